@@ -1,0 +1,2 @@
+//! The siltstone command line.
+fn main() {}

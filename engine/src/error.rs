@@ -1,0 +1,146 @@
+//! Errors: a coarse public kind that says how to react, and the context of the cause.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The result of every fallible call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What to do about an error.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call was wrong (a key over the limit, an unknown option): change the call.
+    Invalid,
+    /// What was named does not exist.
+    NotFound,
+    /// A condition did not hold or a transaction met a newer write: read again and retry.
+    Conflict,
+    /// Somebody else holds it (the directory's lock): wait or pick another.
+    Busy,
+    /// Stored bytes are not what was written: restore, or `siltstone repair`. Nothing was answered from them.
+    Corruption,
+    /// The file system failed; file and cause are in the message.
+    Io,
+    /// No space left. Reads go on; writes resume by themselves once there is space.
+    DiskFull,
+    /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
+    Poisoned,
+    /// The database (or what it belongs to) was closed.
+    Closed,
+    /// The database was opened read-only.
+    ReadOnly,
+    /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
+    Unsupported,
+    /// Cancelled by its caller.
+    Canceled,
+}
+
+/// An error with its context. One line by `Display`; causes by `source`. Cheap to clone.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    file: Option<PathBuf>,
+    offset: Option<u64>,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of that kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error(Arc::new(Inner { kind, message: message.into(), file: None, offset: None, source: None }))
+    }
+
+    /// Stored bytes at `offset` of `file` are wrong; the message says what was expected and found.
+    pub(crate) fn corruption(file: impl AsRef<Path>, offset: u64, message: impl Into<String>) -> Self {
+        Error(Arc::new(Inner {
+            kind: ErrorKind::Corruption,
+            message: message.into(),
+            file: Some(file.as_ref().to_path_buf()),
+            offset: Some(offset),
+            source: None,
+        }))
+    }
+
+    /// A storage call failed. A full disk gets its own kind.
+    pub(crate) fn io(doing: &str, file: impl AsRef<Path>, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
+            _ => ErrorKind::Io,
+        };
+        Error(Arc::new(Inner {
+            kind,
+            message: doing.to_string(),
+            file: Some(file.as_ref().to_path_buf()),
+            offset: None,
+            source: Some(source),
+        }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// How to react.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The file concerned, if one is.
+    pub fn file(&self) -> Option<&Path> {
+        self.0.file.as_deref()
+    }
+
+    /// Byte offset in that file, if known.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = &*self.0;
+        f.write_str(&e.message)?;
+        if let Some(file) = &e.file {
+            write!(f, " ({}", file.display())?;
+            if let Some(offset) = e.offset {
+                write!(f, " at byte {offset}")?;
+            }
+            f.write_str(")")?;
+        }
+        if let Some(source) = &e.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_names_file_offset_and_cause() {
+        let e = Error::corruption("db/x.table", 4096, "checksum is 1, expected 2");
+        assert_eq!(e.to_string(), "checksum is 1, expected 2 (db/x.table at byte 4096)");
+        let full = Error::io("write", "db/y.table", io::ErrorKind::StorageFull.into());
+        assert_eq!((full.kind(), full.to_string().contains("db/y.table")), (ErrorKind::DiskFull, true));
+    }
+}

@@ -1,0 +1,311 @@
+//! The machine's own file system, clock and randomness.
+#![expect(unsafe_code, reason = "memory-mapped log files; the mapping is the point (see `LocalMapped`)")]
+#![allow(clippy::disallowed_methods, reason = "this is where the real world is let in")]
+
+use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Files on the local file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalStorage {}
+
+impl LocalStorage {
+    /// The local file system.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl Storage for LocalStorage {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(LocalWrite(OpenOptions::new().write(true).create(true).truncate(true).open(path)?)))
+    }
+
+    fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(LocalWrite(OpenOptions::new().append(true).open(path)?)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        Ok(Arc::new(LocalRead(File::open(path)?)))
+    }
+
+    fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let had = file.metadata()?.len();
+        if had > len {
+            file.set_len(len)?;
+        }
+        reserve(&file, len)?;
+        if written_ahead && had < len {
+            let zeros = vec![0; 256 << 10];
+            let mut at = had;
+            while at < len {
+                let n = (len - at).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..n as usize], at)?;
+                at += n;
+            }
+            file.sync_data()?;
+        }
+        // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
+        // or truncates it; `LocalMapped` never forms a reference into the mapping.
+        let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map_raw(&file)? };
+        Ok(Box::new(LocalMapped { file, map }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::Unsupported) => {
+                fs::copy(from, to)?;
+                File::open(to)?.sync_all()
+            }
+            other => other,
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
+
+    fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let file = OpenOptions::new().write(true).open(path)?;
+        if file.metadata()?.nlink() != 1 {
+            return Ok(false);
+        }
+        match fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}
+
+/// Reserves disk space to `len` so that writing into a mapping cannot fail for want of it.
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, len) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            // No reservation on this file system: write the missing part, which reserves it.
+            let had = file.metadata()?.len();
+            let zeros = vec![0; 256 << 10];
+            let mut at = had;
+            while at < len {
+                let n = (len - at).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..n as usize], at)?;
+                at += n;
+            }
+            Ok(())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+struct LocalWrite(File);
+
+impl WriteFile for LocalWrite {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+struct LocalRead(File);
+
+impl ReadFile for LocalRead {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+/// A mapped log file. Invariants: `map` covers `len` reserved bytes; bytes are only copied in through raw
+/// pointers, within bounds, and nobody reads through this mapping, so no reference ever aliases a write.
+struct LocalMapped {
+    file: File,
+    map: memmap2::MmapRaw,
+}
+
+impl MappedFile for LocalMapped {
+    fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file"));
+        }
+        // SAFETY: offset + length lies within the mapping (checked above); source and mapping cannot overlap,
+        // as no reference into the mapping exists.
+        unsafe {
+            let target = self.map.as_mut_ptr().add(offset as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// Monotonic time counts from now.
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn wall_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// Randomness for identities and choices, not for secrets: splitmix64 seeded by the process's hash keys.
+#[derive(Debug)]
+pub struct OsRandom {
+    state: AtomicU64,
+}
+
+impl OsRandom {
+    /// Seeds from the standard library's random hash keys.
+    pub fn new() -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        let seed = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Self { state: AtomicU64::new(seed) }
+    }
+}
+
+impl Default for OsRandom {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Random for OsRandom {
+    fn next_u64(&self) -> u64 {
+        mix(self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+    }
+}
+
+/// The output function of splitmix64.
+pub(super) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_bytes_are_read_back_and_never_pass_the_reserved_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let storage = LocalStorage::new();
+        let map = storage.map(&path, 8192, true).unwrap();
+        map.write(8190, b"ab").unwrap();
+        assert!(map.write(8191, b"ab").is_err());
+        map.sync().unwrap();
+        let mut back = [0; 3];
+        storage.open(&path).unwrap().read_exact_at(&mut back, 8189).unwrap();
+        assert_eq!(&back, b"\0ab");
+    }
+
+    #[test]
+    fn a_second_lock_would_block_until_the_first_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("LOCK");
+        let first = LocalStorage::new().lock(&path).unwrap();
+        let second = LocalStorage::new().lock(&path).map(|_| ()).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+        LocalStorage::new().lock(&path).unwrap();
+    }
+
+    #[test]
+    fn holes_are_not_punched_into_linked_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&a, [7; 8192]).unwrap();
+        LocalStorage::new().link(&a, &b).unwrap();
+        assert!(!LocalStorage::new().punch_hole(&a, 0, 4096).unwrap());
+        assert_eq!(fs::read(&b).unwrap(), [7; 8192]);
+    }
+}

@@ -1,0 +1,143 @@
+//! The only door to the world: files, clock and randomness as traits, so that a whole database runs on a
+//! simulated disk from one seed (`sim`, feature `testing`) exactly as it runs on a real one (`local`).
+//!
+//! What the traits promise, and nothing more: bytes written survive a process kill; they survive a power loss
+//! only once synced; a created, renamed or removed name survives a power loss only once its directory is synced.
+//! A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried (invariant I2).
+//! This folder does not know what the files mean.
+
+mod local;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
+
+pub use local::{LocalStorage, OsRandom, SystemClock};
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file system. All calls block. Paths are whole paths; directories must exist before files are made in them.
+pub trait Storage: Send + Sync + Debug {
+    /// Creates a file (emptying it if it exists) to be written from its start. The *name* is durable after
+    /// `sync_dir`, the bytes after `WriteFile::sync`.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+
+    /// Opens a file to be appended to at its end.
+    fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+
+    /// Opens a file for reading at any offset.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
+
+    /// Reserves `len` bytes on disk for the file (creating it if needed, keeping the bytes it has) and maps it.
+    /// A full disk shows here and never in a later write. With `written_ahead` the bytes beyond what exists are
+    /// written as zeros and synced, so that later syncs need no metadata.
+    fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
+
+    /// Renames, replacing the target. Durable after `sync_dir`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file. Durable after `sync_dir`.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// File names (not directories) in a directory, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Creates the directory and its missing parents.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Makes names created, renamed and removed in the directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Takes an exclusive lock by this file (created if needed), held until dropped. `WouldBlock` when another
+    /// holder, in this process or another, has it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+
+    /// Whether a file or directory exists.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Frees the bytes of a range of the file (they read as zeros after); the length stays. `Ok(false)` where
+    /// not supported or where the file has other names (hard links).
+    fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
+
+    /// Bytes free for new files in the directory's file system.
+    fn free_space(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// A file being written from front to back.
+pub trait WriteFile: Send {
+    /// Appends the bytes, all or an error (after which the file's end is unknown).
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes all written bytes durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A file being read.
+pub trait ReadFile: Send + Sync {
+    /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// A reserved file in memory, for the log. One thread writes at a time, any thread may sync meanwhile.
+pub trait MappedFile: Send + Sync {
+    /// The reserved length.
+    fn len(&self) -> u64;
+    /// Whether nothing is reserved.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
+    /// length are an error and nothing is written.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
+    /// may or may not survive a power loss, in any combination.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Time. Wall time may jump; monotonic time does not.
+pub trait Clock: Send + Sync + Debug {
+    /// Microseconds since the Unix epoch.
+    fn wall_us(&self) -> u64;
+    /// Nanoseconds since some fixed moment.
+    fn monotonic_ns(&self) -> u64;
+}
+
+/// Randomness.
+pub trait Random: Send + Sync + Debug {
+    /// A uniformly random number.
+    fn next_u64(&self) -> u64;
+}
+
+/// Storage, clock and randomness together: what a database is given to live in.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// Files.
+    pub storage: Arc<dyn Storage>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// The machine's own file system, clock and randomness.
+    pub fn local() -> Self {
+        Self {
+            storage: Arc::new(LocalStorage::new()),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(OsRandom::new()),
+        }
+    }
+}

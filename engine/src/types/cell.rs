@@ -1,0 +1,99 @@
+//! A cell: (key, timestamp, sequence number, kind, value), and the one order all cells are kept in.
+
+use super::ids::{SeqNo, Timestamp};
+use std::cmp::Ordering;
+
+/// What a cell says about its key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Deletes the older cells of its key whose timestamp is at most its own.
+    Tombstone = 0,
+    /// A value.
+    Value = 1,
+    /// A merge operand, combined with what is older under the same key and timestamp.
+    Operand = 2,
+}
+
+impl Kind {
+    /// The kind of that number.
+    pub fn from_u8(n: u8) -> Option<Self> {
+        match n {
+            0 => Some(Kind::Tombstone),
+            1 => Some(Kind::Value),
+            2 => Some(Kind::Operand),
+            _ => None,
+        }
+    }
+}
+
+/// A cell borrowed from memory or from a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CellRef<'a> {
+    /// The user's key.
+    pub key: &'a [u8],
+    /// Zero in families with implicit timestamps.
+    pub timestamp: Timestamp,
+    /// When in the history it was written.
+    pub seq: SeqNo,
+    /// What it says.
+    pub kind: Kind,
+    /// Wall-clock microseconds of the write; kept only by families that have a TTL and implicit timestamps,
+    /// else zero.
+    pub written: u64,
+    /// Empty for tombstones.
+    pub value: &'a [u8],
+}
+
+impl CellRef<'_> {
+    /// The order of cells everywhere: key ascending, timestamp descending, sequence number descending.
+    pub fn order(&self, other: &CellRef<'_>) -> Ordering {
+        self.key
+            .cmp(other.key)
+            .then_with(|| other.timestamp.cmp(&self.timestamp))
+            .then_with(|| other.seq.cmp(&self.seq))
+    }
+
+    /// An owned copy.
+    pub fn to_cell(&self) -> Cell {
+        Cell {
+            key: self.key.to_vec(),
+            timestamp: self.timestamp,
+            seq: self.seq,
+            kind: self.kind,
+            written: self.written,
+            value: self.value.to_vec(),
+        }
+    }
+
+    /// Key and value bytes, what a user would count.
+    pub fn user_bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+}
+
+/// An owned cell. See [`CellRef`] for the fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are those of CellRef")]
+pub struct Cell {
+    pub key: Vec<u8>,
+    pub timestamp: Timestamp,
+    pub seq: SeqNo,
+    pub kind: Kind,
+    pub written: u64,
+    pub value: Vec<u8>,
+}
+
+impl Cell {
+    /// Borrows it.
+    pub fn as_ref(&self) -> CellRef<'_> {
+        CellRef {
+            key: &self.key,
+            timestamp: self.timestamp,
+            seq: self.seq,
+            kind: self.kind,
+            written: self.written,
+            value: &self.value,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How merges and reads meet memory, tables and logs: a sorted stream of cells, and the visit of one key.
+
+use super::cell::CellRef;
+use super::pinned::{Owner, Pinned};
+use crate::error::Result;
+use std::ops::ControlFlow;
+
+/// A position in a sorted source of cells (see [`CellRef::order`]). A new cursor is not valid until a seek.
+/// After an error it is not valid.
+pub(crate) trait Cursor: Send {
+    /// To the first cell whose key is at or after `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+    /// To the last cell whose key is before `key`; to the very last cell for `None`.
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()>;
+    /// To the next cell. Must be valid.
+    fn next(&mut self) -> Result<()>;
+    /// To the previous cell. Must be valid.
+    fn prev(&mut self) -> Result<()>;
+    /// Whether there is a cell here.
+    fn valid(&self) -> bool;
+    /// The cell here. Must be valid.
+    fn cell(&self) -> CellRef<'_>;
+    /// The value here, kept alive without copying. Must be valid.
+    fn pinned_value(&self) -> Pinned;
+}
+
+impl Cursor for Box<dyn Cursor> {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        (**self).seek(key)
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        (**self).seek_before(key)
+    }
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        (**self).prev()
+    }
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+    fn cell(&self) -> CellRef<'_> {
+        (**self).cell()
+    }
+    fn pinned_value(&self) -> Pinned {
+        (**self).pinned_value()
+    }
+}
+
+/// Called with each cell of one key in order, and with what keeps its bytes alive; `Break` ends the visit.
+pub(crate) type Visit<'v> = dyn FnMut(&CellRef<'_>, &dyn Owner) -> ControlFlow<()> + 'v;

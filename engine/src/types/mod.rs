@@ -1,0 +1,22 @@
+//! The words every other module speaks: keys, cells, ids, range tombstones, byte codecs, the distinct-count
+//! sketch. Pure data: this folder imports nothing of ours except the error type, does no I/O and takes no lock.
+
+mod cell;
+pub(crate) mod codec;
+mod cursor;
+mod ids;
+mod key;
+mod pinned;
+mod sketch;
+mod tombstone;
+
+pub use cell::{Cell, CellRef, Kind};
+pub(crate) use cursor::{Cursor, Visit};
+pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
+pub use key::KeyRange;
+pub(crate) use key::{common_prefix, hash, prefix64, successor};
+pub use pinned::Pinned;
+pub(crate) use pinned::Owner;
+pub use sketch::Sketch;
+pub use tombstone::RangeTombstone;
+pub(crate) use tombstone::{Fragment, Fragments};

@@ -1,0 +1,7 @@
+//! What a store consists of at one moment, and the only place where that changes.
+//!
+//! `shape` is the plain data (levels of runs of tables) that strategies see; `version` joins it with memory and
+//! open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
+//! Nothing here decides *what* to change.
+
+pub mod shape;
