@@ -2,6 +2,7 @@
 
 mod error;
 pub mod storage;
+pub mod strategy;
 mod types;
 pub mod version;
 

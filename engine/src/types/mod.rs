@@ -7,6 +7,7 @@ mod cursor;
 mod ids;
 mod key;
 mod pinned;
+mod size;
 mod sketch;
 mod tombstone;
 
@@ -15,8 +16,9 @@ pub(crate) use cursor::{Cursor, Visit};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 pub use key::KeyRange;
 pub(crate) use key::{common_prefix, hash, prefix64, successor};
-pub use pinned::Pinned;
 pub(crate) use pinned::Owner;
+pub use pinned::Pinned;
+pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub use tombstone::RangeTombstone;
 pub(crate) use tombstone::{Fragment, Fragments};

@@ -5,7 +5,16 @@
 //! sorted and do not overlap. A table's *clip* is the key below which a step merge has already moved its cells
 //! elsewhere: the table answers only for keys at or above it (idea 3 of the design).
 
+mod change;
+mod check;
+mod text;
+
+pub use change::{ShapeChange, TablePlace};
+pub(crate) use text::{key_text, parse_key, parse_range, range_text};
+
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Everything known about a table without opening it. What the manifest stores.
@@ -59,41 +68,141 @@ impl TableInfo {
         }
     }
 
+    /// The first key the table still answers for. The same as `live_range().start`, without a copy.
+    pub fn live_start(&self) -> &[u8] {
+        match &self.clip {
+            Some(clip) if clip.key > self.range.start => &clip.key,
+            _ => &self.range.start,
+        }
+    }
+
+    /// Whether the live range shares a key with `range`.
+    pub fn overlaps(&self, range: &KeyRange) -> bool {
+        !range.is_empty()
+            && range.ends_after(self.live_start())
+            && self.range.ends_after(&range.start)
+            && self.range.ends_after(self.live_start())
+    }
+
+    /// Tombstones of both kinds.
+    pub fn all_tombstones(&self) -> u64 {
+        self.tombstones + self.range_tombstones
+    }
+
     /// About how many bytes the live range holds.
     pub fn live_bytes(&self) -> u64 {
         self.bytes - self.clip.as_ref().map_or(0, |clip| clip.bytes_below.min(self.bytes))
     }
 }
 
-/// Tables that do not overlap, sorted by key.
+/// Tables that do not overlap, sorted by key. Tables come and go through its methods only, because it keeps their
+/// totals: a plan over 20,000 tables asks for them all the time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// Grows with recency within level 0; the number of the flush that made it.
+    /// The number of the newest flush whose cells it may hold; falls with age, through the levels. Unique in its
+    /// level.
     pub id: u64,
-    /// Sorted by live range.
-    pub tables: Vec<Arc<TableInfo>>,
+    tables: Vec<Arc<TableInfo>>,
+    live_bytes: u64,
+    tombstones: u64,
 }
 
 impl Run {
+    /// A run of these tables, which are sorted here and must not overlap ([`Shape::check`] says so if they do).
+    pub fn new(id: u64, mut tables: Vec<Arc<TableInfo>>) -> Self {
+        tables.sort_by(|a, b| a.live_start().cmp(b.live_start()));
+        let mut run = Run { id, tables, live_bytes: 0, tombstones: 0 };
+        run.live_bytes = run.tables.iter().map(|t| t.live_bytes()).sum();
+        run.tombstones = run.tables.iter().map(|t| t.all_tombstones()).sum();
+        run
+    }
+
+    /// Its tables, sorted by live range.
+    pub fn tables(&self) -> &[Arc<TableInfo>] {
+        &self.tables
+    }
+
     /// Bytes the run still answers for.
     pub fn live_bytes(&self) -> u64 {
-        self.tables.iter().map(|t| t.live_bytes()).sum()
+        self.live_bytes
+    }
+
+    /// Tombstones of both kinds in its tables.
+    pub fn tombstones(&self) -> u64 {
+        self.tombstones
+    }
+
+    /// Where the tables lie whose live range overlaps `range`. O(log n).
+    pub fn window(&self, range: &KeyRange) -> Range<usize> {
+        let first = self.tables.partition_point(|t| !t.range.ends_after(&range.start));
+        let last = self.tables.partition_point(|t| range.ends_after(t.live_start()));
+        first..last.max(first)
     }
 
     /// The tables whose live range overlaps `range`, in order. O(log n + output).
-    pub fn overlapping<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<TableInfo>> {
-        let first = self.tables.partition_point(|t| !t.range.ends_after(&range.start));
-        self.tables[first..]
-            .iter()
-            .take_while(move |t| range.ends_after(&t.range.start) || range.ends_after(&t.live_range().start))
-            .filter(move |t| t.live_range().overlaps(range))
+    pub fn overlapping<'a>(&'a self, range: &KeyRange) -> impl Iterator<Item = &'a Arc<TableInfo>> + use<'a> {
+        self.tables[self.window(range)].iter()
+    }
+
+    /// Adds a table where its key belongs; refuses one that overlaps a neighbour.
+    pub(crate) fn insert(&mut self, table: Arc<TableInfo>) -> Result<(), String> {
+        let at = self.tables.partition_point(|t| t.live_start() < table.live_start());
+        let before = at.checked_sub(1).and_then(|i| self.tables.get(i));
+        for near in before.into_iter().chain(self.tables.get(at)) {
+            if near.overlaps(&table.live_range()) {
+                return Err(format!("table {} overlaps table {} of run #{}", table.id, near.id, self.id));
+            }
+        }
+        self.live_bytes += table.live_bytes();
+        self.tombstones += table.all_tombstones();
+        self.tables.insert(at, table);
+        Ok(())
+    }
+
+    /// Removes these tables, all of which overlap `range`; refuses when one is missing.
+    pub(crate) fn remove(&mut self, ids: &HashSet<TableId>, range: &KeyRange) -> Result<(), String> {
+        let window = self.window(range);
+        let mut kept = Vec::with_capacity(window.len().saturating_sub(ids.len()));
+        let (mut bytes, mut tombstones) = (0, 0);
+        for table in &self.tables[window.clone()] {
+            if ids.contains(&table.id) {
+                bytes += table.live_bytes();
+                tombstones += table.all_tombstones();
+            } else {
+                kept.push(table.clone());
+            }
+        }
+        if kept.len() + ids.len() != window.len() {
+            return Err(format!("run #{} lacks tables that are to be removed from it", self.id));
+        }
+        self.live_bytes -= bytes;
+        self.tombstones -= tombstones;
+        self.tables.splice(window, kept);
+        Ok(())
+    }
+
+    /// Raises the clip of a table that overlaps `range`.
+    pub(crate) fn clip(&mut self, id: TableId, clip: Clip, range: &KeyRange) -> Result<(), String> {
+        let window = self.window(range);
+        let run = self.id;
+        let table = self.tables[window].iter_mut().find(|t| t.id == id);
+        let table = table.ok_or_else(|| format!("run #{run} lacks table {id}, which is to be clipped"))?;
+        if clip.key.as_slice() < table.live_start() || !table.range.ends_after(&clip.key) {
+            return Err(format!("the clip {} lies outside table {id}", key_text(&clip.key)));
+        }
+        self.live_bytes -= table.live_bytes();
+        let mut clipped = TableInfo::clone(table);
+        clipped.clip = Some(clip);
+        self.live_bytes += clipped.live_bytes();
+        *table = Arc::new(clipped);
+        Ok(())
     }
 }
 
 /// One level: runs, newest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Level {
-    /// Newest first.
+    /// Newest first, so by falling id.
     pub runs: Vec<Run>,
 }
 
@@ -101,6 +210,11 @@ impl Level {
     /// Bytes the level still answers for.
     pub fn live_bytes(&self) -> u64 {
         self.runs.iter().map(Run::live_bytes).sum()
+    }
+
+    /// The run with this id.
+    pub fn run(&self, id: u64) -> Option<&Run> {
+        self.runs.iter().find(|run| run.id == id)
     }
 }
 
@@ -114,9 +228,27 @@ pub struct Shape {
 impl Shape {
     /// All tables with level and run, newest data first.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Run, &Arc<TableInfo>)> {
-        self.levels.iter().enumerate().flat_map(|(level, l)| {
-            l.runs.iter().flat_map(move |run| run.tables.iter().map(move |table| (level, run, table)))
-        })
+        self.runs().flat_map(|(level, run)| run.tables.iter().map(move |table| (level, run, table)))
+    }
+
+    /// All runs with their level, newest data first.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, &Run)> {
+        self.levels.iter().enumerate().flat_map(|(level, l)| l.runs.iter().map(move |run| (level, run)))
+    }
+
+    /// The run of that id in that level.
+    pub fn run(&self, level: usize, id: u64) -> Option<&Run> {
+        self.levels.get(level)?.run(id)
+    }
+
+    /// Bytes a level answers for; zero for a level that is not there.
+    pub fn level_bytes(&self, level: usize) -> u64 {
+        self.levels.get(level).map_or(0, Level::live_bytes)
+    }
+
+    /// The deepest level that holds anything.
+    pub fn deepest(&self) -> Option<usize> {
+        self.levels.iter().rposition(|level| !level.runs.is_empty())
     }
 
     /// Bytes that answer reads.

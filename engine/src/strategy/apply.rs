@@ -1,0 +1,59 @@
+//! What a step of a merge makes of the shape.
+//!
+//! A merge goes through its range from the left in steps. After a step that came to key `k`, the target holds the
+//! step's outputs, inputs that end at or below `k` are gone, and those that `k` cuts answer only from `k` on:
+//!
+//! ```text
+//! before   L0      [a--------------z)          after a step to m   L0           [m-------z)
+//!          L5   [a--f)[f--m)[m--t)                                 L5   [a-g)[g-m)[m--t)
+//! ```
+
+use super::{MergeKind, MergePlan};
+use crate::types::TableId;
+use crate::version::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
+use std::sync::Arc;
+
+/// One step of a merge, done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Step {
+    /// Tables written, all below `upto` and at or above the step before. None for a move.
+    pub(crate) outputs: Vec<Arc<TableInfo>>,
+    /// Everything below this key is merged; `None` when the merge is finished.
+    pub(crate) upto: Option<Vec<u8>>,
+    /// For inputs that `upto` cuts: about how many of their bytes lie below it.
+    pub(crate) bytes_below: Vec<(TableId, u64)>,
+}
+
+impl MergePlan {
+    /// The change that this step makes. Inputs that earlier steps used up are not in the shape any more.
+    pub(crate) fn change(&self, shape: &Shape, step: &Step) -> ShapeChange {
+        let mut change = ShapeChange { range: self.range.clone(), ..ShapeChange::default() };
+        for (place, table) in self.live_inputs(shape) {
+            let at = TablePlace { level: place.level(), run: place.run(), table: table.id };
+            match &step.upto {
+                Some(key) if table.live_start() >= key.as_slice() => {}
+                Some(key) if table.range.ends_after(key) => {
+                    let known =
+                        step.bytes_below.iter().find(|(id, _)| *id == table.id).map(|(_, bytes)| *bytes);
+                    let before = table.clip.as_ref().map_or(0, |clip| clip.bytes_below);
+                    let bytes_below = known.unwrap_or(before).clamp(before, table.bytes.max(before));
+                    change.clipped.push((at, Clip { key: key.clone(), bytes_below }));
+                }
+                _ => {
+                    change.removed.push(at);
+                    if self.kind == MergeKind::Move {
+                        change.added.push((self.output.level, self.output.run, table.clone()));
+                    }
+                }
+            }
+        }
+        let outputs = step.outputs.iter().cloned();
+        change.added.extend(outputs.map(|table| (self.output.level, self.output.run, table)));
+        change
+    }
+}
+
+/// Makes the step's change in the shape.
+pub(crate) fn apply(shape: &mut Shape, plan: &MergePlan, step: &Step) -> Result<(), String> {
+    shape.change(&plan.change(shape, step))
+}

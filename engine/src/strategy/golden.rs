@@ -1,0 +1,163 @@
+//! Runs the stories in `testdata/`: a shape as text, a few facts, a command, and the expected answer.
+//! `UPDATE_GOLDEN=1` writes the answers anew; review the diff.
+//!
+//! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `redundant SHARE` (of the
+//! keys of any tables), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
+//! (the running merge has come so far), and at the end one of the commands `plan`, `debt`, `finish` (all
+//! planned merges are done, the shape that results), `major RANGE`. The answer follows `--`.
+
+use super::*;
+use crate::types::parse_size;
+use crate::version::shape::{parse_key, parse_range};
+
+struct Story {
+    shape: Shape,
+    strategy: StrategyOptions,
+    flush: u64,
+    redundant: f64,
+    merges: usize,
+    running: Vec<RunningMerge>,
+    state: PlanState,
+}
+
+impl Story {
+    fn plan(&self) -> Plan {
+        let all = |tables: &[TableId]| -> u64 {
+            self.shape.tables().filter(|(_, _, t)| tables.contains(&t.id)).map(|(_, _, t)| t.distinct).sum()
+        };
+        let distinct = |tables: &[TableId]| (all(tables) as f64 * (1.0 - self.redundant)) as u64;
+        self.strategy.strategy().plan(&self.shape, &self.facts(&distinct), &self.state)
+    }
+
+    fn facts<'a>(&'a self, distinct: &'a dyn Fn(&[TableId]) -> u64) -> Facts<'a> {
+        Facts {
+            clock: 0,
+            draw: 0,
+            free_disk: u64::MAX,
+            running: &self.running,
+            flush_bytes: self.flush,
+            merges_max: self.merges,
+            distinct,
+        }
+    }
+
+    fn print(&self, merge: &MergePlan) -> String {
+        let inputs = merge.inputs.iter().map(|i| {
+            let tables: Vec<String> = i.tables.iter().map(|t| t.part.to_string()).collect();
+            format!("L{} #{} {}", i.level, i.run, tables.join(" "))
+        });
+        let inputs: Vec<String> = inputs.collect();
+        let Target { level, run } = merge.output;
+        let range = crate::version::shape::range_text(&merge.range);
+        let valid = match validate(&self.shape, merge, &self.running) {
+            Ok(()) => String::new(),
+            Err(why) => format!("  INVALID: {why}\n"),
+        };
+        format!(
+            "{:?} {} -> L{level} #{run} {range} score {:.2}\n  {}\n{valid}",
+            merge.kind,
+            inputs.join(" + "),
+            merge.score,
+            merge.reason
+        )
+    }
+}
+
+fn tell(input: &str) -> String {
+    let mut story = Story {
+        shape: Shape::default(),
+        strategy: StrategyOptions::default(),
+        flush: 64 << 20,
+        redundant: 0.0,
+        merges: 8,
+        running: Vec::new(),
+        state: PlanState::default(),
+    };
+    let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
+    story.shape = shape.join("\n").parse().expect("a shape");
+    let mut answer = String::new();
+    for line in input.lines().filter(|l| !l.starts_with('L') && !l.starts_with("==") && !l.starts_with('#')) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "" => {}
+            "strategy" => story.strategy = rest.parse().expect("a strategy"),
+            "flush" => story.flush = parse_size(rest).expect("a size"),
+            "redundant" => story.redundant = rest.parse().expect("a share"),
+            "merges" => story.merges = rest.parse().expect("a number"),
+            "start" => {
+                let plan = story.plan();
+                story.state = plan.state;
+                let merge = plan.merges.into_iter().next().expect("a merge to start");
+                answer += &format!("started {}", story.print(&merge));
+                story.running.push(RunningMerge { plan: merge, clip: None });
+            }
+            "step" => {
+                let key = parse_key(rest).expect("a key");
+                let merge = story.running.last_mut().expect("a running merge");
+                let step = Step { upto: Some(key.clone()), ..Step::default() };
+                apply(&mut story.shape, &merge.plan, &step).expect("a step");
+                merge.clip = Some(key);
+            }
+            "plan" => {
+                let plan = story.plan();
+                plan.merges.iter().for_each(|merge| answer += &story.print(merge));
+                plan.deferred.iter().for_each(|d| answer += &format!("deferred: {}\n", d.why));
+                if plan.merges.is_empty() && plan.deferred.is_empty() {
+                    answer += "nothing\n";
+                }
+            }
+            "debt" => {
+                let debt = story.strategy.strategy().debt(&story.shape, &story.facts(&|_| 0), &story.state);
+                answer += &format!("{}\n", crate::types::size_text(debt));
+            }
+            "finish" => {
+                for merge in story.plan().merges {
+                    let step = super::properties::concatenate(&story.shape, &merge, &mut 1000);
+                    apply(&mut story.shape, &merge, &step).expect("a merge");
+                }
+                answer += &story.shape.to_string();
+            }
+            "major" => {
+                let range = parse_range(rest).expect("a range");
+                let strategy = story.strategy.strategy();
+                let plan =
+                    major(&story.shape, &range, strategy.last_level(&story.shape), strategy.table_bytes());
+                answer += &plan.map_or("nothing\n".to_string(), |merge| story.print(&merge));
+            }
+            _ => panic!("unknown word in a story: {line}"),
+        }
+        story.shape.check().expect("a sound shape");
+    }
+    answer
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "golden files are read and written by the test itself")]
+fn every_story_ends_as_told() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/strategy/testdata");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let mut stories = 0;
+    let mut wrong = String::new();
+    for file in files {
+        let text = String::from_utf8(std::fs::read(&file).unwrap()).unwrap();
+        let (intro, rest) = text.split_once("\n== ").expect("a story");
+        let mut told = intro.to_string();
+        for story in rest.split("\n== ") {
+            let (input, expected) = story.split_once("\n--\n").expect("an answer after `--`");
+            let answer = tell(input.split_once('\n').unwrap_or((input, "")).1);
+            told += &format!("\n== {input}\n--\n{answer}");
+            stories += 1;
+            if answer.trim_end() != expected.trim_end() {
+                wrong +=
+                    &format!("{}: {input}\n-- expected\n{expected}\n-- found\n{answer}\n", file.display());
+            }
+        }
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&file, told).unwrap();
+            wrong.clear();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(stories >= 10, "only {stories} stories were found");
+}

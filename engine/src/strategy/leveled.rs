@@ -1,0 +1,543 @@
+//! Leveled merging: level 0 holds whole flushes, every level below is one run, some `multiplier` times the level
+//! above.
+//!
+//! *Level sizes* follow the data. The last level holds nearly all of it; each level above gets a `multiplier`-th of
+//! the one below, up to the *base level*, the first whose share reaches `base_bytes` (or what level 0 holds at its
+//! trigger, if that is more). Levels above the base stay empty and level 0 merges straight into it. So the space
+//! held by old versions stays near 1/multiplier at any data size, without a level of a few kilobytes.
+//!
+//! *What merges*, best first:
+//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps in the base.
+//! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key where
+//!    the last merge ended goes round the level; of the next `candidates` groups the one with the least overlap per
+//!    byte is taken, and grows by neighbours that fit into the overlap for nothing.
+//! 3. Tables dense with tombstones, before their turn.
+//! 4. A level of several runs, which another strategy left: the newest run goes into the next.
+//!
+//! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base is in
+//! its way, no further one starts there, so that level 0 waits for one merge at most.
+//!
+//! *Debt* counts, for every border between two levels, the bytes above it that exceed what the levels above
+//! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
+//! that the base is about to reach counts by degrees, so that growth makes no jump.
+
+use super::{
+    Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
+    ids, overlap_bytes, wrong_with_running,
+};
+use crate::types::{KeyRange, TableId, size_text};
+use crate::version::shape::{Run, Shape, TableInfo};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Settings of `leveled`.
+///
+/// ```
+/// let options = siltstone::strategy::LeveledOptions { multiplier: 8, ..Default::default() };
+/// assert_eq!(options.l0_runs_trigger, 4);
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LeveledOptions {
+    /// Flushes in level 0 that make a merge due.
+    pub l0_runs_trigger: u64,
+    /// How many times larger a level is than the one above.
+    pub multiplier: u64,
+    /// Levels, level 0 included.
+    pub levels: u64,
+    /// The base level is at least this large.
+    pub base_bytes: u64,
+    /// Size at which output tables are cut.
+    pub table_bytes: u64,
+    /// Groups of tables among which the one with least overlap is taken; 1 is plain round robin.
+    pub candidates: u64,
+    /// A table whose cells are tombstones to at least this share merges before its turn.
+    pub tombstone_share: f64,
+    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits; none: it never waits.
+    pub defer_below: Option<f64>,
+    /// The most runs for which level 0 waits.
+    pub defer_runs_max: u64,
+}
+
+impl Default for LeveledOptions {
+    fn default() -> Self {
+        LeveledOptions {
+            l0_runs_trigger: 4,
+            multiplier: 10,
+            levels: 7,
+            base_bytes: 64 << 20,
+            table_bytes: 64 << 20,
+            candidates: 16,
+            tombstone_share: 0.5,
+            defer_below: None,
+            defer_runs_max: 6,
+        }
+    }
+}
+
+impl LeveledOptions {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let within = |name: &str, value: u64, least: u64, most: u64| match value {
+            v if v < least => Err(format!("{name} must be at least {least}, not {v}")),
+            v if v > most => Err(format!("{name} must be at most {most}, not {v}")),
+            _ => Ok(()),
+        };
+        within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
+        within("multiplier", self.multiplier, 2, 1000)?;
+        within("levels", self.levels, 2, 20)?;
+        within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
+        within("table_bytes", self.table_bytes, 4096, 1 << 50)?;
+        within("candidates", self.candidates, 1, 1000)?;
+        within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
+        for (name, share) in
+            [("tombstone_share", self.tombstone_share), ("defer_below", self.defer_below.unwrap_or(0.0))]
+        {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{name} must lie between 0 and 1, not {share}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The state as this shape makes it.
+    fn observe(&self, shape: &Shape, state: &PlanState) -> PlanState {
+        let newest = shape.levels.first().and_then(|l| l.runs.first()).map_or(0, |run| run.id);
+        let total = shape.live_bytes();
+        let mut state = state.clone();
+        if newest > state.newest_run {
+            state.newest_run = newest;
+            state.reference_bytes = total;
+        }
+        state.reference_bytes = state.reference_bytes.max(total);
+        state
+    }
+
+    fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Sizes {
+        let last = (self.levels as usize - 1).max(shape.deepest().unwrap_or(0));
+        let m = self.multiplier as f64;
+        let level0 = (self.l0_runs_trigger * facts.flush_bytes.max(1)) as f64;
+        let base_bytes = level0.max(self.base_bytes as f64);
+        let ideal =
+            |level: usize| state.reference_bytes as f64 * (m - 1.0) / m / m.powi((last - level) as i32);
+        let by_size = (1..=last).find(|level| ideal(*level) >= base_bytes).unwrap_or(last);
+        let occupied = (1..=last).find(|level| shape.level_bytes(*level) > 0).unwrap_or(last);
+        Sizes {
+            level0,
+            base_bytes,
+            last,
+            base: by_size.min(occupied),
+            ideal: (0..=last).map(ideal).collect(),
+            by_size,
+        }
+    }
+}
+
+/// What each level may hold.
+struct Sizes {
+    level0: f64,
+    base_bytes: f64,
+    last: usize,
+    /// Where level 0 merges into.
+    base: usize,
+    /// The first level that gets a share of the data.
+    by_size: usize,
+    ideal: Vec<f64>,
+}
+
+impl Sizes {
+    /// What the level may hold before it is due; nothing for a level above the base.
+    fn target(&self, level: usize) -> f64 {
+        if level < self.by_size { 0.0 } else { self.ideal[level] }
+    }
+
+    /// How far a level counts: 0 while its share is under a `multiplier`-th of the base size, 1 from the base size.
+    fn weight(&self, level: usize, multiplier: f64) -> f64 {
+        let least = 1.0 / multiplier;
+        ((self.ideal[level] / self.base_bytes - least) / (1.0 - least)).clamp(0.0, 1.0)
+    }
+}
+
+impl Strategy for LeveledOptions {
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+        let state = self.observe(shape, state);
+        let sizes = self.sizes(shape, facts, &state);
+        let mut planner = Planner {
+            options: self,
+            shape,
+            facts,
+            sizes,
+            busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
+            taken: facts.running.to_vec(),
+            plan: Plan { merges: Vec::new(), deferred: Vec::new(), state },
+        };
+        let base_is_reserved = planner.level0();
+        planner.extra_runs();
+        planner.levels_over_size(base_is_reserved);
+        planner.dense_tables();
+        let mut plan = planner.plan;
+        plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
+        plan
+    }
+
+    fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
+        let state = self.observe(shape, state);
+        let sizes = self.sizes(shape, facts, &state);
+        let m = self.multiplier as f64;
+        let mut above = shape.level_bytes(0) as f64;
+        let mut allowed = sizes.level0;
+        // Level 0 meets about as much in the base as it brings.
+        let mut debt = 2.0 * (above - allowed).max(0.0);
+        for level in 1..sizes.last {
+            let weight = sizes.weight(level, m);
+            above += shape.level_bytes(level) as f64;
+            allowed += weight * sizes.ideal[level];
+            debt += weight * (1.0 + m) * (above - allowed).max(0.0);
+        }
+        debt as u64
+    }
+
+    fn last_level(&self, shape: &Shape) -> usize {
+        (self.levels as usize - 1).max(shape.deepest().unwrap_or(0))
+    }
+
+    fn level0_runs(&self) -> usize {
+        match self.defer_below {
+            Some(_) => self.l0_runs_trigger.max(self.defer_runs_max) as usize,
+            None => self.l0_runs_trigger as usize,
+        }
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+}
+
+struct Planner<'a> {
+    options: &'a LeveledOptions,
+    shape: &'a Shape,
+    facts: &'a Facts<'a>,
+    sizes: Sizes,
+    /// Tables in running and in planned merges.
+    busy: HashSet<TableId>,
+    /// Running and planned merges.
+    taken: Vec<RunningMerge>,
+    plan: Plan,
+}
+
+impl<'a> Planner<'a> {
+    fn full(&self) -> bool {
+        self.plan.merges.len() >= self.facts.merges_max
+    }
+
+    fn conflict(&self, merge: &MergePlan) -> Option<String> {
+        self.taken.iter().find_map(|other| wrong_with_running(merge, other))
+    }
+
+    fn accept(&mut self, merge: MergePlan) {
+        self.busy.extend(merge.tables());
+        self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
+        self.plan.merges.push(merge);
+    }
+
+    fn free(&self, table: &TableInfo) -> bool {
+        !self.busy.contains(&table.id)
+    }
+
+    /// The run of the level that takes what comes from above: its newest, or the one that a merge is just making,
+    /// or a new one as new as what comes.
+    fn run_to_join(&self, level: usize, newest_input: u64) -> Target {
+        let there = self.shape.levels.get(level).and_then(|l| l.runs.first()).map(|run| run.id);
+        let coming = || self.taken.iter().find(|m| m.plan.output.level == level).map(|m| m.plan.output.run);
+        Target { level, run: there.or_else(coming).unwrap_or(newest_input) }
+    }
+
+    /// Rule 1. Says whether the base level is kept free for level 0.
+    fn level0(&mut self) -> bool {
+        let Some(level0) = self.shape.levels.first().filter(|l| !l.runs.is_empty()) else { return false };
+        let runs: Vec<&Run> =
+            level0.runs.iter().filter(|r| r.tables().iter().all(|t| self.free(t))).collect();
+        let bytes: u64 = runs.iter().map(|run| run.live_bytes()).sum();
+        let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
+        let by_bytes = bytes as f64 / self.sizes.level0;
+        let score = by_runs.max(by_bytes);
+        if score < 1.0 || runs.is_empty() {
+            return false;
+        }
+        if let Some(why) = self.wait_for_redundancy(&runs) {
+            self.plan.deferred.push(Deferred { why });
+            return false;
+        }
+        let output = self.run_to_join(self.sizes.base, runs[0].id);
+        let limit = size_text(self.sizes.level0 as u64);
+        let reason = format!(
+            "level 0 has {} runs of {}, {} of {limit}",
+            runs.len(),
+            self.options.l0_runs_trigger,
+            size_text(bytes)
+        );
+        let sources: Vec<(usize, &Run, Vec<&Arc<TableInfo>>)> =
+            runs.iter().map(|run| (0, *run, run.tables().iter().collect())).collect();
+        let Some(merge) = self.merge(&sources, output, score, reason, false) else { return false };
+        if let Some(why) = self.conflict(&merge) {
+            let why = format!("{}, but {why}", merge.reason);
+            self.plan.deferred.push(Deferred { why });
+            return true;
+        }
+        if !self.full() {
+            self.accept(merge);
+        }
+        true
+    }
+
+    /// TRIAD-DISK: level 0 waits while merging it would drop little.
+    fn wait_for_redundancy(&self, runs: &[&Run]) -> Option<String> {
+        let least = self.options.defer_below?;
+        if runs.len() as u64 > self.options.defer_runs_max {
+            return None;
+        }
+        let tables: Vec<&Arc<TableInfo>> = runs.iter().flat_map(|run| run.tables()).collect();
+        let all: u64 = tables.iter().map(|t| t.distinct).sum();
+        let unique = (self.facts.distinct)(&ids(&tables)).min(all);
+        let redundant = 1.0 - unique as f64 / all.max(1) as f64;
+        (redundant < least).then(|| {
+            format!(
+                "level 0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
+                runs.len(),
+                redundant * 100.0,
+                least * 100.0,
+                self.options.defer_runs_max
+            )
+        })
+    }
+
+    /// Rule 4.
+    fn extra_runs(&mut self) {
+        for level in 1..self.shape.levels.len() {
+            let runs = &self.shape.levels[level].runs;
+            for pair in runs.windows(2) {
+                let score = 1.0 + runs.len() as f64 / 10.0;
+                while !self.full() {
+                    let output = Target { level, run: pair[1].id };
+                    let what = format!("level {level} has {} runs, one is right", runs.len());
+                    let Some(merge) = self.pick(level, &pair[0], output, score, &what) else { break };
+                    self.accept(merge);
+                }
+            }
+        }
+    }
+
+    /// Rule 2.
+    fn levels_over_size(&mut self, base_is_reserved: bool) {
+        for level in 1..self.sizes.last {
+            if base_is_reserved && level == self.sizes.base {
+                continue;
+            }
+            let Some([run]) = self.shape.levels.get(level).map(|l| l.runs.as_slice()) else { continue };
+            let target = self.sizes.target(level);
+            let mut bytes = run.live_bytes().saturating_sub(self.leaving(level, run));
+            while bytes as f64 > target && !self.full() {
+                let score = match target > 0.0 {
+                    true => bytes as f64 / target,
+                    false => 1.0 + bytes as f64 / self.sizes.base_bytes,
+                };
+                let what = format!("level {level} has {} of {}", size_text(bytes), size_text(target as u64));
+                let output = self.run_to_join(level + 1, run.id);
+                let Some(merge) = self.pick(level, run, output, score, &what) else { break };
+                let moved = merge.inputs[0].tables.iter().filter_map(|id| bytes_of(run, &merge.range, *id));
+                bytes = bytes.saturating_sub(moved.sum());
+                self.accept(merge);
+            }
+        }
+    }
+
+    /// Bytes of the run that merges already take down.
+    fn leaving(&self, level: usize, run: &Run) -> u64 {
+        let down = self.taken.iter().filter(|merge| merge.plan.output.level > level);
+        down.flat_map(|merge| merge.plan.live_inputs(self.shape))
+            .filter(|(place, _)| (place.level(), place.run()) == (level, run.id))
+            .map(|(_, table)| table.live_bytes())
+            .sum()
+    }
+
+    /// Rule 3: the densest free table of each level, once a plan.
+    fn dense_tables(&mut self) {
+        for level in 1..self.sizes.last {
+            let Some([run]) = self.shape.levels.get(level).map(|l| l.runs.as_slice()) else { continue };
+            if run.tombstones() == 0 || self.full() {
+                continue;
+            }
+            let dense = run.tables().iter().filter(|t| self.free(t)).map(|t| (density(t), t));
+            let Some((share, table)) = dense.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+            if share < self.options.tombstone_share {
+                continue;
+            }
+            let output = self.run_to_join(level + 1, run.id);
+            let reason = format!("table {} of level {level} is {:.0} % tombstones", table.id, share * 100.0);
+            let sources = [(level, run, vec![table])];
+            // Rewritten even where it could be moved: at the bottom its tombstones go.
+            let merge = self.merge(&sources, output, share, reason, true);
+            if let Some(merge) = merge.filter(|merge| self.conflict(merge).is_none()) {
+                self.accept(merge);
+            }
+        }
+    }
+
+    /// The group of tables to take out of a run next, as a merge into `output`.
+    fn pick(
+        &mut self,
+        level: usize,
+        run: &'a Run,
+        output: Target,
+        score: f64,
+        what: &str,
+    ) -> Option<MergePlan> {
+        let below = self.shape.run(output.level, output.run);
+        let tables = run.tables();
+        let from = self
+            .plan
+            .state
+            .cursors
+            .get(level)
+            .map_or(0, |cursor| tables.partition_point(|t| t.live_start() < cursor.as_slice()));
+        let (mut best, mut found) = (None::<(f64, usize, usize)>, 0);
+        let mut at = 0;
+        while at < tables.len() && found < self.options.candidates {
+            let first = (from + at) % tables.len();
+            let end = self.group(tables, first);
+            at += end.saturating_sub(first).max(1);
+            if end == first {
+                continue;
+            }
+            let group: Vec<_> = tables[first..end].iter().collect();
+            let Some(range) = cover(group.iter().copied()) else { continue };
+            let blocked = below.is_some_and(|run| run.overlapping(&range).any(|t| !self.free(t)));
+            if blocked {
+                continue;
+            }
+            found += 1;
+            let bytes: u64 = group.iter().map(|t| t.live_bytes()).sum();
+            let dead = group.iter().map(|t| t.all_tombstones()).sum::<u64>() as f64
+                / group.iter().map(|t| t.cells + t.range_tombstones).sum::<u64>().max(1) as f64;
+            let cost = overlap_bytes(below, &range) as f64 / bytes.max(1) as f64 * (1.0 - dead.min(1.0));
+            if best.is_none_or(|(least, ..)| cost < least) && self.is_clear(level, run, &range, output) {
+                best = Some((cost, first, end));
+            }
+        }
+        let (_, mut first, mut end) = best?;
+        // Neighbours that lie within what is rewritten anyway come along.
+        let range = cover(tables[first..end].iter())?;
+        if let Some(wide) = cover(below.into_iter().flat_map(|run| run.overlapping(&range))) {
+            let fits = |t: &Arc<TableInfo>| wide.covers(&t.live_range()) && self.free(t);
+            while first > 0 && fits(&tables[first - 1]) {
+                first -= 1;
+            }
+            while end < tables.len() && fits(&tables[end]) {
+                end += 1;
+            }
+        }
+        let group: Vec<_> = tables[first..end].iter().collect();
+        let merge = self.merge(&[(level, run, group)], output, score, what.to_string(), false)?;
+        if self.conflict(&merge).is_some() {
+            return None;
+        }
+        let cursors = &mut self.plan.state.cursors;
+        if cursors.len() <= level {
+            cursors.resize(level + 1, Vec::new());
+        }
+        cursors[level] = tables.get(end).map_or(Vec::new(), |next| next.live_start().to_vec());
+        Some(merge)
+    }
+
+    /// Whether no merge stands in the way of one over this range and what it overlaps in the output.
+    fn is_clear(&self, level: usize, run: &Run, range: &KeyRange, output: Target) -> bool {
+        let below = self.shape.run(output.level, output.run);
+        let wide = cover(below.into_iter().flat_map(|run| run.overlapping(range)));
+        let trial = MergePlan {
+            inputs: vec![InputRun { level, run: run.id, tables: Vec::new() }],
+            output,
+            range: wide.map_or(range.clone(), |wide| wide.cover(range)),
+            kind: MergeKind::Merge,
+            bytes: 0,
+            table_bytes: 0,
+            score: 0.0,
+            reason: String::new(),
+        };
+        self.conflict(&trial).is_none()
+    }
+
+    /// Behind the last table of the group that begins at `first`: neighbours up to one table's size.
+    fn group(&self, tables: &[Arc<TableInfo>], first: usize) -> usize {
+        let (mut end, mut bytes) = (first, 0);
+        while end < tables.len() && self.free(&tables[end]) {
+            let more = tables[end].live_bytes();
+            if end > first && bytes + more > self.options.table_bytes {
+                break;
+            }
+            bytes += more;
+            end += 1;
+        }
+        end
+    }
+
+    /// These tables with all that they overlap in the output.
+    fn merge(
+        &self,
+        sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
+        output: Target,
+        score: f64,
+        what: String,
+        rewrite: bool,
+    ) -> Option<MergePlan> {
+        let source_tables: Vec<&Arc<TableInfo>> =
+            sources.iter().flat_map(|(_, _, tables)| tables.clone()).collect();
+        let below = self.shape.run(output.level, output.run);
+        let trivial = !rewrite && are_apart(&source_tables, below);
+        let mut range = cover(source_tables.iter().copied())?;
+        let mut inputs: Vec<InputRun> = sources
+            .iter()
+            .map(|(level, run, tables)| InputRun { level: *level, run: run.id, tables: ids(tables) })
+            .collect();
+        let brought: u64 = source_tables.iter().map(|t| t.live_bytes()).sum();
+        let mut met = 0;
+        let mut reason = format!("{what}: {} tables of {}", source_tables.len(), size_text(brought));
+        if trivial {
+            reason += &format!(" overlap nothing in level {} and move there", output.level);
+        } else {
+            let tables: Vec<_> = below.into_iter().flat_map(|run| run.overlapping(&range)).collect();
+            met = tables.iter().map(|t| t.live_bytes()).sum();
+            if let Some(reach) = cover(tables.iter().copied()) {
+                range = range.cover(&reach);
+                inputs.push(InputRun { level: output.level, run: output.run, tables: ids(&tables) });
+            }
+            reason += &format!(" meet {} of {} in level {}", tables.len(), size_text(met), output.level);
+        }
+        Some(MergePlan {
+            inputs,
+            output,
+            range,
+            kind: if trivial { MergeKind::Move } else { MergeKind::Merge },
+            bytes: brought + met,
+            table_bytes: self.options.table_bytes,
+            score,
+            reason,
+        })
+    }
+}
+
+/// The share of tombstones among a table's cells.
+fn density(table: &TableInfo) -> f64 {
+    table.all_tombstones() as f64 / (table.cells + table.range_tombstones).max(1) as f64
+}
+
+/// Whether no two of the tables overlap, nor any table of the run.
+fn are_apart(tables: &[&Arc<TableInfo>], below: Option<&Run>) -> bool {
+    let mut ranges: Vec<KeyRange> = tables.iter().map(|t| t.live_range()).collect();
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    ranges.windows(2).all(|pair| !pair[0].overlaps(&pair[1]))
+        && below.is_none_or(|run| ranges.iter().all(|range| run.overlapping(range).next().is_none()))
+}
+
+fn bytes_of(run: &Run, range: &KeyRange, id: TableId) -> Option<u64> {
+    run.overlapping(range).find(|t| t.id == id).map(|t| t.live_bytes())
+}

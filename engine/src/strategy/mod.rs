@@ -1,0 +1,249 @@
+//! What to merge: pure functions from a shape to ranked merges. No I/O, no clock, no lock, so that every method is
+//! tested on shapes written as text (`testdata/`) and simulated at 100 TB (`crate::simulate`) by the code that
+//! runs in production.
+//!
+//! - [`Strategy`] is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
+//! - [`options`] names the methods; each is one file (`leveled`) whose options *are* the strategy.
+//! - [`validate`] is the law that every plan must obey, whoever made it; [`apply`] its pure inverse: what a step of
+//!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
+//! - [`major`] plans a manual compaction of a key range.
+//! - [`plan_db`] decides across stores; [`backpressure`] how much a writer waits.
+//!
+//! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
+//! its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business, nor is
+//! keeping the state between calls.
+
+mod apply;
+mod backpressure;
+mod leveled;
+mod major;
+mod options;
+mod plan_db;
+mod validate;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod properties;
+
+pub(crate) use apply::{Step, apply};
+pub(crate) use backpressure::{Delay, Pressure, backpressure};
+pub use leveled::LeveledOptions;
+pub(crate) use major::major;
+pub use options::StrategyOptions;
+pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
+pub(crate) use validate::{validate, wrong_with_running};
+
+use crate::types::{KeyRange, TableId};
+use crate::version::shape::{Run, Shape, TableInfo};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A method of laying data out and merging it.
+pub(crate) trait Strategy: Send + Sync {
+    /// The merges worth running now, best first. They do not conflict with each other nor with running ones, so
+    /// that as many may start as there are workers.
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
+
+    /// Bytes of merging still owed: what all merges would write until `plan` has no more to say. A continuous
+    /// function of the shape; under the same state no step of a merge raises it.
+    fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
+
+    /// The level that a major compaction ends in.
+    fn last_level(&self, shape: &Shape) -> usize;
+
+    /// Runs in level 0 from which reads begin to suffer, for backpressure and for ranking across stores.
+    fn level0_runs(&self) -> usize;
+
+    /// The size of the tables that a flush is cut into.
+    fn table_bytes(&self) -> u64;
+}
+
+/// What a plan may depend on besides the shape.
+pub(crate) struct Facts<'a> {
+    /// Wall clock in seconds, in steps coarse enough that plans are reproducible.
+    pub(crate) clock: u64,
+    /// A random draw.
+    pub(crate) draw: u64,
+    /// Free disk bytes.
+    pub(crate) free_disk: u64,
+    /// Merges in flight.
+    pub(crate) running: &'a [RunningMerge],
+    /// What a flush of full memory writes.
+    pub(crate) flush_bytes: u64,
+    /// No more merges than this are wanted.
+    pub(crate) merges_max: usize,
+    /// Estimated number of distinct keys in the union of these tables.
+    pub(crate) distinct: &'a dyn Fn(&[TableId]) -> u64,
+}
+
+/// The answer of a strategy.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Best first.
+    pub(crate) merges: Vec<MergePlan>,
+    /// What is due by the rules and still not started, and why.
+    pub(crate) deferred: Vec<Deferred>,
+    /// To be given to the next call.
+    pub(crate) state: PlanState,
+}
+
+/// A merge that is due but waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Deferred {
+    /// A sentence with numbers.
+    pub(crate) why: String,
+}
+
+/// What a strategy remembers from call to call. May be lost: it is rebuilt from the shape.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PlanState {
+    /// The data size that level sizes are derived from: grows with the shape at once and shrinks only when a flush
+    /// comes, so that no finished merge makes the levels above too large.
+    pub(crate) reference_bytes: u64,
+    /// The newest flush seen.
+    pub(crate) newest_run: u64,
+    /// By level: the key where the last merge out of it ended.
+    pub(crate) cursors: Vec<Vec<u8>>,
+}
+
+/// How cells get from inputs to output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum MergeKind {
+    /// Inputs are read and written anew.
+    Merge,
+    /// Nothing overlaps: the tables change their place in the shape, no byte is read.
+    Move,
+}
+
+/// Where a merge writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Target {
+    /// The level.
+    pub(crate) level: usize,
+    /// The run's id. Where the level has no such run, the first step makes it, at the place its id gives it.
+    pub(crate) run: u64,
+}
+
+/// Tables of one run that a merge takes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct InputRun {
+    pub(crate) level: usize,
+    pub(crate) run: u64,
+    /// In key order.
+    pub(crate) tables: Vec<TableId>,
+}
+
+/// A merge as a strategy proposes it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct MergePlan {
+    /// Newest data first.
+    pub(crate) inputs: Vec<InputRun>,
+    pub(crate) output: Target,
+    /// Covers the live range of every input; the merge is alone in it between its inputs and its output.
+    pub(crate) range: KeyRange,
+    pub(crate) kind: MergeKind,
+    /// Live bytes of the inputs, what the merge reads.
+    pub(crate) bytes: u64,
+    /// Where the sink cuts tables.
+    pub(crate) table_bytes: u64,
+    /// Above one: due. The larger, the more urgent.
+    pub(crate) score: f64,
+    /// A sentence with the numbers the decision rests on.
+    pub(crate) reason: String,
+}
+
+impl MergePlan {
+    /// Names of all inputs.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
+        self.inputs.iter().flat_map(|run| run.tables.iter().copied())
+    }
+
+    /// The input tables that the shape still holds.
+    pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(Place, &'a Arc<TableInfo>)> {
+        let mut found = Vec::new();
+        for input in &self.inputs {
+            if let Some(run) = shape.run(input.level, input.run) {
+                let ids: HashSet<TableId> = input.tables.iter().copied().collect();
+                let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
+                found.extend(here.map(|t| (Place::of(input.level, input.run), t)));
+            }
+        }
+        found
+    }
+
+    /// The newest and the oldest place that the merge touches.
+    fn span(&self) -> (Place, Place) {
+        let target = self.target();
+        let places = || self.inputs.iter().map(|i| Place::of(i.level, i.run));
+        (places().min().unwrap_or(target).min(target), places().max().unwrap_or(target).max(target))
+    }
+
+    fn target(&self) -> Place {
+        Place::of(self.output.level, self.output.run)
+    }
+
+    /// Whether the merge takes runs of level 0 away from readers.
+    pub(crate) fn empties_level0(&self) -> bool {
+        self.inputs.iter().any(|input| input.level == 0)
+    }
+}
+
+/// An accepted merge.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct RunningMerge {
+    pub(crate) plan: MergePlan,
+    /// How far its steps have come.
+    pub(crate) clip: Option<Vec<u8>>,
+}
+
+impl RunningMerge {
+    /// The keys it still has to merge.
+    pub(crate) fn range_left(&self) -> KeyRange {
+        match &self.clip {
+            Some(clip) => KeyRange {
+                start: clip.as_slice().max(&self.plan.range.start).to_vec(),
+                end: self.plan.range.end.clone(),
+            },
+            None => self.plan.range.clone(),
+        }
+    }
+}
+
+/// A run's place in the order of age: smaller is newer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Place {
+    level: usize,
+    age: std::cmp::Reverse<u64>,
+}
+
+impl Place {
+    pub(crate) fn of(level: usize, run: u64) -> Self {
+        Place { level, age: std::cmp::Reverse(run) }
+    }
+
+    /// The level.
+    pub(crate) fn level(self) -> usize {
+        self.level
+    }
+
+    /// The run's id.
+    pub(crate) fn run(self) -> u64 {
+        self.age.0
+    }
+}
+
+/// The smallest range that holds the live ranges of all these tables.
+fn cover<'a>(tables: impl IntoIterator<Item = &'a Arc<TableInfo>>) -> Option<KeyRange> {
+    tables.into_iter().map(|t| t.live_range()).reduce(|a, b| a.cover(&b))
+}
+
+fn ids(tables: &[&Arc<TableInfo>]) -> Vec<TableId> {
+    tables.iter().map(|t| t.id).collect()
+}
+
+/// Live bytes of the tables of a run that overlap a range.
+fn overlap_bytes(run: Option<&Run>, range: &KeyRange) -> u64 {
+    run.map_or(0, |run| run.overlapping(range).map(|t| t.live_bytes()).sum())
+}

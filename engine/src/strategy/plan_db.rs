@@ -1,0 +1,211 @@
+//! What a database does next, across its stores: which memory to flush and which merges get the workers.
+//!
+//! *Flush*, for one of three reasons, each answered by as few flushes as will do:
+//! - a store is over its own limit;
+//! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain most
+//!   per byte written go, until what is left in memory, flushes under way counted as gone, is back under it;
+//! - the log is over its limit: the store that holds its front goes, since nothing else can shorten it.
+//!
+//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes.
+//!
+//! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by score.
+
+use super::MergePlan;
+use crate::types::{StoreId, size_text};
+
+/// One store, as far as this decision goes.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreFacts<'a> {
+    pub(crate) store: StoreId,
+    /// Memory that a flush would free.
+    pub(crate) memory_bytes: u64,
+    /// The store's own limit; zero when it has none.
+    pub(crate) memory_limit: u64,
+    /// Memory in a flush under way.
+    pub(crate) flushing_bytes: u64,
+    /// What a flush would write: memory less its redundancy.
+    pub(crate) flush_write_bytes: u64,
+    /// Log that could go if this store were flushed.
+    pub(crate) log_freed_bytes: u64,
+    /// It has live cells in the oldest log file.
+    pub(crate) holds_log_front: bool,
+    /// From its strategy, best first, without conflicts.
+    pub(crate) merges: &'a [MergePlan],
+}
+
+/// The database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DbFacts {
+    /// Flushing begins when all memory together exceeds this.
+    pub(crate) memory_low: u64,
+    pub(crate) log_bytes: u64,
+    /// At least four times the memory limit.
+    pub(crate) log_limit: u64,
+    /// Workers without work.
+    pub(crate) workers_free: usize,
+}
+
+/// One thing to start.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum DbAction {
+    Flush {
+        store: StoreId,
+        reason: String,
+    },
+    /// The merge of that index in the store's list.
+    Merge {
+        store: StoreId,
+        index: usize,
+    },
+}
+
+/// What to start now, most urgent first; at most one action a free worker.
+pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
+    let mut actions = flushes(stores, db);
+    actions.truncate(db.workers_free);
+    let mut merges: Vec<(&StoreFacts<'_>, usize, &MergePlan)> = stores
+        .iter()
+        .flat_map(|s| s.merges.iter().enumerate().map(move |(i, merge)| (s, i, merge)))
+        .collect();
+    let urgency = |merge: &MergePlan| (merge.empties_level0() && merge.score >= 1.0, merge.score);
+    merges.sort_by(|(_, _, a), (_, _, b)| {
+        let (a, b) = (urgency(a), urgency(b));
+        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    let left = db.workers_free - actions.len();
+    actions
+        .extend(merges.into_iter().take(left).map(|(s, index, _)| DbAction::Merge { store: s.store, index }));
+    actions
+}
+
+fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
+    // One flush a store at a time.
+    let mut ready: Vec<&StoreFacts<'_>> =
+        stores.iter().filter(|s| s.memory_bytes > 0 && s.flushing_bytes == 0).collect();
+    ready.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+    let mut actions = Vec::new();
+    let mut in_memory: u64 = stores.iter().map(|s| s.memory_bytes).sum();
+    let log_reason = |s: &StoreFacts<'_>| {
+        // A flush that is under way may free the front by itself.
+        let front_is_flushing = stores.iter().any(|s| s.holds_log_front && s.flushing_bytes > 0);
+        (db.log_bytes > db.log_limit && s.holds_log_front && !front_is_flushing).then(|| {
+            format!(
+                "the log has {} of {} and this store holds its front",
+                size_text(db.log_bytes),
+                size_text(db.log_limit)
+            )
+        })
+    };
+    let own_reason = |s: &StoreFacts<'_>| {
+        (s.memory_limit > 0 && s.memory_bytes > s.memory_limit)
+            .then(|| format!("the store has {} of {}", size_text(s.memory_bytes), size_text(s.memory_limit)))
+    };
+    let mut later = Vec::new();
+    for s in ready {
+        match own_reason(s).or_else(|| log_reason(s)) {
+            Some(reason) => {
+                in_memory -= s.memory_bytes;
+                actions.push(DbAction::Flush { store: s.store, reason });
+            }
+            None => later.push(s),
+        }
+    }
+    for s in later {
+        if in_memory <= db.memory_low {
+            break;
+        }
+        let reason = format!(
+            "memory has {} over the low mark of {}; this store gains {:.1} a byte written",
+            size_text(in_memory),
+            size_text(db.memory_low),
+            gain(s)
+        );
+        in_memory -= s.memory_bytes;
+        actions.push(DbAction::Flush { store: s.store, reason });
+    }
+    actions
+}
+
+fn gain(s: &StoreFacts<'_>) -> f64 {
+    (s.memory_bytes + s.log_freed_bytes) as f64 / s.flush_write_bytes.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(id: u32, memory: u64, writes: u64) -> StoreFacts<'static> {
+        StoreFacts {
+            store: StoreId(id),
+            memory_bytes: memory,
+            memory_limit: 0,
+            flushing_bytes: 0,
+            flush_write_bytes: writes,
+            log_freed_bytes: 0,
+            holds_log_front: false,
+            merges: &[],
+        }
+    }
+
+    const DB: DbFacts = DbFacts { memory_low: 100, log_bytes: 0, log_limit: 800, workers_free: 4 };
+
+    fn flushed(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<u32> {
+        let flush = |action| match action {
+            DbAction::Flush { store, .. } => Some(store.0),
+            DbAction::Merge { .. } => None,
+        };
+        plan_db(stores, db).into_iter().filter_map(flush).collect()
+    }
+
+    #[test]
+    fn over_the_low_mark_the_store_that_frees_most_per_byte_written_goes_first_and_no_more_than_needed() {
+        assert_eq!(flushed(&[store(1, 60, 60), store(2, 50, 10)], &DB), [2]);
+        assert_eq!(flushed(&[store(1, 60, 60), store(2, 40, 10)], &DB), [0; 0]);
+        assert_eq!(flushed(&[store(1, 300, 300), store(2, 40, 10)], &DB), [2, 1]);
+        let mut log = store(3, 50, 50);
+        log.log_freed_bytes = 500;
+        assert_eq!(flushed(&[store(2, 60, 10), log], &DB), [3]);
+    }
+
+    #[test]
+    fn what_is_being_flushed_counts_as_gone() {
+        let mut busy = store(1, 0, 0);
+        busy.flushing_bytes = 500;
+        assert_eq!(flushed(&[busy, store(2, 90, 90)], &DB), [0; 0]);
+    }
+
+    #[test]
+    fn own_limit_and_log_front_force_a_flush_below_the_low_mark() {
+        let mut own = store(1, 20, 20);
+        own.memory_limit = 10;
+        assert_eq!(flushed(&[own, store(2, 30, 30)], &DB), [1]);
+        let mut front = store(3, 10, 10);
+        front.holds_log_front = true;
+        let full_log = DbFacts { log_bytes: 801, ..DB };
+        assert_eq!(flushed(&[store(2, 30, 1), front.clone()], &full_log), [3]);
+        assert_eq!(flushed(&[store(2, 30, 1), front], &DB), [0; 0]);
+    }
+
+    #[test]
+    fn workers_go_to_flushes_then_to_level_0_then_to_the_best_score() {
+        let merge = |level, score| MergePlan {
+            inputs: vec![super::super::InputRun { level, run: 1, tables: Vec::new() }],
+            output: super::super::Target { level: 5, run: 1 },
+            range: Default::default(),
+            kind: super::super::MergeKind::Merge,
+            bytes: 0,
+            table_bytes: 0,
+            score,
+            reason: String::new(),
+        };
+        let (deep, level0) = ([merge(4, 9.0), merge(3, 1.5)], [merge(0, 1.1)]);
+        let mut a = store(1, 10, 10);
+        let mut b = store(2, 200, 10);
+        (a.merges, b.merges) = (&deep, &level0);
+        let actions = plan_db(&[a, b], &DbFacts { workers_free: 3, ..DB });
+        assert!(matches!(actions[0], DbAction::Flush { store: StoreId(2), .. }));
+        assert_eq!(actions[1], DbAction::Merge { store: StoreId(2), index: 0 });
+        assert_eq!(actions[2], DbAction::Merge { store: StoreId(1), index: 0 });
+        assert_eq!(actions.len(), 3);
+    }
+}

@@ -1,0 +1,264 @@
+//! What holds for every shape: plans are valid, steps keep the shape sound, debt never rises, and `validate` lets
+//! nothing pass that would show a reader an old version first. The last is checked against a model in which every
+//! table is a list of (key, version).
+
+use super::Strategy as _;
+use super::*;
+use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
+use proptest::strategy::Strategy as _;
+use std::collections::BTreeMap;
+
+/// The step that ends a merge of tables without any redundancy: outputs of the inputs' total size.
+pub(super) fn concatenate(shape: &Shape, plan: &MergePlan, next: &mut u32) -> Step {
+    if plan.kind == MergeKind::Move {
+        return Step::default();
+    }
+    let inputs: Vec<_> = plan.live_inputs(shape).into_iter().map(|(_, t)| t.clone()).collect();
+    let mut table = TableInfo::plain(name(next), inputs.iter().map(|t| t.live_bytes()).sum());
+    table.range = cover(&inputs).expect("inputs");
+    table.cells = inputs.iter().map(|t| t.cells).sum();
+    table.distinct = table.cells;
+    Step { outputs: vec![Arc::new(table)], ..Step::default() }
+}
+
+fn name(next: &mut u32) -> TableId {
+    *next += 1;
+    TableId { epoch: 0, job: 0, part: *next }
+}
+
+fn key(n: u8) -> Vec<u8> {
+    vec![n]
+}
+
+type Cells = BTreeMap<TableId, Vec<(u8, u32)>>;
+
+/// A shape and its cells, newest run first: versions fall with age.
+fn build(runs: &[(usize, Vec<(u8, u8)>)]) -> (Shape, Cells) {
+    let (mut shape, mut cells, mut next) = (Shape::default(), Cells::new(), 0);
+    let mut sorted: Vec<_> = runs.to_vec();
+    sorted.sort_by_key(|(level, _)| *level);
+    for (age, (level, spans)) in sorted.iter().enumerate() {
+        let mut tables = Vec::new();
+        let mut from = 0u8;
+        for (gap, len) in spans {
+            let start = from.saturating_add(*gap);
+            let end = start.saturating_add(*len);
+            if end > 40 {
+                break;
+            }
+            from = end;
+            let mut table = TableInfo::plain(name(&mut next), 1000 * u64::from(*len));
+            table.range = KeyRange::new(key(start), key(end));
+            table.tombstones = u64::from(*gap);
+            (table.cells, table.distinct) = (u64::from(*len), u64::from(*len));
+            let held = (start..end).filter(|k| k % 3 != gap % 3 || *k == start || *k == end - 1);
+            cells.insert(table.id, held.map(|k| (k, 1000 - age as u32)).collect());
+            tables.push(Arc::new(table));
+        }
+        if tables.is_empty() {
+            continue;
+        }
+        while shape.levels.len() <= *level {
+            shape.levels.push(Default::default());
+        }
+        shape.levels[*level].runs.push(Run::new(1000 - age as u64, tables));
+    }
+    (shape, cells)
+}
+
+/// Runs the merge on the model, up to a key, as a merge would: the newest version of every key, one output table.
+fn run(
+    shape: &mut Shape,
+    cells: &mut Cells,
+    plan: &MergePlan,
+    upto: Option<u8>,
+    next: &mut u32,
+) -> Result<(), String> {
+    let mut merged: BTreeMap<u8, u32> = BTreeMap::new();
+    let mut bytes = 0;
+    let mut below = Vec::new();
+    for (_, table) in plan.live_inputs(shape) {
+        let live = table.live_range();
+        let moved = |k: u8| live.contains(&key(k)) && upto.is_none_or(|upto| k < upto);
+        for (k, version) in cells[&table.id].iter().filter(|(k, _)| moved(*k)) {
+            let best = merged.entry(*k).or_default();
+            *best = (*best).max(*version);
+        }
+        let width = |from: u8, to: u8| 1000 * u64::from(to.saturating_sub(from));
+        let (start, end) = (live.start[0], live.end.as_ref().expect("an end")[0]);
+        bytes += width(start, end.min(upto.unwrap_or(end)));
+        below.push((table.id, width(table.range.start[0], upto.unwrap_or(end))));
+    }
+    let mut step = Step { upto: upto.map(key), bytes_below: below, ..Step::default() };
+    if let (MergeKind::Merge, Some((first, _)), Some((last, _))) =
+        (plan.kind, merged.first_key_value(), merged.last_key_value())
+    {
+        let mut table = TableInfo::plain(name(next), bytes);
+        table.range = KeyRange::new(key(*first), key(last + 1));
+        (table.cells, table.distinct) = (merged.len() as u64, merged.len() as u64);
+        cells.insert(table.id, merged.into_iter().collect());
+        step.outputs.push(Arc::new(table));
+    }
+    apply(shape, plan, &step)
+}
+
+/// What a reader sees: the version of every key from the newest table that has it.
+fn read(shape: &Shape, cells: &Cells) -> BTreeMap<u8, u32> {
+    let mut seen = BTreeMap::new();
+    for (_, _, table) in shape.tables() {
+        for (k, version) in cells[&table.id].iter().filter(|(k, _)| table.live_range().contains(&key(*k))) {
+            seen.entry(*k).or_insert(*version);
+        }
+    }
+    seen
+}
+
+/// Invariant I3: versions of a key fall from source to source.
+fn in_order(shape: &Shape, cells: &Cells) -> bool {
+    let mut last: BTreeMap<u8, u32> = BTreeMap::new();
+    shape.tables().all(|(_, _, table)| {
+        let live = table.live_range();
+        cells[&table.id].iter().filter(|(k, _)| live.contains(&key(*k))).all(|(k, version)| {
+            let before = last.insert(*k, *version);
+            before.is_none_or(|before| before > *version)
+        })
+    })
+}
+
+fn shapes() -> impl proptest::strategy::Strategy<Value = (Shape, Cells)> {
+    let spans = prop::collection::vec((0u8..6, 1u8..9), 1..6);
+    prop::collection::vec((0usize..5, spans), 1..9).prop_map(|runs| build(&runs))
+}
+
+fn options() -> LeveledOptions {
+    let text = "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096}";
+    let StrategyOptions::Leveled(options) = text.parse().expect("options");
+    LeveledOptions { tombstone_share: 0.4, ..options }
+}
+
+fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
+    Facts {
+        clock: 0,
+        draw: 0,
+        free_disk: u64::MAX,
+        running,
+        flush_bytes: 2000,
+        merges_max,
+        distinct: &|tables| tables.len() as u64,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Merges run side by side in random steps; all the while the shape is sound, readers see the same, and debt
+    /// falls. When nothing is planned any more, nothing is owed.
+    #[test]
+    fn a_strategy_run_to_its_end_keeps_order_and_never_raises_debt(
+        (mut shape, mut cells) in shapes(),
+        choices in prop::collection::vec((any::<prop::sample::Index>(), 0u8..44), 200),
+    ) {
+        let (strategy, before) = (options(), read(&shape, &cells));
+        let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningMerge>::new(), 100_000);
+        let mut debt = u64::MAX;
+        for (choice, upto) in choices {
+            let plan = strategy.plan(&shape, &facts(&running, 3), &state);
+            state = plan.state;
+            for merge in plan.merges {
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                running.push(RunningMerge { plan: merge, clip: None });
+            }
+            if running.is_empty() {
+                break;
+            }
+            let at = choice.index(running.len());
+            let left = running[at].range_left();
+            let upto = (running[at].plan.kind == MergeKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
+                .then_some(upto);
+            let merge = running[at].plan.clone();
+            prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
+            match upto {
+                Some(upto) => running[at].clip = Some(key(upto)),
+                None => drop(running.remove(at)),
+            }
+            prop_assert_eq!(shape.check(), Ok(()));
+            prop_assert!(in_order(&shape, &cells), "{}", shape);
+            prop_assert_eq!(&read(&shape, &cells), &before);
+            let now = strategy.debt(&shape, &facts(&running, 3), &state);
+            prop_assert!(now <= debt, "debt rose from {} to {} at\n{}", debt, now, shape);
+            debt = now;
+        }
+        if running.is_empty() {
+            prop_assert_eq!(strategy.debt(&shape, &facts(&[], 3), &state), 0);
+        }
+    }
+
+    /// Any merge at all: what `validate` accepts does no harm; what does harm it refuses.
+    #[test]
+    fn what_validate_accepts_keeps_every_reader_right(
+        (mut shape, mut cells) in shapes(),
+        picks in prop::collection::vec(any::<bool>(), 60),
+        level in 0usize..6, run_id in 990u64..1002, moves in any::<bool>(), upto in prop::option::of(0u8..44),
+    ) {
+        let mut picks = picks.into_iter().cycle();
+        let mut inputs = Vec::new();
+        let mut range: Option<KeyRange> = None;
+        for (level, run) in shape.runs() {
+            let tables: Vec<_> = run.tables().iter().filter(|_| picks.next() == Some(true)).collect();
+            if let Some(reach) = cover(tables.iter().copied()) {
+                range = Some(range.map_or(reach.clone(), |range| range.cover(&reach)));
+                inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
+            }
+        }
+        let kind = if moves { MergeKind::Move } else { MergeKind::Merge };
+        let plan = MergePlan {
+            inputs, output: Target { level, run: run_id }, range: range.unwrap_or_default(), kind,
+            bytes: 0, table_bytes: 1, score: 1.0, reason: String::new(),
+        };
+        let before = read(&shape, &cells);
+        if validate(&shape, &plan, &[]).is_ok() {
+            let upto = upto.filter(|upto| !moves && plan.range.start < key(*upto) && plan.range.ends_after(&key(*upto)));
+            prop_assert_eq!(run(&mut shape, &mut cells, &plan, upto, &mut 100_000), Ok(()));
+            prop_assert_eq!(shape.check(), Ok(()));
+            prop_assert!(in_order(&shape, &cells), "{:?}\n{}", plan, shape);
+            prop_assert_eq!(read(&shape, &cells), before);
+        }
+    }
+
+    /// A plan of the strategy that lost an input, or meets a merge of the same tables, is refused.
+    #[test]
+    fn a_plan_that_lost_a_table_or_meets_itself_is_refused((shape, _) in shapes(), at in any::<prop::sample::Index>()) {
+        let plan = options().plan(&shape, &facts(&[], 3), &PlanState::default());
+        for merge in plan.merges {
+            let twin = [RunningMerge { plan: merge.clone(), clip: None }];
+            prop_assert!(validate(&shape, &merge, &twin).is_err());
+            if merge.kind == MergeKind::Merge && merge.inputs.len() > 1 {
+                let mut less = merge.clone();
+                let target = less.inputs.last_mut().expect("inputs");
+                let joins_target = (target.level, target.run) == (merge.output.level, merge.output.run);
+                let lost = at.index(target.tables.len());
+                target.tables.remove(lost);
+                less.inputs.retain(|input| !input.tables.is_empty());
+                prop_assert!(!joins_target || validate(&shape, &less, &[]).is_err());
+            }
+            let mut gone = merge.clone();
+            gone.inputs[0].tables.push(TableId { epoch: 9, job: 9, part: 9 });
+            prop_assert!(validate(&shape, &gone, &[]).is_err());
+        }
+    }
+
+    /// A little more data, a little more debt.
+    #[test]
+    fn debt_has_no_jump((shape, _) in shapes(), grow in 0u64..50_000) {
+        let strategy = options();
+        let with = |bytes: u64| {
+            let mut shape = shape.clone();
+            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 1 }, bytes);
+            table.range = KeyRange::all();
+            shape.add_flush(Run::new(5000, vec![Arc::new(table)])).expect("a flush");
+            strategy.debt(&shape, &facts(&[], 3), &PlanState::default())
+        };
+        let (a, b) = (with(grow + 1), with(grow + 2));
+        prop_assert!(a.abs_diff(b) <= 50, "one byte changes debt from {} to {}", a, b);
+    }
+}

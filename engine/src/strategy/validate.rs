@@ -1,0 +1,123 @@
+//! The law every merge obeys, whether a strategy, a person or another process planned it.
+//!
+//! Runs stand in one order of age. A merge lifts cells out of their runs and puts them at one place in that order.
+//! A reader stays right if no cell passes an overlapping run on the way: whatever lies between an input and the
+//! target, or in the target itself, and shares keys with that input, must be an input too (invariant I3). The
+//! target's other tables must not reach into the merge's range, as an output may lie anywhere in it.
+//!
+//! Two merges may run together when their key ranges are apart, or the stretches of the order they work on. They
+//! may also touch: one writes the run that the other reads, since the tables they take are different ones.
+
+use super::{MergeKind, MergePlan, Place, RunningMerge};
+use crate::types::{KeyRange, TableId};
+use crate::version::shape::{Shape, TableInfo};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Says why the merge must not run on this shape beside these merges.
+pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]) -> Result<(), String> {
+    let inputs = inputs_are_there(shape, plan)?;
+    nothing_is_passed(shape, plan, &inputs)?;
+    if plan.kind == MergeKind::Move {
+        move_is_trivial(plan, &inputs)?;
+    }
+    running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
+}
+
+type Inputs<'a> = Vec<(Place, Vec<&'a Arc<TableInfo>>)>;
+
+fn inputs_are_there<'a>(shape: &'a Shape, plan: &MergePlan) -> Result<Inputs<'a>, String> {
+    if plan.inputs.is_empty() || plan.range.is_empty() {
+        return Err("the merge has no inputs".to_string());
+    }
+    if plan.output.level > 63 {
+        return Err(format!("level {} is too deep", plan.output.level));
+    }
+    let mut seen = HashSet::new();
+    let mut inputs = Inputs::new();
+    for input in &plan.inputs {
+        let place = Place::of(input.level, input.run);
+        let run = shape
+            .run(input.level, input.run)
+            .ok_or_else(|| format!("level {} has no run #{}", input.level, input.run))?;
+        let wanted: HashSet<TableId> = input.tables.iter().copied().collect();
+        if wanted.is_empty() || wanted.len() != input.tables.len() || inputs.iter().any(|(p, _)| *p == place)
+        {
+            return Err(format!("run #{} of level {} is named twice or for nothing", input.run, input.level));
+        }
+        let tables: Vec<_> = run.overlapping(&plan.range).filter(|t| wanted.contains(&t.id)).collect();
+        if tables.len() != wanted.len() {
+            return Err(format!("run #{} of level {} lacks an input", input.run, input.level));
+        }
+        for table in &tables {
+            if !plan.range.covers(&table.live_range()) {
+                return Err(format!("table {} reaches out of the merge's range", table.id));
+            }
+            if !seen.insert(table.id) {
+                return Err(format!("table {} is named twice", table.id));
+            }
+        }
+        inputs.push((place, tables));
+    }
+    Ok(inputs)
+}
+
+fn nothing_is_passed(shape: &Shape, plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> {
+    let target = plan.target();
+    let (newest, oldest) = plan.span();
+    let taken: HashSet<TableId> = plan.tables().collect();
+    for (level, run) in shape.runs() {
+        let place = Place::of(level, run.id);
+        if place < newest || place > oldest {
+            continue;
+        }
+        for table in run.overlapping(&plan.range).filter(|t| !taken.contains(&t.id)) {
+            let range = table.live_range();
+            if place == target && plan.kind == MergeKind::Merge {
+                return Err(format!("table {} of the target run lies in the merge's range", table.id));
+            }
+            // Inputs pass this table when it lies between them and the target.
+            let passes = |from: Place| (from < place && place <= target) || (target <= place && place < from);
+            let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
+            if let Some(input) = passing.into_iter().find(|input| input.overlaps(&range)) {
+                return Err(format!(
+                    "table {} would pass table {} and is newer or older",
+                    input.id, table.id
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn move_is_trivial(plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> {
+    if inputs.iter().any(|(place, _)| *place == plan.target()) {
+        return Err("a table is moved to where it is".to_string());
+    }
+    let mut ranges: Vec<KeyRange> =
+        inputs.iter().flat_map(|(_, tables)| tables.iter().map(|t| t.live_range())).collect();
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    match ranges.windows(2).find(|pair| pair[0].overlaps(&pair[1])) {
+        Some(pair) => Err(format!("tables moved together overlap at {}", pair[1])),
+        None => Ok(()),
+    }
+}
+
+/// Why the merge cannot run beside that one.
+pub(crate) fn wrong_with_running(plan: &MergePlan, other: &RunningMerge) -> Option<String> {
+    let left = other.range_left();
+    if !plan.range.overlaps(&left) {
+        return None;
+    }
+    let theirs: HashSet<TableId> = other.plan.tables().collect();
+    if let Some(id) = plan.tables().find(|id| theirs.contains(id)) {
+        return Some(format!("table {id} is in a running merge"));
+    }
+    let (a, b) = (plan.span(), other.plan.span());
+    let (newest, oldest) = (a.0.max(b.0), a.1.min(b.1));
+    let touch = newest == oldest && a.0 != b.0 && a.1 != b.1;
+    if newest > oldest || touch {
+        return None;
+    }
+    Some(format!("a running merge works on {left} at the same depth"))
+}
