@@ -1,6 +1,7 @@
 //! Siltstone: a log-structured merge key-value store whose compactions are not felt.
 
 mod error;
+pub mod simulate;
 pub mod storage;
 pub mod strategy;
 mod types;

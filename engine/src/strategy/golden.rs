@@ -3,7 +3,7 @@
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `redundant SHARE` (of the
 //! keys of any tables), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
-//! (the running merge has come so far), and at the end one of the commands `plan`, `debt`, `finish` (all
+//! (the running merge has come so far), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
 //! planned merges are done, the shape that results), `major RANGE`. The answer follows `--`.
 
 use super::*;
@@ -90,6 +90,17 @@ fn tell(input: &str) -> String {
                 let merge = plan.merges.into_iter().next().expect("a merge to start");
                 answer += &format!("started {}", story.print(&merge));
                 story.running.push(RunningMerge { plan: merge, clip: None });
+            }
+            "flushed" => {
+                let (range, size) = rest.split_once(' ').expect("range and size");
+                let id = story.shape.tables().map(|(_, _, t)| t.id.part).max().unwrap_or(0) + 1;
+                let mut table = TableInfo::plain(
+                    TableId { epoch: 0, job: 0, part: id },
+                    parse_size(size).expect("a size"),
+                );
+                table.range = parse_range(range).expect("a range");
+                let newest = story.shape.runs().map(|(_, run)| run.id).max().unwrap_or(0);
+                story.shape.add_flush(Run::new(newest + 1, vec![Arc::new(table)])).expect("a flush");
             }
             "step" => {
                 let key = parse_key(rest).expect("a key");

@@ -41,6 +41,18 @@ impl StrategyOptions {
         }
     }
 
+    /// The same method with tables so large that this much data is about `tables_max` of them at most, and the
+    /// factor by which they grew.
+    pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
+        // Upper levels hold a good tenth beside the data, and tables come out smaller than they may be.
+        let least = data_bytes / tables_max / 2 * 3;
+        let mut scaled = self.clone();
+        let StrategyOptions::Leveled(options) = &mut scaled;
+        let factor = (least as f64 / options.table_bytes as f64).max(1.0);
+        options.table_bytes = options.table_bytes.max(least);
+        (scaled, factor)
+    }
+
     /// Says which setting is out of bounds.
     pub fn check(&self) -> Result<(), String> {
         match self {

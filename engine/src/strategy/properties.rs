@@ -84,10 +84,15 @@ fn run(
             let best = merged.entry(*k).or_default();
             *best = (*best).max(*version);
         }
-        let width = |from: u8, to: u8| 1000 * u64::from(to.saturating_sub(from));
-        let (start, end) = (live.start[0], live.end.as_ref().expect("an end")[0]);
-        bytes += width(start, end.min(upto.unwrap_or(end)));
-        below.push((table.id, width(table.range.start[0], upto.unwrap_or(end))));
+        // Bytes spread evenly over the table's range; what is moved is what the inputs lose.
+        let (start, end) =
+            (u64::from(table.range.start[0]), u64::from(table.range.end.as_ref().expect("an end")[0]));
+        let below_key =
+            |k: u8| table.bytes * u64::from(k).clamp(start, end).saturating_sub(start) / (end - start);
+        let before = table.bytes - table.live_bytes();
+        let after = upto.map_or(table.bytes, below_key).max(before);
+        bytes += after - before;
+        below.push((table.id, after));
     }
     let mut step = Step { upto: upto.map(key), bytes_below: below, ..Step::default() };
     if let (MergeKind::Merge, Some((first, _)), Some((last, _))) =

@@ -1,0 +1,401 @@
+//! A strategy on any data size in seconds: the production `plan` and `apply` over tables that are only numbers.
+//!
+//! A table is a key range with the expected number of distinct keys in it (`content`); a flush and a merge are
+//! arithmetic on those. After every flush, merges run until the strategy asks for none. Two phases: *fill* inserts
+//! every key once, in random order; *overwrite* draws keys from the workload. Amplifications come from
+//! the second half of the overwrite phase (the whole fill when there is none), when levels have reached their
+//! sizes.
+//!
+//! What is scaled is printed: tables are made larger, never fewer bytes of memory or data, so that a shape has at
+//! most `tables_max` of them; and where flushes would be too many, the fill is loaded in key order instead and the
+//! overwrite phase cut short.
+//!
+//! Not simulated: time. Debt is what a flush finds, its peak what backpressure would see if merges kept up.
+
+mod content;
+mod report;
+
+pub use content::Workload;
+pub use report::SimulateReport;
+
+use crate::strategy::{Facts, MergeKind, MergePlan, PlanState, Step, StrategyOptions, apply};
+use crate::types::{KeyRange, TableId};
+use crate::version::shape::{Run, Shape, TableInfo};
+use content::{Content, Density, Piece};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What to simulate.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SimulateOptions {
+    /// The method.
+    pub strategy: StrategyOptions,
+    /// Bytes of distinct keys with their values at the end of the fill.
+    pub data_bytes: u64,
+    /// Write memory: what a flush writes.
+    pub memory_bytes: u64,
+    /// Bytes of a key.
+    pub key_bytes: u64,
+    /// Bytes of a value.
+    pub value_bytes: u64,
+    /// Which keys are overwritten.
+    pub workload: Workload,
+    /// Bytes overwritten after the fill, as a multiple of the data.
+    pub overwrite: f64,
+    /// The same seed gives the same report.
+    pub seed: u64,
+    /// No shape has more tables; at most 20,000.
+    pub tables_max: u64,
+}
+
+impl Default for SimulateOptions {
+    fn default() -> Self {
+        SimulateOptions {
+            strategy: StrategyOptions::default(),
+            data_bytes: 100_000_000_000,
+            memory_bytes: 256 << 20,
+            key_bytes: 100,
+            value_bytes: 1000,
+            workload: Workload::Uniform,
+            overwrite: 1.0,
+            seed: 1,
+            tables_max: 20_000,
+        }
+    }
+}
+
+/// More flushes than these a phase would take minutes.
+const FLUSHES_MAX: u64 = 120_000;
+
+/// Runs the strategy. Wrong options give one sentence.
+///
+/// ```
+/// use siltstone::simulate::{SimulateOptions, simulate};
+/// let options = SimulateOptions { data_bytes: 20_000_000_000, ..Default::default() };
+/// let report = simulate(&options).unwrap();
+/// assert!(report.write_amplification > 3.0 && report.space_amplification < 1.5);
+/// ```
+pub fn simulate(options: &SimulateOptions) -> Result<SimulateReport, String> {
+    check(options)?;
+    let mut simulator = Simulator::new(options);
+    simulator.fill();
+    simulator.overwrite();
+    Ok(simulator.report)
+}
+
+fn check(options: &SimulateOptions) -> Result<(), String> {
+    let entry = options.key_bytes.saturating_add(options.value_bytes);
+    options.strategy.check()?;
+    options.workload.check()?;
+    let at_least = |name: &str, value: u64, least: u64| match value >= least {
+        true => Ok(()),
+        false => Err(format!("{name} must be at least {least}, not {value}")),
+    };
+    at_least("key and value bytes together", entry, 1)?;
+    at_least("memory bytes", options.memory_bytes, 1 << 16)?;
+    at_least("memory bytes", options.memory_bytes, entry.saturating_mul(16))?;
+    at_least("data bytes", options.data_bytes, options.memory_bytes.saturating_mul(4))?;
+    at_least("tables at most", options.tables_max, 100)?;
+    if options.tables_max > 20_000 {
+        return Err(format!("tables at most must not exceed 20000, but is {}", options.tables_max));
+    }
+    if options.data_bytes > 1 << 56 {
+        return Err("data bytes must be at most 64 PiB".to_string());
+    }
+    if !(0.0..=100.0).contains(&options.overwrite) {
+        return Err(format!("overwrite must lie between 0 and 100, not {}", options.overwrite));
+    }
+    Ok(())
+}
+
+/// Keys are places on this line.
+const KEYS_END: u64 = 1 << 60;
+
+struct Simulator<'a> {
+    options: &'a SimulateOptions,
+    strategy: StrategyOptions,
+    density: Density,
+    shape: Shape,
+    state: PlanState,
+    contents: HashMap<TableId, Content>,
+    next_table: u64,
+    next_flush: u64,
+    random: u64,
+    /// Bytes of one key with its value.
+    entry: f64,
+    keys: f64,
+    filled: f64,
+    report: SimulateReport,
+    measure: Measure,
+}
+
+/// Sums over a stretch of flushes.
+#[derive(Default)]
+struct Measure {
+    flushes: u64,
+    inserted: f64,
+    written: f64,
+    runs: f64,
+    space: f64,
+}
+
+impl<'a> Simulator<'a> {
+    fn new(options: &'a SimulateOptions) -> Self {
+        let entry = (options.key_bytes + options.value_bytes) as f64;
+        let keys = options.data_bytes as f64 / entry;
+        let (strategy, scale) = options.strategy.with_tables_for(options.data_bytes, options.tables_max);
+        Simulator {
+            options,
+            strategy,
+            density: Density::new(options.workload, keys),
+            shape: Shape::default(),
+            state: PlanState::default(),
+            contents: HashMap::new(),
+            next_table: 0,
+            next_flush: 0,
+            random: options.seed,
+            entry,
+            keys,
+            filled: 0.0,
+            report: SimulateReport::new(options, scale),
+            measure: Measure::default(),
+        }
+    }
+
+    /// Every key once.
+    fn fill(&mut self) {
+        let memory_keys = self.options.memory_bytes as f64 / self.entry;
+        let flushes = (self.keys / memory_keys).ceil() as u64;
+        if flushes > FLUSHES_MAX {
+            self.report.notes.push(format!(
+                "the fill would be {flushes} flushes, over {FLUSHES_MAX}: loaded in key order instead, so its cost is left out"
+            ));
+            self.load_in_key_order();
+            return;
+        }
+        for _ in 0..flushes {
+            let share = (memory_keys / self.keys).min(1.0 - self.filled);
+            self.filled += share;
+            self.flush(Content { filled: share, draws: 0.0 }, share * self.keys * self.entry);
+        }
+        self.report.fill_write_amplification = Some(self.end_of_measure());
+    }
+
+    fn load_in_key_order(&mut self) {
+        let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().table_bytes());
+        let level = self.strategy.strategy().last_level(&self.shape);
+        let content = Content { filled: 1.0, draws: 0.0 };
+        let pieces = [Piece { start: 0, end: KEYS_END, content }];
+        let tables = self.cut(&pieces, tables as usize);
+        self.next_flush += 1;
+        let added = tables.into_iter().map(|table| (level, self.next_flush, table)).collect();
+        let change = crate::version::shape::ShapeChange { added, ..Default::default() };
+        self.shape.change(&change).expect("a first run");
+        self.filled = 1.0;
+    }
+
+    /// Draws from the workload; memory keeps one version a key.
+    fn overwrite(&mut self) {
+        let draws = self.density.draws_for(self.options.memory_bytes as f64 / self.entry / self.keys);
+        let wanted = (self.options.overwrite / draws).ceil() as u64;
+        let flushes = wanted.min(FLUSHES_MAX);
+        if flushes < wanted {
+            self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {flushes} flushes"));
+        }
+        for i in 0..flushes {
+            if i == flushes / 2 {
+                self.end_of_measure();
+            }
+            self.flush(Content { filled: 0.0, draws }, draws * self.keys * self.entry);
+        }
+        if flushes > 0 {
+            self.end_of_measure();
+        }
+    }
+
+    /// One flush and all merges it makes due.
+    fn flush(&mut self, content: Content, inserted: f64) {
+        self.next_flush += 1;
+        let pieces = [Piece { start: 0, end: KEYS_END, content }];
+        let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().table_bytes());
+        let tables = self.cut(&pieces, parts as usize);
+        let written: u64 = tables.iter().map(|t| t.bytes).sum();
+        self.shape.add_flush(Run::new(self.next_flush, tables)).expect("flushes are numbered");
+        self.report.flushes += 1;
+        self.report.inserted_bytes += inserted as u64;
+        self.report.flushed_bytes += written;
+        self.measure.inserted += inserted;
+        self.measure.written += written as f64;
+        self.settle();
+        let runs = self.shape.runs().count();
+        self.report.runs_max = self.report.runs_max.max(runs as u64);
+        let tables: usize = self.shape.runs().map(|(_, run)| run.tables().len()).sum();
+        self.report.tables_max = self.report.tables_max.max(tables as u64);
+        self.measure.flushes += 1;
+        self.measure.runs += runs as f64;
+        self.measure.space += self.shape.live_bytes() as f64 / (self.filled * self.keys * self.entry);
+    }
+
+    fn settle(&mut self) {
+        let strategy = self.strategy.clone();
+        let mut first = true;
+        loop {
+            self.random = next_random(self.random);
+            let contents = &self.contents;
+            let (density, keys) = (&self.density, self.keys);
+            // Tables of one question cover about the same keys, or their union is what they hold apart.
+            let distinct = |ids: &[TableId]| {
+                let union =
+                    ids.iter().filter_map(|id| contents.get(id)).fold(Content::default(), |a, b| a.add(*b));
+                (density.of(union) * keys) as u64
+            };
+            let facts = Facts {
+                clock: self.report.flushes,
+                draw: self.random,
+                free_disk: u64::MAX,
+                running: &[],
+                flush_bytes: self.options.memory_bytes,
+                merges_max: 8,
+                distinct: &distinct,
+            };
+            let plan = strategy.strategy().plan(&self.shape, &facts, &self.state);
+            self.state = plan.state;
+            if first {
+                let debt = strategy.strategy().debt(&self.shape, &facts, &self.state);
+                self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(debt);
+                first = false;
+            }
+            if plan.merges.is_empty() {
+                break;
+            }
+            for merge in &plan.merges {
+                self.merge(merge);
+            }
+        }
+        let live = self.shape.live_bytes();
+        self.report.peak_space_bytes = self.report.peak_space_bytes.max(live);
+    }
+
+    fn merge(&mut self, merge: &MergePlan) {
+        let before = self.shape.live_bytes();
+        let mut step = Step::default();
+        if merge.kind == MergeKind::Move {
+            self.report.moves += 1;
+        } else {
+            let inputs: Vec<(TableId, u64, u64)> = merge
+                .live_inputs(&self.shape)
+                .iter()
+                .map(|(_, t)| (t.id, place(&t.range.start), t.range.end.as_deref().map_or(KEYS_END, place)))
+                .collect();
+            let taken: Vec<Piece> = inputs
+                .iter()
+                .map(|(id, start, end)| Piece {
+                    start: *start,
+                    end: *end,
+                    content: self.contents.remove(id).unwrap_or_default(),
+                })
+                .collect();
+            let pieces = content::union(&taken);
+            let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
+            step.outputs = self.cut(&pieces, (bytes / merge.table_bytes as f64).round().max(1.0) as usize);
+            let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
+            self.report.merges += 1;
+            self.report.merged_bytes += written;
+            self.report.largest_merge_bytes = self.report.largest_merge_bytes.max(merge.bytes);
+            self.measure.written += written as f64;
+            // A merge in steps holds two steps beside its inputs, and a step is one output table.
+            let beside = written.min(2 * merge.table_bytes);
+            self.report.peak_space_bytes = self.report.peak_space_bytes.max(before + beside);
+        }
+        apply(&mut self.shape, merge, &step).expect("a planned merge can be applied");
+    }
+
+    fn piece_bytes(&self, piece: &Piece) -> f64 {
+        self.density.of(piece.content) * self.keys * self.entry * (piece.end - piece.start) as f64
+            / KEYS_END as f64
+    }
+
+    /// Cuts the pieces (in key order) into this many tables of about the same bytes.
+    fn cut(&mut self, pieces: &[Piece], parts: usize) -> Vec<Arc<TableInfo>> {
+        let total: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
+        let mut tables = Vec::with_capacity(parts);
+        let mut builder: Vec<Piece> = Vec::new();
+        let (mut done, mut limit) = (0.0, self.limit(total, 1, parts));
+        for piece in pieces {
+            let mut piece = *piece;
+            loop {
+                let bytes = self.piece_bytes(&piece);
+                if done + bytes <= limit || tables.len() + 1 >= parts || bytes <= 0.0 {
+                    done += bytes;
+                    builder.push(piece);
+                    break;
+                }
+                let share = ((limit - done) / bytes).clamp(0.0, 1.0);
+                let at = piece.start + ((piece.end - piece.start) as f64 * share) as u64;
+                if at > piece.start && at < piece.end {
+                    builder.push(Piece { end: at, ..piece });
+                    piece.start = at;
+                }
+                done = limit;
+                tables.extend(self.table(&builder));
+                builder.clear();
+                limit = self.limit(total, tables.len() + 1, parts);
+            }
+        }
+        tables.extend(self.table(&builder));
+        tables
+    }
+
+    /// Where the n-th of `parts` tables ends, give or take some: exactly equal parts would line up across levels.
+    fn limit(&mut self, total: f64, n: usize, parts: usize) -> f64 {
+        self.random = next_random(self.random);
+        let jitter = (self.random >> 40) as f64 / (1u64 << 24) as f64 - 0.5;
+        total * (n as f64 + 0.2 * jitter) / parts as f64
+    }
+
+    fn table(&mut self, pieces: &[Piece]) -> Option<Arc<TableInfo>> {
+        let (first, last) = (pieces.first()?, pieces.last()?);
+        let width: f64 = pieces.iter().map(|p| (p.end - p.start) as f64).sum();
+        let mean = |part: fn(&Content) -> f64| {
+            pieces.iter().map(|p| part(&p.content) * (p.end - p.start) as f64).sum::<f64>() / width
+        };
+        let content = Content { filled: mean(|c| c.filled), draws: mean(|c| c.draws) };
+        let cells: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum::<f64>() / self.entry;
+        self.next_table += 1;
+        let id = TableId { epoch: 0, job: (self.next_table >> 32) as u32, part: self.next_table as u32 };
+        let mut table = TableInfo::plain(id, (cells * self.entry).max(1.0) as u64);
+        table.range = KeyRange::new(first.start.to_be_bytes(), last.end.to_be_bytes());
+        (table.cells, table.distinct) = (cells as u64, cells as u64);
+        self.contents.insert(id, content);
+        Some(Arc::new(table))
+    }
+
+    /// Turns the sums into the report's numbers and starts anew; the last call stands.
+    fn end_of_measure(&mut self) -> f64 {
+        let m = std::mem::take(&mut self.measure);
+        let flushes = m.flushes.max(1) as f64;
+        let write_amplification = m.written / m.inserted.max(1.0);
+        self.report.write_amplification = write_amplification;
+        self.report.runs_mean = m.runs / flushes;
+        self.report.space_amplification = m.space / flushes;
+        // A filter answers wrongly once in a hundred; one block holds the key.
+        self.report.read_amplification = 1.0 + 0.01 * (m.runs / flushes - 1.0).max(0.0);
+        self.report.data_bytes = (self.filled * self.keys * self.entry) as u64;
+        write_amplification
+    }
+}
+
+fn place(key: &[u8]) -> u64 {
+    crate::types::prefix64(key)
+}
+
+/// A step of a 64-bit generator (splitmix).
+fn next_random(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests;

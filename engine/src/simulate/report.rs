@@ -1,0 +1,117 @@
+//! What a simulation found, for people and as JSON.
+
+use super::SimulateOptions;
+use crate::types::size_text;
+use serde::Serialize;
+use std::fmt;
+
+/// The result of [`super::simulate`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct SimulateReport {
+    /// The strategy with its settings.
+    pub strategy: String,
+    /// The workload.
+    pub workload: String,
+    /// Bytes of distinct keys and values at the end.
+    pub data_bytes: u64,
+    /// Write memory.
+    pub memory_bytes: u64,
+    /// Bytes written to tables per byte inserted, the log apart; measured when levels have their sizes.
+    pub write_amplification: f64,
+    /// The same during the fill; none when the fill was loaded in key order.
+    pub fill_write_amplification: Option<f64>,
+    /// Blocks a get of a present key reads, with filters that err once in a hundred.
+    pub read_amplification: f64,
+    /// Runs a get may have to look into, on average.
+    pub runs_mean: f64,
+    /// The most runs after a flush and its merges.
+    pub runs_max: u64,
+    /// Table bytes over data bytes, on average.
+    pub space_amplification: f64,
+    /// The most bytes on disk at any moment, two steps of a running merge included.
+    pub peak_space_bytes: u64,
+    /// Input bytes of the largest merge.
+    pub largest_merge_bytes: u64,
+    /// The most bytes of merging owed after a flush.
+    pub peak_debt_bytes: u64,
+    /// Merges that rewrote.
+    pub merges: u64,
+    /// Merges that only moved tables.
+    pub moves: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes put in, over all phases.
+    pub inserted_bytes: u64,
+    /// Bytes flushed.
+    pub flushed_bytes: u64,
+    /// Bytes that merges wrote.
+    pub merged_bytes: u64,
+    /// The most tables in a shape.
+    pub tables_max: u64,
+    /// Tables are larger by this factor than the strategy's own, so that they are not too many.
+    pub table_scale: f64,
+    /// What else is not as it would really be.
+    pub notes: Vec<String>,
+}
+
+impl SimulateReport {
+    pub(super) fn new(options: &SimulateOptions, table_scale: f64) -> Self {
+        SimulateReport {
+            strategy: options.strategy.to_string(),
+            workload: options.workload.to_string(),
+            memory_bytes: options.memory_bytes,
+            table_scale,
+            ..SimulateReport::default()
+        }
+    }
+}
+
+impl fmt::Display for SimulateReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fill = match self.fill_write_amplification {
+            Some(fill) => format!(" (fill {fill:.2})"),
+            None => String::new(),
+        };
+        let rows = [
+            ("strategy", self.strategy.clone()),
+            ("workload", self.workload.clone()),
+            ("data, memory", format!("{}, {}", size_text(self.data_bytes), size_text(self.memory_bytes))),
+            ("write amplification", format!("{:.2}{fill}", self.write_amplification)),
+            (
+                "read amplification",
+                format!(
+                    "{:.2} blocks a get; {:.1} runs, at most {}",
+                    self.read_amplification, self.runs_mean, self.runs_max
+                ),
+            ),
+            ("space amplification", format!("{:.3}", self.space_amplification)),
+            ("peak space", size_text(self.peak_space_bytes)),
+            ("largest merge", size_text(self.largest_merge_bytes)),
+            ("peak debt", size_text(self.peak_debt_bytes)),
+            ("merges", format!("{}, and {} moves, after {} flushes", self.merges, self.moves, self.flushes)),
+            (
+                "bytes",
+                format!(
+                    "{} inserted, {} flushed, {} merged",
+                    size_text(self.inserted_bytes),
+                    size_text(self.flushed_bytes),
+                    size_text(self.merged_bytes)
+                ),
+            ),
+            (
+                "tables",
+                format!(
+                    "at most {}, each {:.1} times the strategy's size",
+                    self.tables_max, self.table_scale
+                ),
+            ),
+        ];
+        for (name, value) in rows {
+            writeln!(f, "{name:<20} {value}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{:<20} {note}", "note")?;
+        }
+        Ok(())
+    }
+}
