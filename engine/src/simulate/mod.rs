@@ -10,7 +10,8 @@
 //! most `tables_max` of them; and where flushes would be too many, the fill is loaded in key order instead and the
 //! overwrite phase cut short.
 //!
-//! Not simulated: time. Debt is what a flush finds, its peak what backpressure would see if merges kept up.
+//! Not simulated: time. Debt is therefore counted, not estimated: what merges had to write after a flush until the
+//! strategy was satisfied.
 
 mod content;
 mod report;
@@ -238,7 +239,7 @@ impl<'a> Simulator<'a> {
 
     fn settle(&mut self) {
         let strategy = self.strategy.clone();
-        let mut first = true;
+        let merged_before = self.report.merged_bytes;
         loop {
             self.random = next_random(self.random);
             let contents = &self.contents;
@@ -260,11 +261,6 @@ impl<'a> Simulator<'a> {
             };
             let plan = strategy.strategy().plan(&self.shape, &facts, &self.state);
             self.state = plan.state;
-            if first {
-                let debt = strategy.strategy().debt(&self.shape, &facts, &self.state);
-                self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(debt);
-                first = false;
-            }
             if plan.merges.is_empty() {
                 break;
             }
@@ -272,6 +268,8 @@ impl<'a> Simulator<'a> {
                 self.merge(merge);
             }
         }
+        let owed = self.report.merged_bytes - merged_before;
+        self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(owed);
         let live = self.shape.live_bytes();
         self.report.peak_space_bytes = self.report.peak_space_bytes.max(live);
     }

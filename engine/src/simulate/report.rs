@@ -32,7 +32,7 @@ pub struct SimulateReport {
     pub peak_space_bytes: u64,
     /// Input bytes of the largest merge.
     pub largest_merge_bytes: u64,
-    /// The most bytes of merging owed after a flush.
+    /// The most bytes that merges owed after a flush: what they wrote until the strategy asked for no more.
     pub peak_debt_bytes: u64,
     /// Merges that rewrote.
     pub merges: u64,

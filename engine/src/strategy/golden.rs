@@ -123,7 +123,7 @@ fn tell(input: &str) -> String {
             }
             "finish" => {
                 for merge in story.plan().merges {
-                    let step = super::properties::concatenate(&story.shape, &merge, &mut 1000);
+                    let step = properties::concatenate(&story.shape, &merge, &mut 1000);
                     apply(&mut story.shape, &merge, &step).expect("a merge");
                 }
                 answer += &story.shape.to_string();

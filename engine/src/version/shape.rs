@@ -99,8 +99,8 @@ impl TableInfo {
 /// totals: a plan over 20,000 tables asks for them all the time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// The number of the newest flush whose cells it may hold; falls with age, through the levels. Unique in its
-    /// level.
+    /// Orders the runs of a level by age: larger is newer. In level 0 the number of the flush; deeper a run takes
+    /// the id of the newest run that was merged into it when it was made.
     pub id: u64,
     tables: Vec<Arc<TableInfo>>,
     live_bytes: u64,
