@@ -1,9 +1,12 @@
 //! Siltstone: a log-structured merge key-value store whose compactions are not felt.
 
+mod cache;
 mod error;
 pub mod storage;
+mod table;
 mod types;
 pub mod version;
 
 pub use error::{Error, ErrorKind, Result};
+pub use table::Compression;
 pub use types::*;
