@@ -1,11 +1,14 @@
 //! Siltstone: a log-structured merge key-value store whose compactions are not felt.
 
+mod cache;
 mod error;
 pub mod simulate;
 pub mod storage;
 pub mod strategy;
+mod table;
 mod types;
 pub mod version;
 
 pub use error::{Error, ErrorKind, Result};
+pub use table::Compression;
 pub use types::*;

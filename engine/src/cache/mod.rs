@@ -1,0 +1,282 @@
+//! Uncompressed blocks in memory, under one budget.
+//!
+//! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every key
+//! under it a read, so theirs has a share of its own that data never pushes into: it starts small and grows with
+//! use, up to half the budget. Blocks are known by (table, offset), where a table's number is drawn anew at every
+//! open, so that a block never outlives what it was read from.
+//!
+//! Not owned here: reading and checking blocks (`table`), deciding what is worth warming (`merge`).
+
+use crate::table::{Block, Filter};
+use parking_lot::Mutex;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Names a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BlockKey {
+    /// Number of the open table, from [`BlockCache::next_table_id`].
+    pub(crate) table: u64,
+    /// Of the block in its file.
+    pub(crate) offset: u64,
+}
+
+impl Hash for BlockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.table.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset);
+    }
+}
+
+/// Spreads the one number a `BlockKey` writes. No random seed: what is evicted when must replay.
+#[derive(Clone, Copy, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(self.0 ^ u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let n = (n ^ (n >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        self.0 = n ^ (n >> 32);
+    }
+}
+
+impl BuildHasher for Spread {
+    type Hasher = Spread;
+    fn build_hasher(&self) -> Spread {
+        Spread(0)
+    }
+}
+
+#[derive(Clone)]
+enum Meta {
+    Index(Arc<Block>),
+    Filter(Arc<Filter>),
+}
+
+/// What the cache itself takes for an entry, about.
+const ENTRY_BYTES: u64 = 64;
+
+#[derive(Clone, Copy)]
+struct Bytes;
+
+impl Weighter<BlockKey, Arc<Block>> for Bytes {
+    fn weight(&self, _: &BlockKey, block: &Arc<Block>) -> u64 {
+        block.memory_bytes() as u64 + ENTRY_BYTES
+    }
+}
+
+impl Weighter<BlockKey, Meta> for Bytes {
+    fn weight(&self, _: &BlockKey, meta: &Meta) -> u64 {
+        let bytes = match meta {
+            Meta::Index(block) => block.memory_bytes(),
+            Meta::Filter(filter) => filter.memory_bytes(),
+        };
+        bytes as u64 + ENTRY_BYTES
+    }
+}
+
+type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
+
+/// The block cache of a database.
+pub(crate) struct BlockCache {
+    data: Store<Arc<Block>>,
+    meta: Store<Meta>,
+    shares: Mutex<Shares>,
+    next_table: AtomicU64,
+    hits: [Counter; 3],
+    misses: [Counter; 3],
+}
+
+#[derive(Clone, Copy)]
+struct Shares {
+    capacity: u64,
+    meta: u64,
+}
+
+/// A counter on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Counter(AtomicU64);
+
+#[derive(Clone, Copy)]
+enum Class {
+    Data = 0,
+    Index = 1,
+    Filter = 2,
+}
+
+/// Hits and misses of one class of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct HitCount {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+/// How the cache does.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct CacheStats {
+    pub(crate) data: HitCount,
+    pub(crate) index: HitCount,
+    pub(crate) filter: HitCount,
+    /// Bytes held, by data and by index and filter blocks.
+    pub(crate) data_bytes: u64,
+    pub(crate) meta_bytes: u64,
+    pub(crate) capacity: u64,
+}
+
+/// The share of index and filter blocks at first, as a part of the budget.
+const META_SHARE_FIRST: u64 = 16;
+/// Largest number of independently locked parts.
+const SHARDS_MAX: u64 = 16;
+/// A part must be able to hold a few blocks, else large ones would never fit.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+
+impl std::fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BlockCache({:?})", self.stats())
+    }
+}
+
+impl BlockCache {
+    /// A cache that holds about `capacity` bytes. The number of its parts is set by this first capacity.
+    pub(crate) fn new(capacity: u64) -> Arc<Self> {
+        let meta = capacity / META_SHARE_FIRST;
+        Arc::new(Self {
+            data: store(capacity - meta, capacity),
+            meta: store(meta, capacity / 2),
+            shares: Mutex::new(Shares { capacity, meta }),
+            next_table: AtomicU64::new(1),
+            hits: Default::default(),
+            misses: Default::default(),
+        })
+    }
+
+    /// A number for a table being opened, never given twice.
+    pub(crate) fn next_table_id(&self) -> u64 {
+        self.next_table.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A data block.
+    #[inline]
+    pub(crate) fn data(&self, key: BlockKey) -> Option<Arc<Block>> {
+        self.counted(Class::Data, self.data.get(&key))
+    }
+
+    /// An index partition.
+    #[inline]
+    pub(crate) fn index(&self, key: BlockKey) -> Option<Arc<Block>> {
+        let found = match self.meta.get(&key) {
+            Some(Meta::Index(block)) => Some(block),
+            _ => None,
+        };
+        self.counted(Class::Index, found)
+    }
+
+    /// A filter partition.
+    #[inline]
+    pub(crate) fn filter(&self, key: BlockKey) -> Option<Arc<Filter>> {
+        let found = match self.meta.get(&key) {
+            Some(Meta::Filter(filter)) => Some(filter),
+            _ => None,
+        };
+        self.counted(Class::Filter, found)
+    }
+
+    /// Puts a data block in.
+    pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
+        self.data.insert(key, block);
+    }
+
+    /// Puts an index partition in.
+    pub(crate) fn insert_index(&self, key: BlockKey, block: Arc<Block>) {
+        self.insert_meta(key, Meta::Index(block));
+    }
+
+    /// Puts a filter partition in.
+    pub(crate) fn insert_filter(&self, key: BlockKey, filter: Arc<Filter>) {
+        self.insert_meta(key, Meta::Filter(filter));
+    }
+
+    fn insert_meta(&self, key: BlockKey, meta: Meta) {
+        let needed = self.meta.weight() + Bytes.weight(&key, &meta);
+        let mut shares = self.shares.lock();
+        // Before it is full, as the parts of the cache never fill evenly.
+        if needed > shares.meta / 4 * 3 && shares.meta < shares.capacity / 2 {
+            shares.meta = (shares.meta + shares.meta / 4).max(needed * 2).min(shares.capacity / 2);
+            self.data.set_capacity(shares.capacity - shares.meta);
+            self.meta.set_capacity(shares.meta);
+        }
+        drop(shares);
+        self.meta.insert(key, meta);
+    }
+
+    /// Whether the block is held, without counting as a use.
+    pub(crate) fn contains(&self, key: BlockKey) -> bool {
+        self.data.contains_key(&key) || self.meta.contains_key(&key)
+    }
+
+    /// Forgets a block.
+    pub(crate) fn evict(&self, key: BlockKey) {
+        self.data.remove(&key);
+        self.meta.remove(&key);
+    }
+
+    /// Changes the budget; what does not fit any more goes at once.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        let mut shares = self.shares.lock();
+        let first = capacity / META_SHARE_FIRST;
+        let meta = (self.meta.weight() / 3 * 4).clamp(first, capacity / 2);
+        *shares = Shares { capacity, meta };
+        self.meta.set_capacity(meta);
+        self.data.set_capacity(capacity - meta);
+    }
+
+    /// Counts so far.
+    pub(crate) fn stats(&self) -> CacheStats {
+        let count = |class: Class| HitCount {
+            hits: self.hits[class as usize].0.load(Ordering::Relaxed),
+            misses: self.misses[class as usize].0.load(Ordering::Relaxed),
+        };
+        CacheStats {
+            data: count(Class::Data),
+            index: count(Class::Index),
+            filter: count(Class::Filter),
+            data_bytes: self.data.weight(),
+            meta_bytes: self.meta.weight(),
+            capacity: self.shares.lock().capacity,
+        }
+    }
+
+    #[inline]
+    fn counted<T>(&self, class: Class, found: Option<T>) -> Option<T> {
+        let counters = if found.is_some() { &self.hits } else { &self.misses };
+        counters[class as usize].0.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+}
+
+fn store<V: Clone>(capacity: u64, capacity_max: u64) -> Store<V>
+where
+    Bytes: Weighter<BlockKey, V>,
+{
+    let shards = (capacity_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX) as usize;
+    let options = OptionsBuilder::new()
+        .shards(shards)
+        .estimated_items_capacity((capacity / 4096).clamp(64, 1 << 20) as usize)
+        .weight_capacity(capacity)
+        .build()
+        .expect("all that is required is set");
+    Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
+}
+
+#[cfg(test)]
+mod tests;

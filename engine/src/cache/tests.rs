@@ -1,0 +1,52 @@
+use super::*;
+use crate::types::hash;
+
+fn filter(bytes: usize) -> Arc<Filter> {
+    let hashes: Vec<u64> = (0..bytes as u64).map(|n| hash(&n.to_le_bytes())).collect();
+    Arc::new(Filter::new(Filter::build(&hashes, 8)).unwrap())
+}
+
+fn block() -> Arc<Block> {
+    // No entries, no restarts: the smallest block, in a buffer of its usual size.
+    let mut bytes = Vec::with_capacity(4096);
+    bytes.extend_from_slice(&[0; 8]);
+    Arc::new(Block::new(bytes).unwrap())
+}
+
+fn key(offset: u64) -> BlockKey {
+    BlockKey { table: 1, offset }
+}
+
+#[test]
+fn data_never_pushes_out_index_and_filter_blocks() {
+    let cache = BlockCache::new(4 << 20);
+    (0..256).for_each(|n| cache.insert_filter(key(n), filter(4096)));
+    (1000..9000).for_each(|n| cache.insert_data(key(n), block()));
+    let kept = (0..256).filter(|&n| cache.contains(key(n))).count();
+    assert!(kept >= 240, "{kept} of 256 filters are left");
+    let stats = cache.stats();
+    assert!(stats.data_bytes + stats.meta_bytes <= stats.capacity, "{stats:?}");
+    assert!(stats.data_bytes > 2 << 20, "{stats:?}");
+}
+
+#[test]
+fn index_and_filter_blocks_take_at_most_half() {
+    let cache = BlockCache::new(4 << 20);
+    (0..2000).for_each(|n| cache.insert_filter(key(n), filter(4096)));
+    (10_000..12_000).for_each(|n| cache.insert_data(key(n), block()));
+    let stats = cache.stats();
+    assert!(stats.meta_bytes <= 2 << 20 && stats.data_bytes > 3 << 19, "{stats:?}");
+}
+
+#[test]
+fn a_smaller_budget_holds_at_once_and_evicted_blocks_are_gone() {
+    let cache = BlockCache::new(8 << 20);
+    (0..4000).for_each(|n| cache.insert_data(key(n), block()));
+    cache.set_capacity(1 << 20);
+    assert!(cache.stats().data_bytes <= 1 << 20);
+    cache.insert_data(key(5000), block());
+    assert!(cache.data(key(5000)).is_some());
+    cache.evict(key(5000));
+    assert!(cache.data(key(5000)).is_none() && !cache.contains(key(5000)));
+    assert_eq!(cache.stats().data, HitCount { hits: 1, misses: 1 });
+}

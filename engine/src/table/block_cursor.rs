@@ -1,0 +1,162 @@
+//! A position in one block that owns what it needs: the block, and the key rebuilt in a reused buffer.
+
+use super::block::{Block, Entry};
+use super::pin::pin;
+use crate::types::codec::{Decoded, Malformed};
+use crate::types::{CellRef, Pinned};
+use std::sync::Arc;
+
+/// Every call answers whether there is an entry at the new position.
+#[derive(Default)]
+pub(super) struct BlockCursor {
+    block: Option<Arc<Block>>,
+    entry: Option<Entry>,
+    key: Vec<u8>,
+}
+
+impl BlockCursor {
+    /// Into another block, at no entry.
+    pub(super) fn set(&mut self, block: Arc<Block>) {
+        self.entry = None;
+        self.block = Some(block);
+    }
+
+    /// Out of any block.
+    pub(super) fn reset(&mut self) {
+        self.entry = None;
+        self.block = None;
+    }
+
+    pub(super) fn valid(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    fn block(&self) -> Decoded<&Arc<Block>> {
+        self.block.as_ref().ok_or(Malformed("cursor is in no block"))
+    }
+
+    /// Moves to `entry`, whose predecessor's key is in the buffer (at least its shared bytes).
+    #[inline]
+    fn take(&mut self, entry: Entry) -> Decoded<bool> {
+        let Some(block) = &self.block else { return Ok(false) };
+        if entry.shared > self.key.len() {
+            self.entry = None;
+            return Err(Malformed("entry shares more bytes than the key before has"));
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(block.suffix(&entry));
+        self.entry = Some(entry);
+        Ok(true)
+    }
+
+    fn decode(&mut self, at: usize) -> Decoded<bool> {
+        self.entry = None;
+        let block = self.block()?;
+        if at >= block.entries_end() {
+            return Ok(false);
+        }
+        let entry = block.entry(at)?;
+        self.take(entry)
+    }
+
+    pub(super) fn first(&mut self) -> Decoded<bool> {
+        self.key.clear();
+        self.decode(0)
+    }
+
+    pub(super) fn last(&mut self) -> Decoded<bool> {
+        let block = self.block()?;
+        match block.restarts().checked_sub(1) {
+            Some(restart) => {
+                let end = block.entries_end();
+                self.walk_to(restart, end)
+            }
+            None => {
+                self.entry = None;
+                Ok(false)
+            }
+        }
+    }
+
+    /// To the first entry at or after the key.
+    pub(super) fn seek(&mut self, target: &[u8]) -> Decoded<bool> {
+        self.entry = None;
+        match self.block()?.lower_bound(target)? {
+            Some(entry) => {
+                let known = target.get(..entry.shared).ok_or(Malformed("entry shares bytes with no key"))?;
+                self.key.clear();
+                self.key.extend_from_slice(known);
+                self.take(entry)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// To the last entry before the key.
+    pub(super) fn seek_before(&mut self, target: &[u8]) -> Decoded<bool> {
+        if self.seek(target)? { self.prev() } else { self.last() }
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> Decoded<bool> {
+        match &self.entry {
+            Some(entry) => {
+                let end = entry.end;
+                self.decode(end)
+            }
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn prev(&mut self) -> Decoded<bool> {
+        let Some(Entry { at, .. }) = self.entry.take() else { return Ok(false) };
+        if at == 0 {
+            return Ok(false);
+        }
+        let restart = self.block()?.restart_of(at - 1);
+        self.walk_to(restart, at)
+    }
+
+    /// From a restart point to the entry that ends at `end`.
+    fn walk_to(&mut self, restart: usize, end: usize) -> Decoded<bool> {
+        let start = self.block()?.restart_offset(restart);
+        self.key.clear();
+        self.decode(start)?;
+        while let Some(entry) = &self.entry {
+            if entry.end == end {
+                return Ok(true);
+            }
+            let next = entry.end;
+            if next > end {
+                break;
+            }
+            self.decode(next)?;
+        }
+        self.entry = None;
+        Err(Malformed("restart point is not at an entry"))
+    }
+
+    /// The cell here. Must be valid.
+    #[inline]
+    pub(super) fn cell(&self) -> CellRef<'_> {
+        let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
+            panic!("the cursor is not valid");
+        };
+        CellRef {
+            key: &self.key,
+            timestamp: entry.timestamp,
+            seq: entry.seq,
+            kind: entry.kind,
+            written: entry.written,
+            value: block.value(entry),
+        }
+    }
+
+    /// The value here, pinned. Must be valid.
+    pub(super) fn pinned_value(&self) -> Pinned {
+        let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
+            panic!("the cursor is not valid");
+        };
+        pin(block, entry.value.clone())
+    }
+}

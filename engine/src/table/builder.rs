@@ -1,0 +1,371 @@
+//! Writes a table front to back: data blocks as they fill, then everything that describes them.
+//!
+//! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the table). A block's
+//! index entry waits for the next key, from which its separator is made; only then may the partition be cut, so
+//! that each key's hash lies in the filter of the partition that holds the first of its cells.
+
+use super::block_builder::BlockBuilder;
+use super::compression::Compressor;
+use super::ends::{FOOTER_BYTES, Footer, Header};
+use super::filter::Filter;
+use super::frame::{BlockKind, Handle, Head};
+use super::index::{BlockEntry, Partition, separator};
+use super::properties::Properties;
+use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
+use crate::error::{Error, Result};
+use crate::storage::{Storage, WriteFile};
+use crate::types::{
+    CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
+};
+use crate::version::shape::TableInfo;
+use std::path::{Path, PathBuf};
+
+/// Bytes collected before a write.
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// Index blocks hold a whole key in every so many: their searches are the hot ones.
+const INDEX_RESTART_INTERVAL: usize = 4;
+
+/// Builds one table. Dropped unfinished, it only closes the file.
+pub(crate) struct TableBuilder {
+    out: Output,
+    id: TableId,
+    options: TableOptions,
+    block: BlockBuilder,
+    index: BlockBuilder,
+    partitions: Vec<PendingPartition>,
+    /// Hashes of the keys that begin in the current partition.
+    hashes: Vec<u64>,
+    /// The last data block, until the next key gives its separator.
+    pending: Option<BlockEntry>,
+    blocks_in_partition: u64,
+    last_key: Vec<u8>,
+    last: Option<(Timestamp, SeqNo)>,
+    first_key: Option<Vec<u8>>,
+    tombstones: Vec<RangeTombstone>,
+    sketch: Sketch,
+    properties: Properties,
+    /// Bytes of finished index and filter partitions.
+    waiting_bytes: usize,
+}
+
+struct PendingPartition {
+    separator: Vec<u8>,
+    index: Vec<u8>,
+    filter: Option<Vec<u8>>,
+    data_end: u64,
+    blocks: u64,
+}
+
+impl TableBuilder {
+    /// Creates the file (replacing one of that name).
+    pub(crate) fn new(
+        storage: &dyn Storage,
+        path: &Path,
+        id: TableId,
+        identity: u64,
+        options: &TableOptions,
+        created: u64,
+    ) -> Result<Self> {
+        let mut options = *options;
+        options.block_bytes = options.block_bytes.clamp(64, BLOCK_TARGET_BYTES_MAX);
+        options.index_partition_bytes = options.index_partition_bytes.clamp(64, BLOCK_TARGET_BYTES_MAX);
+        options.bloom_bits = options.bloom_bits.min(64);
+        let compressor =
+            Compressor::new(options.compression).map_err(|e| Error::io("set up compression for", path, e))?;
+        let file = storage.create(path).map_err(|e| Error::io("create table", path, e))?;
+        let mut out =
+            Output { file, path: path.to_path_buf(), buffer: Vec::new(), written: 0, identity, compressor };
+        out.append(&Header { id, identity }.encode())?;
+        Ok(Self {
+            out,
+            id,
+            block: BlockBuilder::new(options.restart_interval),
+            index: BlockBuilder::new(INDEX_RESTART_INTERVAL),
+            partitions: Vec::new(),
+            hashes: Vec::new(),
+            pending: None,
+            blocks_in_partition: 0,
+            last_key: Vec::new(),
+            last: None,
+            first_key: None,
+            tombstones: Vec::new(),
+            sketch: Sketch::new(),
+            properties: Properties {
+                created,
+                block_bytes: options.block_bytes as u64,
+                bloom_bits: options.bloom_bits.into(),
+                compression: options.compression,
+                ..Properties::default()
+            },
+            waiting_bytes: 0,
+            options,
+        })
+    }
+
+    /// Names something in the properties (a writer, a merge operator).
+    pub(crate) fn set_name(&mut self, name: &str, value: &str) {
+        self.properties.names.insert(name.to_string(), value.to_string());
+    }
+
+    /// Adds the next cell.
+    ///
+    /// # Panics
+    /// If the cell does not come behind the last one in the order of cells.
+    pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        if cell.key.len() > KEY_BYTES_MAX || cell.value.len() > VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "key of {} or value of {} bytes is over the limit",
+                cell.key.len(),
+                cell.value.len()
+            )));
+        }
+        let same_key = match self.last {
+            None => false,
+            Some((timestamp, seq)) => {
+                let same_key = match self.last_key.as_slice().cmp(cell.key) {
+                    std::cmp::Ordering::Less => false,
+                    std::cmp::Ordering::Equal => true,
+                    std::cmp::Ordering::Greater => panic!("cells added to a table out of order"),
+                };
+                assert!(
+                    !same_key || (timestamp, seq) > (cell.timestamp, cell.seq),
+                    "versions of a key added to a table out of order"
+                );
+                same_key
+            }
+        };
+        self.index_pending(cell.key);
+        if !same_key {
+            let hash = hash(cell.key);
+            self.sketch.add_hash(hash);
+            if self.options.bloom_bits > 0 {
+                self.hashes.push(hash);
+            }
+            self.properties.distinct += 1;
+            if self.first_key.is_none() {
+                self.first_key = Some(cell.key.to_vec());
+            }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(cell.key);
+        }
+        self.count(cell);
+        self.last = Some((cell.timestamp, cell.seq));
+        self.block.add(cell);
+        if self.block.size() >= self.options.block_bytes {
+            self.cut_block()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a range tombstone; in any order. An empty range is ignored.
+    pub(crate) fn add_range_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
+        let ends = [Some(&tombstone.range.start), tombstone.range.end.as_ref()];
+        // A range's end may be the key behind the largest one.
+        if ends.into_iter().flatten().any(|key| key.len() > KEY_BYTES_MAX + 1) {
+            return Err(Error::invalid("a bound of a range tombstone is over the limit of a key"));
+        }
+        if !tombstone.range.is_empty() {
+            self.waiting_bytes += tombstone.range.start.len() + 32;
+            self.note_seq(tombstone.seq);
+            self.properties.range_tombstones += 1;
+            self.tombstones.push(tombstone);
+        }
+        Ok(())
+    }
+
+    /// About how long the file would be if finished now.
+    pub(crate) fn estimated_bytes(&self) -> u64 {
+        let open =
+            self.block.size() + self.index.size() + self.hashes.len() * self.options.bloom_bits as usize / 8;
+        self.out.offset() + (open + self.waiting_bytes) as u64 + FOOTER_BYTES as u64
+    }
+
+    /// Data blocks finished so far.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.properties.data_blocks
+    }
+
+    /// Bytes given to the file so far, those in the write buffer included.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.out.offset()
+    }
+
+    /// Whether neither a cell nor a range tombstone was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.properties.cells == 0 && self.tombstones.is_empty()
+    }
+
+    /// Writes the rest and syncs the file. Its name is durable once the caller has synced the directory.
+    pub(crate) fn finish(mut self) -> Result<TableInfo> {
+        if !self.block.is_empty() {
+            self.cut_block()?;
+        }
+        if let Some(entry) = self.pending.take() {
+            self.index.add_plain(&self.last_key, &entry.encode());
+            self.blocks_in_partition += 1;
+        }
+        let data_end = self.out.offset();
+        if !self.index.is_empty() {
+            self.cut_partition(data_end);
+        }
+        let mut partitions = std::mem::take(&mut self.partitions);
+        let mut filters = Vec::with_capacity(partitions.len());
+        for partition in &mut partitions {
+            filters.push(match partition.filter.take() {
+                Some(filter) => Some(self.out.block_raw(BlockKind::Filter, &filter)?),
+                None => None,
+            });
+        }
+        let mut top = BlockBuilder::new(1);
+        for (partition, filter) in partitions.into_iter().zip(filters) {
+            let index = self.out.block(BlockKind::Index, &partition.index)?;
+            let entry = Partition { index, filter, data_end: partition.data_end, blocks: partition.blocks };
+            top.add_plain(&partition.separator, &entry.encode());
+        }
+        self.properties.range = self.range();
+        let tombstones = self.out.block(BlockKind::Tombstones, &tombstones::encode(&self.tombstones))?;
+        let sketch = self.out.block(BlockKind::Sketch, self.sketch.as_bytes())?;
+        let properties = self.out.block_raw(BlockKind::Properties, &self.properties.encode())?;
+        let top = self.out.block(BlockKind::Top, top.finish())?;
+        let file_bytes = self.out.offset() + FOOTER_BYTES as u64;
+        let identity = self.out.identity;
+        let footer = Footer { tombstones, sketch, properties, top, file_bytes, id: self.id, identity };
+        self.out.append(&footer.encode())?;
+        self.out.flush()?;
+        self.out.file.sync().map_err(|e| Error::io("sync table", &self.out.path, e))?;
+        Ok(self.properties.info(self.id, identity, file_bytes))
+    }
+
+    fn cut_block(&mut self) -> Result<()> {
+        let cells = self.block.entries();
+        let handle = self.out.block(BlockKind::Data, self.block.finish())?;
+        self.block.clear(4 * self.options.block_bytes);
+        self.out.compressor.shrink(WRITE_BUFFER_BYTES.max(2 * self.options.block_bytes));
+        self.properties.data_blocks += 1;
+        self.pending = Some(BlockEntry { handle, cells, continues: false });
+        Ok(())
+    }
+
+    /// Gives the last data block its index entry, now that the key after it is known.
+    fn index_pending(&mut self, next_key: &[u8]) {
+        let Some(mut entry) = self.pending.take() else { return };
+        entry.continues = self.last_key == next_key;
+        let separator = separator(&self.last_key, next_key);
+        self.index.add_plain(&separator, &entry.encode());
+        self.blocks_in_partition += 1;
+        if self.index.size() >= self.options.index_partition_bytes {
+            self.cut_partition(entry.handle.end());
+        }
+    }
+
+    fn cut_partition(&mut self, data_end: u64) {
+        let separator = self.index.last_key().to_vec();
+        let index = self.index.finish().to_vec();
+        self.index.clear(4 * self.options.index_partition_bytes);
+        let bits = self.options.bloom_bits;
+        // A partition in which no key begins (all its cells are later versions of one key) is never entered by
+        // a filter probe first, so an empty filter serves.
+        let filter = (bits > 0).then(|| Filter::build(&self.hashes, bits));
+        self.hashes.clear();
+        self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();
+        let blocks = std::mem::take(&mut self.blocks_in_partition);
+        self.partitions.push(PendingPartition { separator, index, filter, data_end, blocks });
+    }
+
+    fn note_seq(&mut self, seq: SeqNo) {
+        let seqs = &mut self.properties.seqs;
+        let empty = self.properties.cells == 0 && self.properties.range_tombstones == 0;
+        *seqs = if empty { (seq, seq) } else { (seqs.0.min(seq), seqs.1.max(seq)) };
+    }
+
+    fn count(&mut self, cell: &CellRef<'_>) {
+        self.note_seq(cell.seq);
+        let p = &mut self.properties;
+        let time = match cell.timestamp {
+            Timestamp::ZERO => Timestamp(cell.written),
+            timestamp => timestamp,
+        };
+        p.times = if p.cells == 0 { (time, time) } else { (p.times.0.min(time), p.times.1.max(time)) };
+        p.cells += 1;
+        p.key_bytes += cell.key.len() as u64;
+        p.value_bytes += cell.value.len() as u64;
+        p.tombstones += u64::from(cell.kind == Kind::Tombstone);
+        p.operands += u64::from(cell.kind == Kind::Operand);
+    }
+
+    /// The smallest range over cells and range tombstones.
+    fn range(&self) -> KeyRange {
+        let cells = self
+            .first_key
+            .as_ref()
+            .map(|first| KeyRange { start: first.clone(), end: Some(successor(&self.last_key)) });
+        let ranges = self.tombstones.iter().map(|t| t.range.clone()).chain(cells);
+        ranges.reduce(|a, b| a.cover(&b)).unwrap_or(Properties::default().range)
+    }
+}
+
+/// The file behind its write buffer.
+struct Output {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// Bytes already given to the file.
+    written: u64,
+    identity: u64,
+    compressor: Compressor,
+}
+
+impl Output {
+    fn offset(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Writes a block, compressed if that pays.
+    fn block(&mut self, kind: BlockKind, raw: &[u8]) -> Result<Handle> {
+        let offset = self.offset();
+        let (codec, payload) = self.compressor.compress(raw);
+        let head = Head::encode(kind, codec, raw.len(), payload, self.identity, offset);
+        let stored = payload.len() as u32;
+        self.buffer.extend_from_slice(&head);
+        if payload.len() < WRITE_BUFFER_BYTES {
+            self.buffer.extend_from_slice(payload);
+            self.flush_full()?;
+        } else {
+            // Not copied once more: a huge value passes the buffer by.
+            write(&mut *self.file, &self.path, &self.buffer)?;
+            write(&mut *self.file, &self.path, payload)?;
+            self.written += (self.buffer.len() + payload.len()) as u64;
+            self.buffer.clear();
+        }
+        Ok(Handle { offset, stored, raw: raw.len() as u32 })
+    }
+
+    /// Writes a block as it is: filters do not shrink, and properties are small.
+    fn block_raw(&mut self, kind: BlockKind, raw: &[u8]) -> Result<Handle> {
+        let offset = self.offset();
+        let head = Head::encode(kind, super::compression::Codec::Raw, raw.len(), raw, self.identity, offset);
+        self.append(&head)?;
+        self.append(raw)?;
+        Ok(Handle { offset, stored: raw.len() as u32, raw: raw.len() as u32 })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        self.flush_full()
+    }
+
+    fn flush_full(&mut self) -> Result<()> {
+        if self.buffer.len() >= WRITE_BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        write(&mut *self.file, &self.path, &self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn write(file: &mut dyn WriteFile, path: &Path, bytes: &[u8]) -> Result<()> {
+    file.write(bytes).map_err(|e| Error::io("write table", path, e))
+}

@@ -1,0 +1,204 @@
+//! How blocks are compressed, and the codecs with their reused working memory.
+
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::fmt;
+use std::str::FromStr;
+
+/// How the blocks of a table are compressed. Written `none`, `lz4`, `zstd` (level 3) or `zstd:LEVEL`.
+///
+/// ```
+/// use siltstone::Compression;
+/// assert_eq!("zstd:7".parse::<Compression>().unwrap(), Compression::Zstd { level: 7 });
+/// assert_eq!(Compression::Lz4.to_string(), "lz4");
+/// assert!("zip".parse::<Compression>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Compression {
+    /// Blocks as they are.
+    None,
+    /// Fast to write and to read.
+    #[default]
+    Lz4,
+    /// Smaller; slower to write and to read.
+    Zstd {
+        /// 1 (fastest) to 22 (smallest).
+        level: i32,
+    },
+}
+
+const ZSTD_LEVEL_DEFAULT: i32 = 3;
+const ZSTD_LEVEL_MAX: i32 = 22;
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::Lz4 => f.write_str("lz4"),
+            Compression::Zstd { level: ZSTD_LEVEL_DEFAULT } => f.write_str("zstd"),
+            Compression::Zstd { level } => write!(f, "zstd:{level}"),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "none" => Ok(Compression::None),
+            "lz4" => Ok(Compression::Lz4),
+            "zstd" => Ok(Compression::Zstd { level: ZSTD_LEVEL_DEFAULT }),
+            other => {
+                let level = other.strip_prefix("zstd:").and_then(|level| level.parse().ok());
+                match level {
+                    Some(level @ 1..=ZSTD_LEVEL_MAX) => Ok(Compression::Zstd { level }),
+                    _ => Err(format!("compression is none, lz4, zstd or zstd:1 to zstd:22, not `{other}`")),
+                }
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Compression {
+    type Error = String;
+    fn try_from(s: String) -> Result<Self, String> {
+        s.parse()
+    }
+}
+
+impl From<Compression> for String {
+    fn from(compression: Compression) -> String {
+        compression.to_string()
+    }
+}
+
+/// What was done to one block; a block that would not shrink is stored as it is whatever the table's setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Codec {
+    Raw = 0,
+    Lz4 = 1,
+    Zstd = 2,
+}
+
+impl Codec {
+    pub(super) fn from_u8(n: u8) -> Option<Self> {
+        match n {
+            0 => Some(Codec::Raw),
+            1 => Some(Codec::Lz4),
+            2 => Some(Codec::Zstd),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Codec::Raw => "none",
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+        })
+    }
+}
+
+/// Compresses the blocks of one table, one after another, in one buffer.
+pub(super) struct Compressor {
+    method: Method,
+    buffer: Vec<u8>,
+}
+
+enum Method {
+    None,
+    Lz4(lz4_flex::block::CompressTable),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Compressor {
+    pub(super) fn new(compression: Compression) -> std::io::Result<Self> {
+        let method = match compression {
+            Compression::None => Method::None,
+            Compression::Lz4 => Method::Lz4(lz4_flex::block::CompressTable::default()),
+            Compression::Zstd { level } => Method::Zstd(zstd::bulk::Compressor::new(level)?),
+        };
+        Ok(Self { method, buffer: Vec::new() })
+    }
+
+    /// The bytes to store for `raw`. Compression must save an eighth, else reading would pay for nothing.
+    pub(super) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Codec, &'a [u8]) {
+        let bound = match &self.method {
+            Method::None => return (Codec::Raw, raw),
+            Method::Lz4(_) => lz4_flex::block::get_maximum_output_size(raw.len()),
+            Method::Zstd(_) => zstd::zstd_safe::compress_bound(raw.len()),
+        };
+        if self.buffer.len() < bound {
+            self.buffer.resize(bound, 0);
+        }
+        let (codec, len) = match &mut self.method {
+            Method::None => unreachable!("returned above"),
+            Method::Lz4(table) => (
+                Codec::Lz4,
+                lz4_flex::block::compress_into_with_table(raw, &mut self.buffer, table).unwrap_or(usize::MAX),
+            ),
+            Method::Zstd(zstd) => {
+                (Codec::Zstd, zstd.compress_to_buffer(raw, &mut self.buffer[..]).unwrap_or(usize::MAX))
+            }
+        };
+        if len > raw.len() - raw.len() / 8 || len >= raw.len() {
+            (Codec::Raw, raw)
+        } else {
+            (codec, &self.buffer[..len])
+        }
+    }
+
+    /// Gives memory beyond `keep` back, after a block with a huge value.
+    pub(super) fn shrink(&mut self, keep: usize) {
+        if self.buffer.len() > keep {
+            self.buffer.truncate(keep);
+            self.buffer.shrink_to_fit();
+        }
+    }
+}
+
+thread_local! {
+    /// Making a zstd context costs more than decompressing a block.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// LZ4 stores at most 255 bytes for each byte of input (a run of length bytes).
+const LZ4_RATIO_MAX: usize = 255;
+
+/// The `raw_len` bytes that were compressed to `stored`. The caller has bounded `raw_len`.
+pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
+    let short = |found: usize| format!("block decompresses to {found} bytes, expected {raw_len}");
+    match codec {
+        Codec::Raw if stored.len() == raw_len => Ok(stored.to_vec()),
+        Codec::Raw => Err(short(stored.len())),
+        Codec::Lz4 => {
+            if raw_len / LZ4_RATIO_MAX > stored.len() {
+                return Err(format!("{} bytes of lz4 cannot hold the expected {raw_len}", stored.len()));
+            }
+            let mut raw = vec![0; raw_len];
+            match lz4_flex::block::decompress_into(stored, &mut raw) {
+                Ok(n) if n == raw_len => Ok(raw),
+                Ok(n) => Err(short(n)),
+                Err(e) => Err(format!("lz4: {e}")),
+            }
+        }
+        Codec::Zstd => ZSTD.with_borrow_mut(|slot| {
+            // The frame itself says how long it is: asked before memory is taken.
+            match zstd::zstd_safe::get_frame_content_size(stored) {
+                Ok(Some(n)) if n == raw_len as u64 => {}
+                other => return Err(format!("zstd frame says {other:?}, expected {raw_len} bytes")),
+            }
+            let zstd = match slot {
+                Some(zstd) => zstd,
+                None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| format!("zstd: {e}"))?),
+            };
+            let raw = zstd.decompress(stored, raw_len).map_err(|e| format!("zstd: {e}"))?;
+            if raw.len() == raw_len { Ok(raw) } else { Err(short(raw.len())) }
+        }),
+    }
+}

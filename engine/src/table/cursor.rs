@@ -1,0 +1,320 @@
+//! A table as a sorted stream, both ways.
+//!
+//! The cursor stands in an index partition and in a data block, each by a `BlockCursor` that owns its block, so
+//! moving on allocates nothing. Reading forward it reads ahead: after a seek one block, then, as long as it goes
+//! on block after block, twice as much each time up to the limit, so that a short scan wastes little and a merge
+//! reads in large pieces.
+
+use super::block::Block;
+use super::block_cursor::BlockCursor;
+use super::frame::{BlockKind, Handle, open_block, read_at};
+use super::index::BlockEntry;
+use super::reader::Table;
+use crate::error::Result;
+use crate::types::codec::Decoded;
+use crate::types::{CellRef, Cursor, Pinned};
+use std::sync::Arc;
+
+/// First size of a read ahead.
+const READ_AHEAD_MIN: usize = 16 << 10;
+
+/// How a cursor reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CursorOptions {
+    /// Blocks read from the file enter the cache.
+    pub(crate) fill_cache: bool,
+    /// Sequential reads take up to this much at once; 0 reads block by block.
+    pub(crate) read_ahead_bytes: usize,
+    /// Blocks are looked for in the cache.
+    pub(crate) through_cache: bool,
+}
+
+impl Default for CursorOptions {
+    /// A reader's: through the cache, filling it, reading ahead a little.
+    fn default() -> Self {
+        Self { fill_cache: true, read_ahead_bytes: 128 << 10, through_cache: true }
+    }
+}
+
+/// A cursor over a table's cells; ranges deleted are `Table::fragments`.
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    options: CursorOptions,
+    /// The partition `index` is in.
+    partition: usize,
+    index: BlockCursor,
+    data: BlockCursor,
+    /// The block `data` is in.
+    handle: Handle,
+    window: Window,
+}
+
+/// Bytes read ahead.
+#[derive(Default)]
+struct Window {
+    offset: u64,
+    bytes: Vec<u8>,
+    /// How much the next read ahead takes; 0 after a seek.
+    ahead: usize,
+}
+
+impl Table {
+    /// A new cursor, not valid until a seek.
+    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
+        TableCursor {
+            table: Arc::clone(self),
+            options,
+            partition: 0,
+            index: BlockCursor::default(),
+            data: BlockCursor::default(),
+            handle: Handle::default(),
+            window: Window::default(),
+        }
+    }
+}
+
+impl TableCursor {
+    /// The table it reads.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
+    /// moved about this many bytes); behind the last cell, the offset where data ends.
+    pub(crate) fn offset(&self) -> u64 {
+        if self.data.valid() { self.handle.offset } else { self.table.data_end() }
+    }
+
+    /// Runs one step; on an error the cursor is not valid.
+    fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let result = step(self);
+        if result.is_err() {
+            self.data.reset();
+            self.index.reset();
+        }
+        result
+    }
+
+    /// Enters a partition's index block; false if there is no such partition.
+    fn enter_partition(&mut self, i: usize) -> Result<bool> {
+        let Some(partition) = self.table.top.partitions().get(i) else { return Ok(false) };
+        if !(self.partition == i && self.index.valid()) {
+            let block =
+                self.table.index_for(partition, self.options.through_cache, self.options.fill_cache)?;
+            self.index.set(block);
+            self.partition = i;
+        }
+        Ok(true)
+    }
+
+    fn check_index<T>(&self, decoded: Decoded<T>) -> Result<T> {
+        let offset = self.table.top.partitions().get(self.partition).map_or(0, |p| p.index.offset);
+        self.table.check(offset, decoded)
+    }
+
+    fn check_data<T>(&self, decoded: Decoded<T>) -> Result<T> {
+        self.table.check(self.handle.offset, decoded)
+    }
+
+    /// Enters the data block that `index` points to.
+    fn enter_block(&mut self, forward: bool) -> Result<()> {
+        let end = self.table.top.partitions().get(self.partition).map_or(0, |p| p.data_end);
+        let handle = self.check_index(BlockEntry::decode(self.index.cell().value, end))?.handle;
+        let sequential = forward && self.data_follows(handle);
+        if !sequential {
+            self.window.ahead = 0;
+        }
+        self.handle = handle;
+        let block = self.load(handle, sequential)?;
+        self.data.set(block);
+        Ok(())
+    }
+
+    fn data_follows(&self, handle: Handle) -> bool {
+        self.handle.offset != 0 && self.handle.end() == handle.offset
+    }
+
+    fn load(&mut self, handle: Handle, sequential: bool) -> Result<Arc<Block>> {
+        if self.options.through_cache
+            && let Some(block) = self.table.cached_data(handle)
+        {
+            return Ok(block);
+        }
+        let table = &self.table;
+        let bytes = match self.window.find(handle) {
+            Some(bytes) => bytes,
+            None => {
+                self.window.fill(table, handle, sequential, self.options.read_ahead_bytes)?;
+                self.window.find(handle).unwrap_or(&[])
+            }
+        };
+        let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
+        let block = Arc::new(table.check(handle.offset, Block::new(raw))?);
+        if self.options.fill_cache {
+            table.cache_data(handle, &block);
+        }
+        Ok(block)
+    }
+
+    /// To the first cell of the next data block (or of the first one of the next partition).
+    fn next_block(&mut self) -> Result<()> {
+        loop {
+            let moved = self.index.next();
+            let mut found = self.check_index(moved)?;
+            if !found {
+                self.index.reset();
+                if !self.enter_partition(self.partition + 1)? {
+                    self.data.reset();
+                    return Ok(());
+                }
+                let first = self.index.first();
+                found = self.check_index(first)?;
+            }
+            if found {
+                self.enter_block(true)?;
+                let first = self.data.first();
+                if self.check_data(first)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// To the last cell of the data block before.
+    fn prev_block(&mut self) -> Result<()> {
+        loop {
+            let moved = self.index.prev();
+            let mut found = self.check_index(moved)?;
+            if !found {
+                self.index.reset();
+                let Some(before) = self.partition.checked_sub(1) else {
+                    self.data.reset();
+                    return Ok(());
+                };
+                self.enter_partition(before)?;
+                let last = self.index.last();
+                found = self.check_index(last)?;
+            }
+            if found {
+                self.enter_block(false)?;
+                let last = self.data.last();
+                if self.check_data(last)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Puts `index` at the first block that may hold keys at or after `key`; false if all keys are before it.
+    fn seek_index(&mut self, key: &[u8]) -> Result<bool> {
+        let found = self.table.check(self.table.footer.top.offset, self.table.top.find(key))?;
+        if !self.enter_partition(found)? {
+            return Ok(false);
+        }
+        let sought = self.index.seek(key);
+        self.check_index(sought)
+    }
+
+    fn go_to_last(&mut self) -> Result<()> {
+        let Some(last) = self.table.top.partitions().len().checked_sub(1) else {
+            self.data.reset();
+            return Ok(());
+        };
+        self.enter_partition(last)?;
+        let found = self.index.last();
+        if self.check_index(found)? {
+            self.enter_block(false)?;
+            let found = self.data.last();
+            self.check_data(found)?;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for TableCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.guarded(|cursor| {
+            cursor.data.reset();
+            if !cursor.seek_index(key)? {
+                return Ok(());
+            }
+            cursor.enter_block(false)?;
+            let found = cursor.data.seek(key);
+            // The separator may lie above the block's last key: then the next block begins at or after the key.
+            if cursor.check_data(found)? { Ok(()) } else { cursor.next_block() }
+        })
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.guarded(|cursor| {
+            cursor.data.reset();
+            let found = match key {
+                Some(key) => cursor.seek_index(key)?,
+                None => false,
+            };
+            let Some(key) = key.filter(|_| found) else { return cursor.go_to_last() };
+            cursor.enter_block(false)?;
+            let found = cursor.data.seek_before(key);
+            if cursor.check_data(found)? { Ok(()) } else { cursor.prev_block() }
+        })
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        match self.data.next() {
+            Ok(true) => Ok(()),
+            Ok(false) => self.guarded(Self::next_block),
+            Err(e) => self.guarded(|cursor| cursor.check_data(Err(e))),
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        match self.data.prev() {
+            Ok(true) => Ok(()),
+            Ok(false) => self.guarded(Self::prev_block),
+            Err(e) => self.guarded(|cursor| cursor.check_data(Err(e))),
+        }
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.data.valid()
+    }
+
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        let mut cell = self.data.cell();
+        cell.seq = self.table.seq(cell.seq);
+        cell
+    }
+
+    fn pinned_value(&self) -> Pinned {
+        self.data.pinned_value()
+    }
+}
+
+impl Window {
+    fn find(&self, handle: Handle) -> Option<&[u8]> {
+        let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)
+    }
+
+    /// Reads the block and, in a sequence, what follows it.
+    fn fill(&mut self, table: &Table, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
+        if sequential {
+            self.ahead = (self.ahead * 2).max(READ_AHEAD_MIN).min(limit);
+        }
+        let wanted = handle.file_bytes().max(self.ahead as u64);
+        let len = wanted.min(table.data_end().saturating_sub(handle.offset)).max(handle.file_bytes());
+        self.offset = handle.offset;
+        self.bytes.clear();
+        // A block with a huge value passed: its memory is not kept.
+        self.bytes.shrink_to(limit.max(4 * READ_AHEAD_MIN));
+        self.bytes.resize(len as usize, 0);
+        let read = read_at(&*table.file, &table.path, &mut self.bytes, handle.offset);
+        if read.is_err() {
+            self.bytes.clear();
+        }
+        read
+    }
+}

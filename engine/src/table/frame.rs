@@ -1,0 +1,201 @@
+//! Blocks in the file. Each carries a head of 15 bytes, so that a table whose index is lost can still be walked
+//! block by block, and a checksum over head and payload that is seeded with the table's random identity and the
+//! block's offset: a block of another table, from another place or from an earlier life of the file fails.
+//!
+//! The head has a check of its own, of two bytes, only to make looking for the next block in damaged bytes
+//! cheap; nothing is believed before the whole checksum holds.
+
+use super::compression::{Codec, decompress};
+use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::error::{Error, Result};
+use crate::storage::ReadFile;
+use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
+use std::path::Path;
+
+/// Bytes before a block's payload.
+pub(super) const HEAD_BYTES: usize = 15;
+
+/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts included.
+pub(super) const RAW_BYTES_MAX: usize = VALUE_BYTES_MAX + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
+
+/// What a block is for; part of its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum BlockKind {
+    Data = 1,
+    Filter = 2,
+    Index = 3,
+    Tombstones = 4,
+    Sketch = 5,
+    Properties = 6,
+    Top = 7,
+}
+
+impl BlockKind {
+    fn from_u8(n: u8) -> Option<Self> {
+        use BlockKind::*;
+        [Data, Filter, Index, Tombstones, Sketch, Properties, Top].into_iter().find(|kind| *kind as u8 == n)
+    }
+}
+
+/// Where a block is and how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Handle {
+    /// Of the head.
+    pub(crate) offset: u64,
+    /// Payload bytes in the file.
+    pub(crate) stored: u32,
+    /// Payload bytes uncompressed.
+    pub(crate) raw: u32,
+}
+
+impl Handle {
+    /// First byte behind the block.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.file_bytes()
+    }
+
+    /// Bytes of head and payload.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        HEAD_BYTES as u64 + u64::from(self.stored)
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.offset);
+        put_varint(out, u64::from(self.stored));
+        put_varint(out, u64::from(self.raw));
+    }
+
+    /// Decodes and bounds a handle of a block that must end at or before `file_end`.
+    pub(super) fn decode(from: &mut Decoder<'_>, file_end: u64) -> Decoded<Self> {
+        let (offset, stored, raw) = (from.varint()?, from.varint()?, from.varint()?);
+        Self::checked(offset, stored, raw, file_end)
+    }
+
+    pub(super) fn checked(offset: u64, stored: u64, raw: u64, file_end: u64) -> Decoded<Self> {
+        if raw > RAW_BYTES_MAX as u64 || stored > raw {
+            return Err(Malformed("block length over the limit"));
+        }
+        let handle = Handle { offset, stored: stored as u32, raw: raw as u32 };
+        match offset.checked_add(handle.file_bytes()) {
+            Some(end) if end <= file_end => Ok(handle),
+            _ => Err(Malformed("block reaches over the end of the file")),
+        }
+    }
+}
+
+/// The start value of every checksum in a table at that offset.
+pub(super) fn seed(identity: u64, offset: u64) -> u32 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&identity.to_le_bytes());
+    bytes[8..].copy_from_slice(&offset.to_le_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+/// A block's head: kind and codec, lengths, then the two checks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) kind: BlockKind,
+    pub(super) codec: Codec,
+    pub(super) handle: Handle,
+    crc: u32,
+}
+
+impl Head {
+    /// Head bytes for a payload at `offset`.
+    pub(super) fn encode(
+        kind: BlockKind,
+        codec: Codec,
+        raw_len: usize,
+        payload: &[u8],
+        identity: u64,
+        offset: u64,
+    ) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[0] = (kind as u8) << 4 | codec as u8;
+        head[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        head[5..9].copy_from_slice(&(raw_len as u32).to_le_bytes());
+        let start = crc32c::crc32c_append(seed(identity, offset), &head[..9]);
+        head[9..11].copy_from_slice(&(start as u16).to_le_bytes());
+        let crc = crc32c::crc32c_append(start, payload);
+        head[11..].copy_from_slice(&crc.to_le_bytes());
+        head
+    }
+
+    /// A head at `offset` whose own check holds and whose lengths are possible.
+    pub(super) fn decode(
+        bytes: &[u8; HEAD_BYTES],
+        identity: u64,
+        offset: u64,
+        file_end: u64,
+    ) -> Decoded<Self> {
+        let start = crc32c::crc32c_append(seed(identity, offset), &bytes[..9]);
+        let mut fields = Decoder::new(bytes);
+        let (tag, stored, raw) = (fields.u8()?, fields.u32()?, fields.u32()?);
+        let check = fields.take(2)?;
+        let crc = fields.u32()?;
+        if check != (start as u16).to_le_bytes() {
+            return Err(Malformed("check of the block's head does not match"));
+        }
+        let kind = BlockKind::from_u8(tag >> 4).ok_or(Malformed("unknown kind of block"))?;
+        let codec = Codec::from_u8(tag & 15).ok_or(Malformed("unknown compression"))?;
+        let handle = Handle::checked(offset, stored.into(), raw.into(), file_end)?;
+        Ok(Self { kind, codec, handle, crc })
+    }
+
+    /// The uncompressed payload, if the checksum holds.
+    pub(super) fn open(&self, head: &[u8], payload: &[u8], identity: u64) -> Result<Vec<u8>, String> {
+        let start = crc32c::crc32c_append(seed(identity, self.handle.offset), &head[..9]);
+        let crc = crc32c::crc32c_append(start, payload);
+        if crc != self.crc {
+            return Err(format!("block checksum is {crc:08x}, expected {:08x}", self.crc));
+        }
+        decompress(self.codec, payload, self.handle.raw as usize)
+    }
+}
+
+/// The uncompressed payload in `bytes`, which are head and payload as read from `handle`.
+pub(super) fn open_block(
+    path: &Path,
+    bytes: &[u8],
+    identity: u64,
+    kind: BlockKind,
+    handle: Handle,
+) -> Result<(Vec<u8>, Codec)> {
+    let bad = |message: String| Error::corruption(path, handle.offset, message);
+    let (first, payload) = bytes.split_first_chunk().ok_or_else(|| bad("block cut short".into()))?;
+    let head = Head::decode(first, identity, handle.offset, handle.end()).map_err(|e| bad(e.0.into()))?;
+    if head.handle != handle || head.kind != kind {
+        return Err(bad(format!(
+            "found a {:?} block of {} (raw {}) bytes, expected {kind:?} of {} (raw {})",
+            head.kind, head.handle.stored, head.handle.raw, handle.stored, handle.raw
+        )));
+    }
+    let raw = head.open(first, payload, identity).map_err(bad)?;
+    Ok((raw, head.codec))
+}
+
+/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's.
+pub(super) fn read_block(
+    file: &dyn ReadFile,
+    path: &Path,
+    identity: u64,
+    kind: BlockKind,
+    handle: Handle,
+) -> Result<(Vec<u8>, Codec)> {
+    let mut bytes = vec![0; handle.file_bytes() as usize];
+    read_at(file, path, &mut bytes, handle.offset)?;
+    open_block(path, &bytes, identity, kind, handle)
+}
+
+/// Reads, telling a file that is too short (corruption) from one that cannot be read.
+pub(super) fn read_at(file: &dyn ReadFile, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
+    file.read_exact_at(buffer, offset).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::corruption(
+            path,
+            offset,
+            format!("file ends within the {} bytes expected here", buffer.len()),
+        ),
+        _ => Error::io("read table", path, e),
+    })
+}

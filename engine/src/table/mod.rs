@@ -1,0 +1,78 @@
+//! Sorted tables: immutable files of cells in order, from their bytes to their readers.
+//!
+//! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up:
+//! `frame` puts every block under a checksum seeded with the table's identity and the block's offset, `ends` are
+//! header and footer, `compression` the codecs; `block`, `block_builder` and `block_cursor` are the sorted
+//! block, `filter` the Bloom partition, `index` separators and index entries, `properties` and `tombstones` the
+//! small blocks. On top stand `builder` (writes a table), `reader` (opens it, point reads), `cursor` (both ways,
+//! read-ahead), and for people and repair `inspect`, `verify` and `scan`.
+//!
+//! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
+//! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`), when
+//! a file is removed or its directory synced (the caller).
+
+mod block;
+mod block_builder;
+mod block_cursor;
+mod builder;
+mod compression;
+mod cursor;
+mod ends;
+mod filter;
+mod frame;
+mod index;
+mod inspect;
+mod pin;
+mod properties;
+mod reader;
+mod scan;
+mod tombstones;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use block::Block;
+pub(crate) use builder::TableBuilder;
+pub use compression::Compression;
+pub(crate) use cursor::{CursorOptions, TableCursor};
+pub(crate) use filter::Filter;
+pub(crate) use inspect::BlockListing;
+pub(crate) use properties::Properties;
+pub(crate) use reader::Table;
+pub(crate) use scan::{ScanReport, scan_readable};
+pub(crate) use verify::Verified;
+
+/// Largest key a table takes.
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
+/// Largest value a table takes.
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
+/// Largest target size of a block.
+pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
+
+/// How a table is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableOptions {
+    /// A data block is cut once its uncompressed size reaches this.
+    pub(crate) block_bytes: usize,
+    /// Data block entries between two whole keys.
+    pub(crate) restart_interval: usize,
+    /// How blocks are compressed.
+    pub(crate) compression: Compression,
+    /// Bloom filter bits for each distinct key; 0 for no filter.
+    pub(crate) bloom_bits: u32,
+    /// An index partition is cut once its uncompressed size reaches this.
+    pub(crate) index_partition_bytes: usize,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            block_bytes: 4096,
+            restart_interval: 16,
+            compression: Compression::default(),
+            bloom_bits: 10,
+            index_partition_bytes: 4096,
+        }
+    }
+}

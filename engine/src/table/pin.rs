@@ -1,0 +1,23 @@
+//! Values that outlive the cursor or get that found them: they pin their block.
+#![expect(unsafe_code, reason = "a value is handed out without copying; its block keeps the bytes alive")]
+
+use super::block::Block;
+use crate::types::{Owner, Pinned};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+// SAFETY: a block's bytes are never changed after it is made and are freed only with the block, which the pin
+// (a clone of the `Arc`) keeps. Of a cell handed out with this owner the value always lies in the block.
+unsafe impl Owner for Arc<Block> {
+    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(self) as Arc<dyn Any + Send + Sync>
+    }
+}
+
+/// The bytes of that range of the block, pinned.
+pub(super) fn pin(block: &Arc<Block>, range: Range<usize>) -> Pinned {
+    let bytes = &block.bytes()[range];
+    // SAFETY: `bytes` is a part of the block that is the owner.
+    unsafe { Pinned::held(bytes, block) }
+}

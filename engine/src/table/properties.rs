@@ -1,0 +1,199 @@
+//! What a table says about itself: a list of (tag, bytes). A reader ignores tags it does not know, so that a
+//! later release can add some without a new format version.
+
+use super::compression::Compression;
+use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
+use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
+use crate::version::shape::TableInfo;
+use std::collections::BTreeMap;
+
+/// The properties of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Properties {
+    pub(crate) cells: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) operands: u64,
+    pub(crate) range_tombstones: u64,
+    /// Exact: the builder sees every key once.
+    pub(crate) distinct: u64,
+    pub(crate) key_bytes: u64,
+    pub(crate) value_bytes: u64,
+    pub(crate) data_blocks: u64,
+    pub(crate) seqs: (SeqNo, SeqNo),
+    pub(crate) times: (Timestamp, Timestamp),
+    pub(crate) range: KeyRange,
+    pub(crate) created: u64,
+    pub(crate) block_bytes: u64,
+    pub(crate) bloom_bits: u64,
+    pub(crate) compression: Compression,
+    /// Free-form names: writer, merge operator and the like.
+    pub(crate) names: BTreeMap<String, String>,
+}
+
+impl Default for Properties {
+    fn default() -> Self {
+        Self {
+            cells: 0,
+            tombstones: 0,
+            operands: 0,
+            range_tombstones: 0,
+            distinct: 0,
+            key_bytes: 0,
+            value_bytes: 0,
+            data_blocks: 0,
+            seqs: (SeqNo::ZERO, SeqNo::ZERO),
+            times: (Timestamp::ZERO, Timestamp::ZERO),
+            range: KeyRange { start: Vec::new(), end: Some(Vec::new()) },
+            created: 0,
+            block_bytes: 0,
+            bloom_bits: 0,
+            compression: Compression::None,
+            names: BTreeMap::new(),
+        }
+    }
+}
+
+const RANGE_START: u64 = 32;
+const RANGE_END: u64 = 33;
+const COMPRESSION: u64 = 34;
+const NAME: u64 = 35;
+
+impl Properties {
+    /// The tagged numbers, in one place for both directions.
+    fn numbers(&mut self) -> [(u64, &mut u64); 15] {
+        [
+            (1, &mut self.cells),
+            (2, &mut self.tombstones),
+            (3, &mut self.operands),
+            (4, &mut self.range_tombstones),
+            (5, &mut self.distinct),
+            (6, &mut self.key_bytes),
+            (7, &mut self.value_bytes),
+            (8, &mut self.data_blocks),
+            (9, &mut self.seqs.0.0),
+            (10, &mut self.seqs.1.0),
+            (11, &mut self.times.0.0),
+            (12, &mut self.times.1.0),
+            (13, &mut self.created),
+            (14, &mut self.block_bytes),
+            (15, &mut self.bloom_bits),
+        ]
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |tag: u64, bytes: &[u8]| {
+            put_varint(&mut out, tag);
+            put_bytes(&mut out, bytes);
+        };
+        for (tag, number) in self.clone().numbers() {
+            let mut bytes = Vec::with_capacity(10);
+            put_varint(&mut bytes, *number);
+            put(tag, &bytes);
+        }
+        put(RANGE_START, &self.range.start);
+        if let Some(end) = &self.range.end {
+            put(RANGE_END, end);
+        }
+        put(COMPRESSION, self.compression.to_string().as_bytes());
+        for (name, value) in &self.names {
+            let mut bytes = Vec::new();
+            put_bytes(&mut bytes, name.as_bytes());
+            put_bytes(&mut bytes, value.as_bytes());
+            put(NAME, &bytes);
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let text = |bytes: &[u8]| {
+            String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("text property is not UTF-8"))
+        };
+        let mut properties = Self { range: KeyRange::all(), ..Self::default() };
+        let mut seen = 0u64;
+        let mut d = Decoder::new(bytes);
+        while !d.is_empty() {
+            let tag = d.varint()?;
+            let value = d.bytes()?;
+            match tag {
+                RANGE_START => properties.range.start = value.to_vec(),
+                RANGE_END => properties.range.end = Some(value.to_vec()),
+                COMPRESSION => {
+                    properties.compression =
+                        text(value)?.parse().map_err(|_| Malformed("unknown compression property"))?;
+                }
+                NAME => {
+                    let mut pair = Decoder::new(value);
+                    let (name, value) = (text(pair.bytes()?)?, text(pair.bytes()?)?);
+                    pair.finish()?;
+                    properties.names.insert(name, value);
+                }
+                _ => {
+                    if let Some((_, number)) = properties.numbers().into_iter().find(|(t, _)| *t == tag) {
+                        let mut value = Decoder::new(value);
+                        *number = value.varint()?;
+                        value.finish()?;
+                        seen |= 1 << tag;
+                    }
+                }
+            }
+        }
+        if (1..=13).any(|tag| seen & 1 << tag == 0) {
+            return Err(Malformed("a property that every table has is missing"));
+        }
+        Ok(properties)
+    }
+
+    /// The table's description, as the manifest keeps it.
+    pub(super) fn info(&self, id: TableId, identity: u64, bytes: u64) -> TableInfo {
+        TableInfo {
+            id,
+            identity,
+            bytes,
+            cells: self.cells,
+            tombstones: self.tombstones,
+            range_tombstones: self.range_tombstones,
+            distinct: self.distinct,
+            range: self.range.clone(),
+            seqs: self.seqs,
+            times: self.times,
+            created: self.created,
+            ingested_at: None,
+            clip: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Properties {
+        Properties {
+            cells: 7,
+            seqs: (SeqNo(3), SeqNo(900)),
+            range: KeyRange { start: b"a".to_vec(), end: None },
+            compression: Compression::Zstd { level: 5 },
+            names: BTreeMap::from([("merge operator".into(), "sum".into())]),
+            ..Properties::default()
+        }
+    }
+
+    #[test]
+    fn unknown_properties_are_ignored() {
+        let mut bytes = sample().encode();
+        put_varint(&mut bytes, 4711);
+        put_bytes(&mut bytes, b"of a later release");
+        assert_eq!(Properties::decode(&bytes), Ok(sample()));
+    }
+
+    #[test]
+    fn every_cut_is_refused_or_lacks_only_optional_properties() {
+        let bytes = sample().encode();
+        for n in 0..bytes.len() {
+            if let Ok(found) = Properties::decode(&bytes[..n]) {
+                assert_eq!((found.cells, found.seqs), (7, (SeqNo(3), SeqNo(900))));
+            }
+        }
+    }
+}

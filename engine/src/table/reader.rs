@@ -1,0 +1,366 @@
+//! An open table: the file, its top index, fragments of range tombstones and properties; and the point read.
+//!
+//! A point read asks the filter partition, searches the index partition, then one data block. All three come
+//! through the block cache; nothing is copied or allocated when they are there. It answers for the whole file:
+//! where part of the table has moved (its *clip*), the caller asks only for keys of the live range.
+
+use super::block::Block;
+use super::compression::Codec;
+use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
+use super::filter::Filter;
+use super::frame::{BlockKind, Handle, read_at, read_block};
+use super::index::{BlockEntry, Partition, TopIndex};
+use super::properties::Properties;
+use super::tombstones;
+use crate::cache::{BlockCache, BlockKey};
+use crate::error::{Error, Result};
+use crate::storage::{ReadFile, Storage};
+use crate::types::codec::{Decoded, Malformed};
+use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
+use crate::version::shape::TableInfo;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open table.
+pub(crate) struct Table {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn ReadFile>,
+    info: Arc<TableInfo>,
+    pub(super) cache: Arc<BlockCache>,
+    cache_id: u64,
+    pub(super) top: TopIndex,
+    pub(super) footer: Footer,
+    fragments: Fragments,
+    properties: Properties,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({})", self.path.display())
+    }
+}
+
+impl Table {
+    /// Opens the table the manifest describes as `info`; anything else under that name is corruption.
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        path: &Path,
+        info: Arc<TableInfo>,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Arc<Self>> {
+        let opened = Opened::read(&**storage, path)?;
+        opened.compare(path, &info)?;
+        opened.table(path, info, cache)
+    }
+
+    /// Opens a table nothing is known of; its info is what the file says of itself.
+    pub(crate) fn open_unknown(
+        storage: &Arc<dyn Storage>,
+        path: &Path,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Arc<Self>> {
+        let opened = Opened::read(&**storage, path)?;
+        let info = Arc::new(opened.info());
+        opened.table(path, info, cache)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As given to `open`.
+    pub(crate) fn info(&self) -> &Arc<TableInfo> {
+        &self.info
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Range tombstones; those of an ingested table carry the sequence number it was ingested at.
+    pub(crate) fn fragments(&self) -> &Fragments {
+        &self.fragments
+    }
+
+    /// Under what name its blocks lie in the cache.
+    pub(crate) fn cache_id(&self) -> u64 {
+        self.cache_id
+    }
+
+    /// Memory the open table takes beside the cache.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let covers: usize =
+            self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();
+        size_of::<Self>() + self.top.memory_bytes() + covers
+    }
+
+    /// The sketch over its distinct keys, read from the file.
+    pub(crate) fn sketch(&self) -> Result<Sketch> {
+        let handle = self.footer.sketch;
+        let (bytes, _) = self.read(BlockKind::Sketch, handle)?;
+        self.check(handle.offset, Sketch::from_bytes(&bytes))
+    }
+
+    /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
+    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        read: SeqNo,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let first = self.check(self.footer.top.offset, self.top.find(key))?;
+        let Some(partition) = self.top.partitions().get(first) else { return Ok(ControlFlow::Continue(())) };
+        if let Some(filter) = partition.filter
+            && !self.filter(filter)?.may_contain(hash)
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // Nearly always one round of each loop: more only where a key's cells go on in the next block.
+        for partition in &self.top.partitions()[first..] {
+            let index = self.index(partition)?;
+            let mut at = self.check(partition.index.offset, index.lower_bound(key))?;
+            while let Some(entry) = at {
+                let BlockEntry { handle, continues, .. } = self.check(
+                    partition.index.offset,
+                    BlockEntry::decode(index.value(&entry), partition.data_end),
+                )?;
+                let block = self.data(handle)?;
+                match self.check(handle.offset, self.visit_block(&block, key, read, visit))? {
+                    Visited::Stopped => return Ok(ControlFlow::Break(())),
+                    Visited::Passed => return Ok(ControlFlow::Continue(())),
+                    Visited::End if !continues => return Ok(ControlFlow::Continue(())),
+                    Visited::End => {}
+                }
+                at = match entry.end < index.entries_end() {
+                    true => Some(self.check(partition.index.offset, index.entry(entry.end))?),
+                    false => None,
+                };
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The sequence number a cell of this table counts as having.
+    #[inline]
+    pub(super) fn seq(&self, stored: SeqNo) -> SeqNo {
+        self.info.ingested_at.unwrap_or(stored)
+    }
+
+    fn visit_block(
+        &self,
+        block: &Arc<Block>,
+        key: &[u8],
+        read: SeqNo,
+        visit: &mut Visit<'_>,
+    ) -> Decoded<Visited> {
+        let Some(mut entry) = block.lower_bound(key)? else { return Ok(Visited::Passed) };
+        while block.is_key(&entry, key) {
+            let seq = self.seq(entry.seq);
+            if seq <= read {
+                let cell = CellRef {
+                    key,
+                    timestamp: entry.timestamp,
+                    seq,
+                    kind: entry.kind,
+                    written: entry.written,
+                    value: block.value(&entry),
+                };
+                if visit(&cell, block).is_break() {
+                    return Ok(Visited::Stopped);
+                }
+            }
+            if entry.end >= block.entries_end() {
+                return Ok(Visited::End);
+            }
+            entry = block.entry(entry.end)?;
+        }
+        Ok(Visited::Passed)
+    }
+
+    /// Names file and offset in a decoder's complaint.
+    #[inline]
+    pub(super) fn check<T>(&self, offset: u64, decoded: Decoded<T>) -> Result<T> {
+        decoded.map_err(|e| self.bad(offset, e.0))
+    }
+
+    #[cold]
+    pub(super) fn bad(&self, offset: u64, message: impl Into<String>) -> Error {
+        Error::corruption(&self.path, offset, message)
+    }
+
+    /// A block's payload from the file.
+    pub(super) fn read(&self, kind: BlockKind, handle: Handle) -> Result<(Vec<u8>, Codec)> {
+        read_block(&*self.file, &self.path, self.footer.identity, kind, handle)
+    }
+
+    fn key_of(&self, handle: Handle) -> BlockKey {
+        BlockKey { table: self.cache_id, offset: handle.offset }
+    }
+
+    fn filter(&self, handle: Handle) -> Result<Arc<Filter>> {
+        if let Some(filter) = self.cache.filter(self.key_of(handle)) {
+            return Ok(filter);
+        }
+        let (bytes, _) = self.read(BlockKind::Filter, handle)?;
+        let filter = Arc::new(self.check(handle.offset, Filter::new(bytes))?);
+        self.cache.insert_filter(self.key_of(handle), Arc::clone(&filter));
+        Ok(filter)
+    }
+
+    fn index(&self, partition: &Partition) -> Result<Arc<Block>> {
+        let handle = partition.index;
+        if let Some(block) = self.cache.index(self.key_of(handle)) {
+            return Ok(block);
+        }
+        let block = self.uncached_index(partition)?;
+        self.cache.insert_index(self.key_of(handle), Arc::clone(&block));
+        Ok(block)
+    }
+
+    pub(super) fn uncached_index(&self, partition: &Partition) -> Result<Arc<Block>> {
+        let (bytes, _) = self.read(BlockKind::Index, partition.index)?;
+        Ok(Arc::new(self.check(partition.index.offset, Block::new(bytes))?))
+    }
+
+    /// An index partition, which is only looked for in the cache unless `fill`.
+    pub(super) fn index_for(
+        &self,
+        partition: &Partition,
+        through_cache: bool,
+        fill: bool,
+    ) -> Result<Arc<Block>> {
+        match (through_cache, fill) {
+            (true, true) => self.index(partition),
+            (true, false) => match self.cache.index(self.key_of(partition.index)) {
+                Some(block) => Ok(block),
+                None => self.uncached_index(partition),
+            },
+            (false, _) => self.uncached_index(partition),
+        }
+    }
+
+    pub(super) fn uncached_filter(&self, handle: Handle) -> Result<Filter> {
+        let (bytes, _) = self.read(BlockKind::Filter, handle)?;
+        self.check(handle.offset, Filter::new(bytes))
+    }
+
+    fn data(&self, handle: Handle) -> Result<Arc<Block>> {
+        if let Some(block) = self.cached_data(handle) {
+            return Ok(block);
+        }
+        let (bytes, _) = self.read(BlockKind::Data, handle)?;
+        let block = Arc::new(self.check(handle.offset, Block::new(bytes))?);
+        self.cache_data(handle, &block);
+        Ok(block)
+    }
+
+    pub(super) fn cached_data(&self, handle: Handle) -> Option<Arc<Block>> {
+        self.cache.data(self.key_of(handle))
+    }
+
+    pub(super) fn cache_data(&self, handle: Handle, block: &Arc<Block>) {
+        self.cache.insert_data(self.key_of(handle), Arc::clone(block));
+    }
+}
+
+enum Visited {
+    /// The visitor had enough.
+    Stopped,
+    /// A larger key came.
+    Passed,
+    /// The block ended within the key's cells.
+    End,
+}
+
+/// What a file says of itself, before it is a table.
+struct Opened {
+    file: Arc<dyn ReadFile>,
+    footer: Footer,
+    top: TopIndex,
+    tombstones: Vec<RangeTombstone>,
+    properties: Properties,
+}
+
+impl Opened {
+    fn read(storage: &dyn Storage, path: &Path) -> Result<Self> {
+        let file = storage.open(path).map_err(|e| Error::io("open table", path, e))?;
+        let len = file.len().map_err(|e| Error::io("measure table", path, e))?;
+        if len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
+            return Err(Error::corruption(path, 0, format!("file of {len} bytes is too short for a table")));
+        }
+        let mut header = [0; HEADER_BYTES];
+        read_at(&*file, path, &mut header, 0)?;
+        let header = Header::decode(path, &header)?;
+        let mut footer = [0; FOOTER_BYTES];
+        let footer_at = len - FOOTER_BYTES as u64;
+        read_at(&*file, path, &mut footer, footer_at)?;
+        let footer = Footer::decode(path, &footer, len)?;
+        if (header.id, header.identity) != (footer.id, footer.identity) {
+            let message = format!(
+                "footer is of table {} ({:016x}), header of {} ({:016x})",
+                footer.id, footer.identity, header.id, header.identity
+            );
+            return Err(Error::corruption(path, footer_at, message));
+        }
+        let block = |kind, handle: Handle| Ok(read_block(&*file, path, footer.identity, kind, handle)?.0);
+        let bad = |at: u64| move |e: Malformed| Error::corruption(path, at, e.0);
+        let properties = Properties::decode(&block(BlockKind::Properties, footer.properties)?)
+            .map_err(bad(footer.properties.offset))?;
+        let tombstones = tombstones::decode(&block(BlockKind::Tombstones, footer.tombstones)?)
+            .map_err(bad(footer.tombstones.offset))?;
+        let top = Block::new(block(BlockKind::Top, footer.top)?)
+            .and_then(|block| TopIndex::new(block, footer_at))
+            .map_err(bad(footer.top.offset))?;
+        let opened = Self { file, footer, top, tombstones, properties };
+        if opened.tombstones.len() as u64 != opened.properties.range_tombstones {
+            let (found, expected) = (opened.tombstones.len(), opened.properties.range_tombstones);
+            let message = format!("found {found} range tombstones, expected {expected}");
+            return Err(Error::corruption(path, footer.tombstones.offset, message));
+        }
+        Ok(opened)
+    }
+
+    fn info(&self) -> TableInfo {
+        self.properties.info(self.footer.id, self.footer.identity, self.footer.file_bytes)
+    }
+
+    /// What the manifest knows of the table must be what the file says. An ingested file was named, and its
+    /// cells numbered, by somebody else.
+    fn compare(&self, path: &Path, expected: &TableInfo) -> Result<()> {
+        let mut found = self.info();
+        if expected.ingested_at.is_some() {
+            (found.id, found.seqs) = (expected.id, expected.seqs);
+        }
+        (found.ingested_at, found.clip) = (expected.ingested_at, expected.clip.clone());
+        if found == *expected {
+            return Ok(());
+        }
+        let message = if found.identity != expected.identity {
+            format!("table has identity {:016x}, expected {:016x}", found.identity, expected.identity)
+        } else {
+            format!("table says {found:?}, expected {expected:?}")
+        };
+        Err(Error::corruption(path, 0, message))
+    }
+
+    fn table(self, path: &Path, info: Arc<TableInfo>, cache: &Arc<BlockCache>) -> Result<Arc<Table>> {
+        let mut tombstones = self.tombstones;
+        if let Some(seq) = info.ingested_at {
+            tombstones.iter_mut().for_each(|t| t.seq = seq);
+        }
+        Ok(Arc::new(Table {
+            path: path.to_path_buf(),
+            file: self.file,
+            info,
+            cache: Arc::clone(cache),
+            cache_id: cache.next_table_id(),
+            top: self.top,
+            footer: self.footer,
+            fragments: Fragments::new(tombstones),
+            properties: self.properties,
+        }))
+    }
+}

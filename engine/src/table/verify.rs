@@ -1,0 +1,291 @@
+//! Checks a whole table: every byte is under a checksum, and everything the table says of itself is true.
+
+use super::block_cursor::BlockCursor;
+use super::ends::{FOOTER_BYTES, HEADER_BYTES, Header};
+use super::filter::Filter;
+use super::frame::{BlockKind, Handle, read_at};
+use super::properties::Properties;
+use super::reader::Table;
+use crate::error::{Error, Result};
+use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
+use std::sync::Arc;
+
+/// What was found to be right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Verified {
+    /// Data blocks read.
+    pub(crate) blocks: u64,
+    /// Data blocks below the clip, which nobody reads and whose bytes may be gone.
+    pub(crate) dead_blocks: u64,
+    /// Cells in the data blocks read.
+    pub(crate) cells: u64,
+    /// Bytes of the file under checksums that hold, header and footer included.
+    pub(crate) bytes: u64,
+}
+
+impl Table {
+    /// Reads every byte of the file and checks it: checksums, order, bounds, that blocks lie without gaps, and
+    /// that index, filters, sketch and properties agree with the cells. Blocks wholly below the clip of the
+    /// info the table was opened with are skipped.
+    pub(crate) fn verify(&self) -> Result<Verified> {
+        let mut header = [0; HEADER_BYTES];
+        read_at(&*self.file, &self.path, &mut header, 0)?;
+        Header::decode(&self.path, &header)?;
+        let clip = self.info().clip.as_ref().map(|clip| clip.key.as_slice());
+        let mut check = Check::new(self);
+        let mut verified = Verified::default();
+        let mut filter: Option<Filter> = None;
+        let mut partition_end = 0;
+        let mut next_partition = 0;
+        let mut continues = false;
+        let mut blocks_in_partition = 0;
+        for item in self.block_entries() {
+            let (separator, entry) = item?;
+            check.tile(entry.handle)?;
+            if entry.handle.offset >= partition_end {
+                check.partition_blocks(next_partition, blocks_in_partition)?;
+                let Some(partition) = self.top.partitions().get(next_partition) else {
+                    return Err(self.bad(entry.handle.offset, "data block is in no partition"));
+                };
+                partition_end = partition.data_end;
+                next_partition += 1;
+                blocks_in_partition = 0;
+                filter = partition.filter.map(|handle| self.uncached_filter(handle)).transpose()?;
+            }
+            blocks_in_partition += 1;
+            if clip.is_some_and(|clip| separator.as_slice() < clip) {
+                verified.dead_blocks += 1;
+                check.skip(entry.cells);
+                continues = entry.continues;
+                continue;
+            }
+            check.block(entry.handle, entry.cells, &separator, continues, filter.as_ref())?;
+            continues = entry.continues;
+            verified.blocks += 1;
+        }
+        check.partition_blocks(next_partition, blocks_in_partition)?;
+        if continues || next_partition != self.top.partitions().len() {
+            return Err(self.bad(self.footer.top.offset, "index promises more data blocks than there are"));
+        }
+        for partition in self.top.partitions() {
+            if let Some(filter) = partition.filter {
+                self.uncached_filter(filter)?;
+                check.tile(filter)?;
+            }
+        }
+        for partition in self.top.partitions() {
+            self.uncached_index(partition)?;
+            check.tile(partition.index)?;
+        }
+        for (kind, handle) in [
+            (BlockKind::Tombstones, self.footer.tombstones),
+            (BlockKind::Sketch, self.footer.sketch),
+            (BlockKind::Properties, self.footer.properties),
+            (BlockKind::Top, self.footer.top),
+        ] {
+            self.read(kind, handle)?;
+            check.tile(handle)?;
+        }
+        if check.tiled + FOOTER_BYTES as u64 != self.footer.file_bytes {
+            return Err(
+                self.bad(check.tiled, "bytes between the last block and the footer belong to nothing")
+            );
+        }
+        check.summary(verified.dead_blocks > 0)?;
+        verified.cells = check.found.cells - check.skipped_cells;
+        verified.bytes = check.tiled + FOOTER_BYTES as u64 - check.dead;
+        Ok(verified)
+    }
+}
+
+/// What was seen so far.
+struct Check<'t> {
+    table: &'t Table,
+    /// End of the last block: the next begins here.
+    tiled: u64,
+    found: Properties,
+    skipped_cells: u64,
+    dead: u64,
+    sketch: Sketch,
+    first_key: Option<Vec<u8>>,
+    last_key: Vec<u8>,
+    last: Option<(Timestamp, SeqNo)>,
+    last_handle: Handle,
+}
+
+impl<'t> Check<'t> {
+    fn new(table: &'t Table) -> Self {
+        Self {
+            table,
+            tiled: HEADER_BYTES as u64,
+            found: Properties::default(),
+            skipped_cells: 0,
+            dead: 0,
+            sketch: Sketch::new(),
+            first_key: None,
+            last_key: Vec::new(),
+            last: None,
+            last_handle: Handle::default(),
+        }
+    }
+
+    /// Blocks must lie one behind the other: no byte is outside a checksum.
+    fn tile(&mut self, handle: Handle) -> Result<()> {
+        if handle.offset != self.tiled {
+            return Err(self
+                .table
+                .bad(self.tiled, format!("next block is at {}, expected here", handle.offset)));
+        }
+        self.tiled = handle.end();
+        self.last_handle = handle;
+        Ok(())
+    }
+
+    fn skip(&mut self, cells: u64) {
+        self.skipped_cells += cells;
+        self.found.cells += cells;
+        self.found.data_blocks += 1;
+        self.dead += self.last_handle.file_bytes();
+    }
+
+    fn partition_blocks(&self, entered: usize, found: u64) -> Result<()> {
+        let Some(partition) = entered.checked_sub(1).and_then(|i| self.table.top.partitions().get(i)) else {
+            return Ok(());
+        };
+        if partition.blocks == found {
+            return Ok(());
+        }
+        let message = format!("partition has {found} data blocks, expected {}", partition.blocks);
+        Err(self.table.bad(partition.index.offset, message))
+    }
+
+    fn block(
+        &mut self,
+        handle: Handle,
+        cells: u64,
+        separator: &[u8],
+        continued: bool,
+        filter: Option<&Filter>,
+    ) -> Result<()> {
+        let bad = |message: String| Error::corruption(self.table.path(), handle.offset, message);
+        let (block, _) = self.table.open_data(handle)?;
+        let mut cursor = BlockCursor::default();
+        cursor.set(Arc::clone(&block));
+        self.table.check(handle.offset, cursor.first())?;
+        let mut count = 0;
+        while cursor.valid() {
+            let cell = cursor.cell();
+            let hash = hash(cell.key);
+            let same_key = self.last.is_some() && self.last_key == cell.key;
+            if self.last.is_some() && self.last_key.as_slice() > cell.key
+                || same_key && self.last <= Some((cell.timestamp, cell.seq))
+            {
+                return Err(bad(format!("cell {count} is out of order")));
+            }
+            if count == 0 && self.last.is_some() && same_key != continued {
+                return Err(bad(format!(
+                    "index says {continued} of the last key going on here, found {same_key}"
+                )));
+            }
+            if !same_key {
+                if filter.is_some_and(|filter| !filter.may_contain(hash)) {
+                    return Err(bad(format!("key {} is missing in the filter", cell.key.escape_ascii())));
+                }
+                // The search of a get must find what the walk finds.
+                let found = self.table.check(handle.offset, block.lower_bound(cell.key))?;
+                if !found.is_some_and(|entry| block.is_key(&entry, cell.key)) {
+                    return Err(bad(format!("key {} is not found by search", cell.key.escape_ascii())));
+                }
+                self.sketch.add_hash(hash);
+                self.found.distinct += 1;
+                self.first_key.get_or_insert_with(|| cell.key.to_vec());
+                self.last_key.clear();
+                self.last_key.extend_from_slice(cell.key);
+            }
+            count_cell(&mut self.found, &cell, self.last.is_none());
+            self.last = Some((cell.timestamp, cell.seq));
+            count += 1;
+            let moved = cursor.next();
+            self.table.check(handle.offset, moved)?;
+        }
+        if count != cells {
+            return Err(bad(format!("block has {count} cells, expected {cells}")));
+        }
+        if self.last_key.as_slice() > separator {
+            return Err(bad("last key lies behind the block's separator in the index".into()));
+        }
+        self.found.data_blocks += 1;
+        Ok(())
+    }
+
+    /// Compares counts, range and sketch; where blocks were skipped, only what is still known.
+    fn summary(&mut self, skipped: bool) -> Result<()> {
+        let table = self.table;
+        let expected = table.properties();
+        for fragment in table.fragments().iter() {
+            let seqs = fragment.covers.iter().map(|cover| cover.seq);
+            for seq in seqs.filter(|_| table.info().ingested_at.is_none()) {
+                if seq < expected.seqs.0 || seq > expected.seqs.1 {
+                    return Err(
+                        table.bad(table.footer.tombstones.offset, "range tombstone outside the seq range")
+                    );
+                }
+            }
+        }
+        let at = table.footer.properties.offset;
+        let mut found = self.found.clone();
+        let inside = |(low, high): (u64, u64), (min, max): (u64, u64)| min <= low && high <= max;
+        let cells_inside = self.last.is_none()
+            || inside((found.seqs.0.0, found.seqs.1.0), (expected.seqs.0.0, expected.seqs.1.0))
+                && (skipped || found.times == expected.times);
+        let covered = match &self.first_key {
+            Some(first) => expected
+                .range
+                .covers(&KeyRange { start: first.clone(), end: Some(successor(&self.last_key)) }),
+            None => true,
+        };
+        if !cells_inside || !covered || !table.fragments().bounds().is_none_or(|b| expected.range.covers(&b))
+        {
+            return Err(table.bad(at, "cells lie outside the key, time or sequence range in the properties"));
+        }
+        if found.cells != expected.cells || found.data_blocks != expected.data_blocks {
+            let message = format!(
+                "found {} cells in {} blocks, properties say {} in {}",
+                found.cells, found.data_blocks, expected.cells, expected.data_blocks
+            );
+            return Err(table.bad(at, message));
+        }
+        if skipped {
+            return Ok(());
+        }
+        // What is compared elsewhere, or is no count.
+        found.seqs = expected.seqs;
+        found.times = expected.times;
+        found.range = expected.range.clone();
+        found.range_tombstones = expected.range_tombstones;
+        (found.created, found.block_bytes, found.bloom_bits) =
+            (expected.created, expected.block_bytes, expected.bloom_bits);
+        (found.compression, found.names) = (expected.compression, expected.names.clone());
+        if found != *expected {
+            return Err(table.bad(at, format!("properties say {expected:?}, found {found:?}")));
+        }
+        if table.sketch()? != self.sketch {
+            return Err(table.bad(table.footer.sketch.offset, "sketch is not that of the keys"));
+        }
+        Ok(())
+    }
+}
+
+fn count_cell(p: &mut Properties, cell: &CellRef<'_>, first: bool) {
+    let time = match cell.timestamp {
+        Timestamp::ZERO => Timestamp(cell.written),
+        timestamp => timestamp,
+    };
+    p.times = if first { (time, time) } else { (p.times.0.min(time), p.times.1.max(time)) };
+    p.seqs = if first { (cell.seq, cell.seq) } else { (p.seqs.0.min(cell.seq), p.seqs.1.max(cell.seq)) };
+    p.cells += 1;
+    p.key_bytes += cell.key.len() as u64;
+    p.value_bytes += cell.value.len() as u64;
+    p.tombstones += u64::from(cell.kind == Kind::Tombstone);
+    p.operands += u64::from(cell.kind == Kind::Operand);
+}
