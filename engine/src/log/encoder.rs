@@ -210,7 +210,8 @@ impl FrameEncoder {
         synced: Option<LogPosition>,
     ) -> &[u8] {
         let length = self.frame_bytes();
-        let mut body_crc = identity.seed(offset);
+        let seed = identity.seed(offset);
+        let mut body_crc = seed;
         match self.kind {
             FrameKind::Note => body_crc = crc32c_append(body_crc, &self.bytes[HEAD_BYTES..]),
             FrameKind::Batch => {
@@ -219,9 +220,11 @@ impl FrameEncoder {
                         body_crc = crc32c_append(body_crc, &self.bytes[item.start..item.end]);
                         continue;
                     }
+                    let entry = &mut self.bytes[item.start..item.end];
+                    let (covered, stored) = entry.split_at_mut(entry.len() - 4);
                     let seed = identity.seed(offset + item.start as u64);
-                    let crc = crc32c_append(seed, &self.bytes[item.start..item.end - 4]).to_le_bytes();
-                    self.bytes[item.end - 4..item.end].copy_from_slice(&crc);
+                    let crc = crc32c_append(seed, covered).to_le_bytes();
+                    stored.copy_from_slice(&crc);
                     body_crc = crc32c_append(body_crc, &crc);
                 }
             }
@@ -239,9 +242,9 @@ impl FrameEncoder {
         head[4..8].copy_from_slice(&((length / ALIGN) as u32).to_le_bytes());
         head[8..12].copy_from_slice(&body_crc.to_le_bytes());
         head[12..16].copy_from_slice(&synced_units.to_le_bytes());
-        head[16..24].copy_from_slice(&(self.first_seq | (self.kind as u64) << 56).to_le_bytes());
-        head[24..32].copy_from_slice(&(self.wall_us | u64::from(back) << 56).to_le_bytes());
-        let head_crc = crc32c_append(identity.seed(offset), &head[4..]);
+        head[16..24].copy_from_slice(&(self.first_seq | ((self.kind as u64) << 56)).to_le_bytes());
+        head[24..32].copy_from_slice(&(self.wall_us | (u64::from(back) << 56)).to_le_bytes());
+        let head_crc = crc32c_append(seed, &head[4..]);
         head[..4].copy_from_slice(&head_crc.to_le_bytes());
         &self.bytes
     }

@@ -53,10 +53,12 @@ impl FileIdentity {
         Self { file, base }
     }
 
-    /// What a checksum of bytes at that offset starts from.
+    /// What a checksum of bytes at that offset starts from. The factors are odd, so that offsets which differ
+    /// only in their lower or only in their upper half never share a seed.
     #[inline]
     pub(super) fn seed(self, offset: u64) -> u32 {
-        crc32c_append(self.base, &offset.to_le_bytes())
+        let (low, high) = (offset as u32, (offset >> 32) as u32);
+        self.base ^ low.wrapping_mul(0x9e37_79b1) ^ high.wrapping_mul(0x85eb_ca77)
     }
 }
 
@@ -133,7 +135,7 @@ impl Head {
             return Err(Fault::Short { need: HEAD_BYTES as u64, have: bytes.len() as u64 });
         };
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let u56_at = |at: usize| (u64::from(u32_at(at + 4)) << 32 | u64::from(u32_at(at))) & U56_MAX;
+        let u56_at = |at: usize| ((u64::from(u32_at(at + 4)) << 32) | u64::from(u32_at(at))) & U56_MAX;
         let malformed = |what| Fault::Malformed { what, at: offset };
         let kind = match head[23] {
             1 => FrameKind::Batch,

@@ -331,7 +331,7 @@ impl Log {
     fn pack(&self, position: LogPosition) -> u64 {
         let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
         assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
-        files << 32 | position.offset / ALIGN
+        (files << 32) | (position.offset / ALIGN)
     }
 
     fn unpack(&self, word: u64) -> LogPosition {

@@ -170,10 +170,31 @@ fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
     // The process is killed; its successor still sees the bytes, which the disk has not and calls clean.
     let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
+    // Even when its own sync fails and it has to start over.
+    disk.fail(Call::Sync, 0);
+    recovered.make_durable(&disk.env(), dir(), DATABASE).unwrap_err();
+    let (_, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     recovered.make_durable(&disk.env(), dir(), DATABASE).unwrap();
     disk.crash(&mut || false);
     let ends = [LogEnd { at: recovered.end, next: recovered.next_file }];
     assert_eq!(read_back(&disk, 1, LogPosition::default(), &ends).unwrap().0, [0, 1, 2, 3]);
+}
+
+#[test]
+fn only_what_is_not_known_durable_is_written_again() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 4096);
+    for n in 0..4 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    let synced = log.sync().unwrap();
+    put(&mut appender, 4, 100).unwrap();
+    let (_, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
+    assert_eq!((recovered.durable_to, recovered.end), (synced, log.end()));
+    let (_, recovered) = read_back(&disk, 1, log.sync().unwrap(), &[]).unwrap();
+    let syncs = disk.syncs();
+    recovered.make_durable(&disk.env(), dir(), DATABASE).unwrap();
+    assert_eq!(disk.syncs(), syncs);
 }
 
 #[test]

@@ -143,6 +143,25 @@ fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
     assert_eq!(prefix_length(&disk, LogPosition::default()).unwrap(), 3);
 }
 
+/// That a third file was begun proves the first one synced, also when nothing but its header is left.
+#[test]
+fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    while log.end().file < LogFileId(3) {
+        put(&mut appender, log.stats().frames, 60).unwrap();
+    }
+    for file in 1..=3 {
+        let mut bytes = disk.bytes(&path(file));
+        bytes[HEADER_BYTES as usize..].fill(0);
+        disk.set_bytes(&path(file), bytes);
+    }
+    let e = prefix_length(&disk, LogPosition::default()).unwrap_err();
+    assert_eq!((e.kind(), e.offset()), (ErrorKind::Corruption, Some(HEADER_BYTES)));
+    disk.env().storage.remove(&path(3)).unwrap();
+    assert_eq!(prefix_length(&disk, LogPosition::default()).unwrap(), 0);
+}
+
 #[test]
 fn a_last_frame_torn_at_any_byte_leaves_the_frames_before_it() {
     let disk = Disk::default();

@@ -258,7 +258,7 @@ fn syncs_run_beside_appends_and_cover_what_was_appended_before() {
                 while !done.load(Ordering::Acquire) {
                     let before = appended.load(Ordering::Acquire);
                     let synced = log.sync().unwrap();
-                    let word = synced.file.0 << 32 | synced.offset;
+                    let word = (synced.file.0 << 32) | synced.offset;
                     assert!(word >= before, "{synced} does not cover what was appended before");
                 }
             });
@@ -273,7 +273,7 @@ fn syncs_run_beside_appends_and_cover_what_was_appended_before() {
         });
         for n in 0..20_000 {
             let end = put(&mut appender, n, 50).unwrap().end;
-            appended.store(end.file.0 << 32 | end.offset, Ordering::Release);
+            appended.store((end.file.0 << 32) | end.offset, Ordering::Release);
         }
         done.store(true, Ordering::Release);
     });
