@@ -36,12 +36,11 @@ fn write() -> impl Strategy<Value = Write> {
     prop_oneof![1 => part, 4 => cell, 2 => tombstone]
 }
 
+/// What one entry must decode to; the flag says whether it is a copy.
+type Expected = (StoreId, Generation, Place, bool, Write);
+
 /// Encodes the writes as one frame at `offset`; returns its bytes and the entries it must decode to.
-fn encode(
-    writes: &[Write],
-    offset: u64,
-    synced: Option<LogPosition>,
-) -> (Vec<u8>, Vec<(StoreId, Generation, Place, bool, Write)>) {
+fn encode(writes: &[Write], offset: u64, synced: Option<LogPosition>) -> (Vec<u8>, Vec<Expected>) {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(500), 99);
     let (mut part, mut expected) = ((StoreId(0), Generation(0)), Vec::new());
