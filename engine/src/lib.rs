@@ -3,6 +3,7 @@
 mod cache;
 mod error;
 pub mod simulate;
+mod log;
 pub mod storage;
 pub mod strategy;
 mod table;

@@ -1,0 +1,52 @@
+//! The log: the one place every write goes to first, and what a crash is recovered from.
+//!
+//! A log is a row of preallocated, memory-mapped files holding frames (`frame`, `encoder`), each file opening
+//! with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
+//! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
+//! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,
+//! telling a torn end (normal after a crash) from damage (an error). Byte layouts: `docs/format-log.md`.
+//!
+//! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
+//! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
+//! first file, a position known synced, and where earlier recoveries ended ([`LogEnd`]).
+
+mod encoder;
+mod file;
+mod frame;
+mod pool;
+mod recover;
+mod scan;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use encoder::FrameEncoder;
+pub(crate) use file::{HEADER_BYTES, file_name, parse_file_name};
+pub(crate) use frame::{
+    ALIGN, Entry, FRAME_BYTES_MAX, Fault, FileIdentity, Frame, FrameKind, HEAD_BYTES, Head, Logged, Note,
+    Place, decode_frame,
+};
+pub(crate) use pool::WrittenAhead;
+pub(crate) use recover::{RecoverOptions, Recovered, recover};
+pub(crate) use writer::{Appended, Appender, Log, LogOptions, LogStart, LogStats};
+
+use crate::types::{LogFileId, LogPosition};
+
+/// An earlier recovery found that history ends at `at`; it goes on at the beginning of file `next`. What lies
+/// between is no history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogEnd {
+    pub(crate) at: LogPosition,
+    pub(crate) next: LogFileId,
+}
+
+/// A log file that holds history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogFileInfo {
+    pub(crate) file: LogFileId,
+    /// Bytes the file takes on disk.
+    pub(crate) reserved: u64,
+    /// Bytes of it that are history, header included.
+    pub(crate) used: u64,
+}

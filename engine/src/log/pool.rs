@@ -1,0 +1,167 @@
+//! Log files to come: one reserved ahead, and released ones kept to be used again.
+//!
+//! A file taken from here always has the next free number, so numbers ascend with history. Using a released
+//! file again renames it to its new number. No live file can be lost by that: it is only in the pool because
+//! the manifest no longer needs it, durably, and the new number has never been seen in the directory. If the
+//! rename does not survive a crash, the file is back under its old number, below the manifest's first file,
+//! and is deleted as stale (deleted, not used again: it may hold frames sealed for the number that was lost).
+//! If it survives, its old frames and header belong to another number and are not valid under this one.
+
+use super::file::{HEADER_BYTES, file_path};
+use crate::error::{Error, Result};
+use crate::storage::{MappedFile, Storage};
+use crate::types::LogFileId;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
+/// device bytes. Released files are used again first and need none of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum WrittenAhead {
+    /// Never.
+    Never,
+    /// While at least every second append is followed by a sync.
+    #[default]
+    WhenSyncsDominate,
+}
+
+pub(super) struct Pool {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    file_bytes: u64,
+    recycle_max: usize,
+    state: Mutex<State>,
+    /// Whether `state.ready` is there, readable without the lock that a reservation holds for long.
+    ready: AtomicBool,
+    pub(super) reserved: AtomicU64,
+    pub(super) recycled: AtomicU64,
+    pub(super) written_ahead_bytes: AtomicU64,
+}
+
+struct State {
+    next: LogFileId,
+    ready: Option<Box<dyn MappedFile>>,
+    spares: Vec<LogFileId>,
+}
+
+impl Pool {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        file_bytes: u64,
+        recycle_max: usize,
+        next: LogFileId,
+    ) -> Self {
+        Self {
+            storage,
+            dir: dir.to_path_buf(),
+            file_bytes,
+            recycle_max,
+            state: Mutex::new(State { next, ready: None, spares: Vec::new() }),
+            ready: AtomicBool::new(false),
+            reserved: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+            written_ahead_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a file lies ready to be taken.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Reserves the next file if none is ready. Returns its number if it did. The name is not yet durable.
+    pub(super) fn prepare(&self, written_ahead: bool) -> Result<Option<LogFileId>> {
+        let mut state = self.state.lock();
+        if state.ready.is_some() {
+            return Ok(None);
+        }
+        let file = self.reserve(&mut state, self.file_bytes, written_ahead)?;
+        state.ready = Some(file);
+        self.ready.store(true, Ordering::Relaxed);
+        Ok(Some(state.next))
+    }
+
+    /// The next file, with room for `need` bytes behind its header: the one that is ready, or a new one. A frame
+    /// larger than a log file gets a file of exactly its size (the ready one is made longer for it).
+    pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Box<dyn MappedFile>)> {
+        let mut state = self.state.lock();
+        let length = self.file_bytes.max(HEADER_BYTES + need);
+        self.ready.store(false, Ordering::Relaxed);
+        let file = match state.ready.take().filter(|ready| ready.len() >= length) {
+            Some(ready) => ready,
+            None => self.reserve(&mut state, length, written_ahead)?,
+        };
+        let id = state.next;
+        state.next = id.next();
+        Ok((id, file))
+    }
+
+    fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Box<dyn MappedFile>> {
+        let path = file_path(&self.dir, state.next);
+        let recycled = length == self.file_bytes
+            && state.spares.pop().is_some_and(|spare| {
+                // A spare that cannot be renamed is left as the stale file it is; a new one takes its place.
+                self.storage.rename(&file_path(&self.dir, spare), &path).is_ok()
+            });
+        let written_ahead = written_ahead && !recycled;
+        match self.storage.map(&path, length, written_ahead) {
+            Ok(file) => {
+                let counter = if recycled { &self.recycled } else { &self.reserved };
+                counter.fetch_add(1, Ordering::Relaxed);
+                if written_ahead {
+                    self.written_ahead_bytes.fetch_add(length, Ordering::Relaxed);
+                }
+                Ok(file)
+            }
+            Err(e) => {
+                // What was reserved in part is given back, as the disk may be full. The number goes with it: its
+                // name may count as durable already, which would not hold for another file of that name.
+                let _ = self.storage.remove(&path);
+                state.next = state.next.next();
+                Err(Error::io("reserve a log file", &path, e))
+            }
+        }
+    }
+
+    /// Takes in a file that is no longer needed: keeps it to be used again, or removes it.
+    pub(super) fn give_back(&self, file: LogFileId, reserved: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        if reserved == self.file_bytes && state.spares.len() < self.recycle_max {
+            // The oldest is at the end of the list and is used first.
+            state.spares.insert(0, file);
+            return Ok(());
+        }
+        drop(state);
+        self.remove(file)
+    }
+
+    /// Bytes on disk of files that hold no history.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.ready.as_ref().map_or(0, |file| file.len()) + state.spares.len() as u64 * self.file_bytes
+    }
+
+    /// Removes the files that hold no history.
+    pub(super) fn clear(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        while let Some(spare) = state.spares.pop() {
+            self.remove(spare)?;
+        }
+        if state.ready.take().is_some() {
+            self.ready.store(false, Ordering::Relaxed);
+            self.remove(state.next)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, file: LogFileId) -> Result<()> {
+        let path = file_path(&self.dir, file);
+        match self.storage.remove(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
+            _ => Ok(()),
+        }
+    }
+}

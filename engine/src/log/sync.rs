@@ -1,0 +1,96 @@
+//! Making the log durable, once and in order, and never again after a failure.
+//!
+//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns at one
+//! lock. Who gets it first looks at where the log ends *now* and syncs to there; everyone who arrived while it
+//! worked finds, on getting the lock, either that his bytes are already covered and leaves, or becomes the one
+//! who syncs for all that arrived since. Appends never take this lock.
+//!
+//! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
+//! file's name is made durable before any byte in it counts as synced.
+//!
+//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a second
+//! try would succeed and lie. The first failure is remembered for good; all later appends and syncs fail with
+//! it, until a new `Log` is opened over what recovery finds.
+
+use super::file::file_path;
+use super::writer::Log;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{LogFileId, LogPosition};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the log failed, and why.
+#[derive(Default)]
+pub(super) struct Poison {
+    set: AtomicBool,
+    cause: Mutex<Option<String>>,
+}
+
+impl Poison {
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        if self.set.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn error(&self) -> Error {
+        let cause = self.cause.lock().clone().unwrap_or_default();
+        let message =
+            format!("the log failed and takes no more writes until the database is reopened: {cause}");
+        Error::new(ErrorKind::Poisoned, message)
+    }
+
+    /// Remembers the first cause and returns the error everyone gets from now on.
+    #[cold]
+    pub(super) fn set(&self, cause: &Error) -> Error {
+        self.cause.lock().get_or_insert_with(|| cause.to_string());
+        self.set.store(true, Ordering::Release);
+        self.error()
+    }
+}
+
+impl Log {
+    /// Makes everything appended before this call durable. Never blocks an append; callers at the same time
+    /// share the work.
+    pub(crate) fn sync(&self) -> Result<LogPosition> {
+        self.sync_to(self.end())
+    }
+
+    /// Makes the log durable at least up to `target`, a position it has reached.
+    pub(super) fn sync_to(&self, target: LogPosition) -> Result<LogPosition> {
+        self.poison.check()?;
+        if self.synced() >= target {
+            return Ok(self.synced());
+        }
+        let _turn = self.sync_turn.lock();
+        self.poison.check()?;
+        if self.synced() >= target {
+            return Ok(self.synced());
+        }
+        // A target in an earlier file asks for complete files only; else all that is there goes along.
+        let end = self.end();
+        let goal = if target.file == end.file { end } else { target };
+        for part in self.unsynced_parts(goal) {
+            self.make_name_durable(part.to.file)?;
+            self.count_sync();
+            part.map.sync().map_err(|e| {
+                self.poison.set(&Error::io("sync the log", file_path(&self.dir, part.to.file), e))
+            })?;
+            self.set_synced(part.to);
+        }
+        self.unmap_synced();
+        assert!(self.synced() >= target, "a sync must reach {target}, not only {}", self.synced());
+        Ok(self.synced())
+    }
+
+    /// Makes the file's directory entry durable, once. All names created before come along.
+    pub(super) fn make_name_durable(&self, file: LogFileId) -> Result<()> {
+        if self.named.load(Ordering::Acquire) >= file.0 {
+            return Ok(());
+        }
+        let synced = self.storage.sync_dir(&self.dir);
+        synced.map_err(|e| self.poison.set(&Error::io("sync the directory", &self.dir, e)))?;
+        self.named.fetch_max(file.0, Ordering::AcqRel);
+        Ok(())
+    }
+}

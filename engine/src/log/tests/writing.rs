@@ -1,0 +1,324 @@
+//! Appending, syncing, poison, reserving and recycling.
+
+use super::disk::Call;
+use super::*;
+use crate::error::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[test]
+fn history_over_many_files_is_read_back_in_order() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    let appended: Vec<_> = (0..50).map(|n| put(&mut appender, n, 100).unwrap()).collect();
+    assert!(log.files().len() > 5);
+    let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
+    assert_eq!(batches, (0..50).collect::<Vec<_>>());
+    assert_eq!((recovered.end, recovered.max_seq), (appended[49].end, Some(SeqNo(49))));
+    assert_eq!((recovered.end, recovered.frames), (log.end(), 50));
+    assert_eq!(recovered.files, log.files());
+    assert_eq!(recovered.bytes, log.bytes());
+    assert!(appended.windows(2).all(|w| w[0].end <= w[1].start));
+}
+
+#[test]
+fn a_frame_larger_than_a_file_gets_a_file_of_its_own_size() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    put(&mut appender, 0, 10).unwrap();
+    log.prepare().unwrap();
+    let large = put(&mut appender, 1, 5000).unwrap();
+    put(&mut appender, 2, 10).unwrap();
+    let files = log.files();
+    assert_eq!(files.iter().map(|f| f.file.0).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!((files[1].reserved, files[1].used), (large.end.offset, large.end.offset));
+    assert_eq!(read_back(&disk, 1, log.end(), &[]).unwrap().0, [0, 1, 2]);
+    // It is not kept to be used again.
+    log.release(LogFileId(3)).unwrap();
+    let names = disk.env().storage.list(dir()).unwrap();
+    assert_eq!(names, [file_name(LogFileId(1)), file_name(LogFileId(3))]);
+}
+
+#[test]
+fn a_sync_covers_all_files_and_a_second_one_has_nothing_to_do() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    for n in 0..12 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    assert_eq!(log.sync().unwrap(), log.end());
+    let syncs = disk.syncs();
+    assert_eq!(log.sync().unwrap(), log.synced());
+    assert_eq!(disk.syncs(), syncs);
+    disk.crash(&mut || false);
+    assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn only_the_two_newest_files_are_ever_unsynced() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    for n in 0..60 {
+        let end = put(&mut appender, n, 100).unwrap().end;
+        assert!(log.synced().file.0 + 2 >= end.file.0, "{} at {end}", log.synced());
+    }
+    disk.crash(&mut || false);
+    let (batches, _) = read_back(&disk, 1, log.synced(), &[]).unwrap();
+    assert!(batches.len() > 40 && batches.len() < 60, "{}", batches.len());
+}
+
+#[test]
+fn a_failed_sync_poisons_for_good_and_is_not_retried() {
+    for (call, nth) in [(Call::Sync, 0), (Call::SyncDir, 0)] {
+        let disk = Disk::default();
+        let (log, mut appender) = fresh(&disk.env(), 1024);
+        put(&mut appender, 0, 100).unwrap();
+        disk.fail(call, nth);
+        assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+        let syncs = disk.syncs();
+        let again = log.sync().unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Poisoned);
+        assert!(again.to_string().contains("reopened"), "{again}");
+        assert_eq!(put(&mut appender, 1, 100).unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(log.prepare().unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(log.release(LogFileId(1)).unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(disk.syncs(), syncs, "no sync after {call:?} failed");
+        assert_eq!(log.synced(), position(1, 0));
+    }
+}
+
+#[test]
+fn a_failed_write_into_reserved_space_poisons() {
+    for nth in [0, 1] {
+        let disk = Disk::default();
+        let (_log, mut appender) = fresh(&disk.env(), 1024);
+        disk.fail(Call::MapWrite, nth);
+        assert_eq!(put(&mut appender, 0, 100).unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(put(&mut appender, 0, 100).unwrap_err().kind(), ErrorKind::Poisoned);
+    }
+}
+
+#[test]
+fn a_full_disk_is_no_poison_and_a_later_append_succeeds() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    let mut written = Vec::new();
+    let mut full = 0;
+    for n in 0..40 {
+        disk.fail(Call::Map, 0);
+        match put(&mut appender, n, 100) {
+            Ok(_) => written.push(n),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::DiskFull);
+                full += 1;
+                put(&mut appender, n, 100).unwrap();
+                written.push(n);
+            }
+        }
+        if n % 5 == 0 {
+            disk.fail(Call::Map, 0);
+            if let Err(e) = log.prepare() {
+                assert_eq!(e.kind(), ErrorKind::DiskFull);
+            }
+        }
+    }
+    assert!(full > 3);
+    log.sync().unwrap();
+    disk.crash(&mut || false);
+    assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, written);
+}
+
+/// The name of a prepared file is durable; when making it longer fails, the next file must not inherit that.
+#[test]
+fn a_file_made_after_a_failed_one_gets_its_own_name_synced() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    put(&mut appender, 0, 100).unwrap();
+    log.prepare().unwrap();
+    disk.fail(Call::Map, 0);
+    assert_eq!(put(&mut appender, 1, 3000).unwrap_err().kind(), ErrorKind::DiskFull);
+    put(&mut appender, 1, 3000).unwrap();
+    log.sync().unwrap();
+    disk.crash(&mut || false);
+    assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, [0, 1]);
+}
+
+#[test]
+fn a_prepared_file_is_what_the_next_rotation_takes() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    assert!(log.needs_prepare());
+    assert!(log.prepare().unwrap());
+    assert!(!log.needs_prepare() && !log.prepare().unwrap());
+    put(&mut appender, 0, 100).unwrap();
+    assert!(!log.needs_prepare(), "a nearly empty file needs no successor yet");
+    for n in 1..4 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    assert!(log.needs_prepare() && log.prepare().unwrap());
+    disk.fail(Call::Map, 0);
+    for n in 4..8 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    assert_eq!((log.end().file, log.stats().files_reserved), (LogFileId(2), 2));
+    assert!(log.needs_prepare(), "the complete file is to be synced");
+    assert!(log.synced() < position(2, 0));
+    let _ = log.prepare();
+    assert!(log.synced() > position(1, HEADER_BYTES));
+}
+
+#[test]
+fn released_files_are_used_again_and_their_frames_never_replay() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    let mut n = 0;
+    for round in 0..20 {
+        for _ in 0..10 {
+            put(&mut appender, n, 100).unwrap();
+            n += 1;
+        }
+        let before = log.end().file;
+        log.release(before).unwrap();
+        log.prepare().unwrap();
+        assert_eq!(log.files()[0].file, before);
+        assert_eq!(log.files().len(), 1);
+        assert!(log.disk_bytes() <= 4 * 1024);
+        let (batches, recovered) = read_back(&disk, before.0, log.synced(), &[]).unwrap();
+        assert_eq!(recovered.end, log.end());
+        assert!(batches.iter().copied().eq(n - batches.len() as u64..n), "round {round}: {batches:?}");
+        let shorter = read_back(&disk, before.0, LogPosition::default(), &[]).unwrap();
+        assert_eq!(shorter.0, batches);
+    }
+    let stats = log.stats();
+    assert!(stats.files_recycled > 30 && stats.files_reserved < 8, "{stats:?}");
+    log.close().unwrap();
+    let left = disk.env().storage.list(dir()).unwrap();
+    assert_eq!(left, [file_name(log.end().file)]);
+}
+
+#[test]
+fn a_file_that_cannot_be_renamed_is_replaced_by_a_new_one() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    for n in 0..8 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    log.release(LogFileId(2)).unwrap();
+    disk.fail(Call::Rename, 0);
+    assert!(log.prepare().unwrap());
+    assert_eq!(log.stats().files_recycled, 0);
+    for n in 8..16 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    log.sync().unwrap();
+    let (batches, recovered) = read_back(&disk, 2, log.end(), &[]).unwrap();
+    assert_eq!(batches.last(), Some(&15));
+    assert_eq!(recovered.stale, [LogFileId(1)]);
+}
+
+#[test]
+fn notes_are_recovered_by_the_longest_manifest() {
+    let disk = Disk::default();
+    let (_log, mut appender) = fresh(&disk.env(), 1024);
+    let mut encoder = FrameEncoder::new();
+    for (i, (manifest, length)) in [(1, 900), (2, 100), (2, 300), (2, 200)].into_iter().enumerate() {
+        put(&mut appender, i as u64, 10).unwrap();
+        encoder.note(Note { manifest, length }, SeqNo(i as u64 + 1), 5);
+        appender.append(&mut encoder).unwrap();
+    }
+    let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
+    assert_eq!(batches, [0, 1, 2, 3]);
+    assert_eq!(recovered.note, Some(Note { manifest: 2, length: 300 }));
+    assert_eq!((recovered.frames, recovered.max_seq), (8, Some(SeqNo(3))));
+}
+
+#[test]
+fn files_are_written_ahead_only_while_syncs_dominate() {
+    for syncs in [false, true] {
+        let disk = Disk::default();
+        let options = LogOptions { written_ahead: WrittenAhead::WhenSyncsDominate, ..options(1024) };
+        let (log, mut appender) = Log::open(&disk.env(), dir(), options, LogStart::fresh(DATABASE)).unwrap();
+        for n in 0..20 {
+            put(&mut appender, n, 100).unwrap();
+            if syncs {
+                log.sync().unwrap();
+            }
+        }
+        assert_eq!(log.stats().written_ahead_bytes > 0, syncs);
+    }
+}
+
+#[test]
+fn syncs_run_beside_appends_and_cover_what_was_appended_before() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 4096);
+    let (appended, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    let before = appended.load(Ordering::Acquire);
+                    let synced = log.sync().unwrap();
+                    let word = (synced.file.0 << 32) | synced.offset;
+                    assert!(word >= before, "{synced} does not cover what was appended before");
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                if log.needs_prepare() {
+                    log.prepare().unwrap();
+                }
+                log.release(LogFileId(log.end().file.0.saturating_sub(3))).unwrap();
+            }
+        });
+        for n in 0..20_000 {
+            let end = put(&mut appender, n, 50).unwrap().end;
+            appended.store((end.file.0 << 32) | end.offset, Ordering::Release);
+        }
+        done.store(true, Ordering::Release);
+    });
+    log.sync().unwrap();
+    let first = log.files()[0].file.0;
+    disk.crash(&mut || false);
+    let (batches, recovered) = read_back(&disk, first, log.synced(), &[]).unwrap();
+    assert_eq!(recovered.end, log.end());
+    assert!(batches.iter().copied().eq(20_000 - batches.len() as u64..20_000));
+}
+
+#[test]
+fn callers_that_wait_for_one_sync_are_served_by_the_next_one() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1 << 20);
+    for n in 0..200 {
+        put(&mut appender, n, 50).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| log.sync().unwrap());
+            }
+        });
+    }
+    assert_eq!(disk.syncs(), 200, "four callers with nothing new between them share one sync");
+}
+
+#[test]
+fn the_local_file_system_gives_back_what_was_appended() {
+    let temp = tempfile::tempdir().unwrap();
+    let env = Env::local();
+    let (log, mut appender) = Log::open(&env, temp.path(), options(8192), LogStart::fresh(DATABASE)).unwrap();
+    for n in 0..300 {
+        put(&mut appender, n, 100).unwrap();
+        if n % 50 == 0 {
+            log.sync().unwrap();
+        }
+    }
+    log.sync().unwrap();
+    let (known_synced, first_file) = (log.synced(), LogFileId(1));
+    let options = RecoverOptions { database_id: DATABASE, first_file, known_synced, ends: &[] };
+    let mut batches = Vec::new();
+    let recovered = recover(&env, temp.path(), &options, &mut |frame| {
+        batches.extend(batch_of(frame));
+        Ok(())
+    });
+    assert_eq!(batches, (0..300).collect::<Vec<_>>());
+    recovered.unwrap().make_durable(&env, temp.path(), DATABASE).unwrap();
+}

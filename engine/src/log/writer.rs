@@ -1,0 +1,418 @@
+//! The log being written: one appender, and the shared side that syncs, prepares and releases.
+//!
+//! An append encodes checksums in the caller's buffer, copies the frame into the mapping and publishes the new
+//! end by one atomic store. It takes no lock and makes no system call until a file is full. Rotation, in order:
+//!
+//!  1. Everything before the file that is now full must be synced (normally `prepare` did it long ago). So when
+//!     a file is begun, all but the newest complete file is durable, and its header says so: a bad record that
+//!     is followed by a complete later file can only be damage (invariant I2), and at most two files of history
+//!     are ever at risk.
+//!  2. A file is taken from the pool. If none can be reserved, nothing has changed: the disk is full, and a
+//!     later append tries again.
+//!  3. Its header is written, telling where the full file ended.
+//!
+//! From step 3 on a failure leaves an unknown state in the mapping and poisons the log.
+
+use super::LogFileInfo;
+use super::encoder::FrameEncoder;
+use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
+use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
+use super::pool::{Pool, WrittenAhead};
+use super::recover::Recovered;
+use super::sync::Poison;
+use crate::error::{Error, Result};
+use crate::storage::{Env, MappedFile, Storage};
+use crate::types::{LogFileId, LogPosition};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Settings of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOptions {
+    /// Length log files are reserved with.
+    pub(crate) file_bytes: u64,
+    /// Released files kept to be used again, at most.
+    pub(crate) recycle_max: usize,
+    /// Whether new files are filled with zeros ahead.
+    pub(crate) written_ahead: WrittenAhead,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { file_bytes: 64 << 20, recycle_max: 2, written_ahead: WrittenAhead::default() }
+    }
+}
+
+/// Where a log begins to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct LogStart {
+    pub(crate) database_id: u64,
+    /// The first file to write. No file of this or a higher number exists.
+    pub(crate) file: LogFileId,
+    /// Where history ended before; everything up to there is durable.
+    pub(crate) after: LogPosition,
+    /// Files of that history, oldest first; they are released like those written from now on.
+    pub(crate) live: Vec<LogFileInfo>,
+}
+
+impl LogStart {
+    /// In a new database.
+    pub(crate) fn fresh(database_id: u64) -> Self {
+        Self { database_id, file: LogFileId(1), after: LogPosition::default(), live: Vec::new() }
+    }
+
+    /// Behind a recovered history, once that was made durable and its end recorded.
+    pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
+        let (file, after) = (recovered.next_file, recovered.end);
+        Self { database_id, file, after, live: recovered.files.clone() }
+    }
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LogStats {
+    pub(crate) frames: u64,
+    pub(crate) appended_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) files_reserved: u64,
+    pub(crate) files_recycled: u64,
+    pub(crate) written_ahead_bytes: u64,
+}
+
+/// Where a frame was put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Appended {
+    pub(crate) start: LogPosition,
+    pub(crate) end: LogPosition,
+}
+
+/// The shared side of a log.
+pub(crate) struct Log {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) dir: PathBuf,
+    options: LogOptions,
+    database_id: u64,
+    pool: Pool,
+    pub(super) poison: Poison,
+    /// Positions are kept packed (see `pack`), counted from this file.
+    first: LogFileId,
+    end: AtomicU64,
+    synced: AtomicU64,
+    /// Everything before this must be synced before another file is begun: the end of the complete files.
+    complete_to: AtomicU64,
+    /// Length of the newest file, zero before there is one.
+    newest_bytes: AtomicU64,
+    /// The highest file number whose name is known durable.
+    pub(super) named: AtomicU64,
+    pub(super) sync_turn: Mutex<()>,
+    live: Mutex<VecDeque<LiveFile>>,
+    frames: AtomicU64,
+    appended_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// A file that holds history. `map` is there from the first byte until a sync finds the file complete.
+struct LiveFile {
+    file: LogFileId,
+    reserved: u64,
+    /// Bytes of history, known when the file is complete.
+    used: Option<u64>,
+    map: Option<Arc<dyn MappedFile>>,
+}
+
+impl LiveFile {
+    /// Whether it is complete, and all of it lies before `synced`.
+    fn is_complete_within(&self, synced: LogPosition) -> bool {
+        self.used.is_some_and(|offset| LogPosition { file: self.file, offset } <= synced)
+    }
+}
+
+/// A stretch of one file to sync.
+pub(super) struct UnsyncedPart {
+    pub(super) map: Arc<dyn MappedFile>,
+    pub(super) to: LogPosition,
+}
+
+/// The right to append. There is one; its owner serialises writers (the database keeps it under its commit
+/// lock).
+pub(crate) struct Appender {
+    log: Arc<Log>,
+    newest: Option<Newest>,
+    /// Where history ended before the newest file.
+    previous: LogPosition,
+}
+
+struct Newest {
+    identity: FileIdentity,
+    map: Arc<dyn MappedFile>,
+    offset: u64,
+}
+
+impl Log {
+    /// Opens a log to be written from `start` on. Makes no file yet: the first append or `prepare` does.
+    pub(crate) fn open(
+        env: &Env,
+        dir: &Path,
+        options: LogOptions,
+        start: LogStart,
+    ) -> Result<(Arc<Log>, Appender)> {
+        let file_bytes = options.file_bytes.next_multiple_of(ALIGN);
+        if !(512..=FILE_BYTES_MAX).contains(&file_bytes) {
+            return Err(Error::invalid(format!(
+                "log files of {file_bytes} bytes; allowed are 512 to 32 GiB"
+            )));
+        }
+        assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
+        let live = start.live.iter().map(|info| LiveFile {
+            file: info.file,
+            reserved: info.reserved,
+            used: Some(info.used),
+            map: None,
+        });
+        let log = Arc::new(Log {
+            storage: env.storage.clone(),
+            dir: dir.to_path_buf(),
+            options,
+            database_id: start.database_id,
+            pool: Pool::new(env.storage.clone(), dir, file_bytes, options.recycle_max, start.file),
+            poison: Poison::default(),
+            first: start.file,
+            end: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            complete_to: AtomicU64::new(0),
+            newest_bytes: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+            sync_turn: Mutex::new(()),
+            live: Mutex::new(live.collect()),
+            frames: AtomicU64::new(0),
+            appended_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        });
+        Ok((log.clone(), Appender { log, newest: None, previous: start.after }))
+    }
+
+    /// Behind the last frame appended.
+    pub(crate) fn end(&self) -> LogPosition {
+        self.unpack(self.end.load(Ordering::Acquire))
+    }
+
+    /// Up to where the log is known durable.
+    pub(crate) fn synced(&self) -> LogPosition {
+        self.unpack(self.synced.load(Ordering::Acquire))
+    }
+
+    /// Fails with the cause when an earlier append or sync failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.poison.check()
+    }
+
+    /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
+    pub(crate) fn needs_prepare(&self) -> bool {
+        let half_used = self.end().offset * 2 >= self.newest_bytes.load(Ordering::Relaxed);
+        (half_used && !self.pool.is_ready()) || self.has_unsynced_complete_file()
+    }
+
+    /// For a background job: syncs complete files and reserves the next one. Returns whether it did anything.
+    /// An error of kind `DiskFull` is not for good; try again after a while.
+    pub(crate) fn prepare(&self) -> Result<bool> {
+        self.poison.check()?;
+        let syncs = self.has_unsynced_complete_file();
+        if syncs {
+            self.sync_to(self.unpack(self.complete_to.load(Ordering::Acquire)))?;
+        }
+        let Some(file) = self.pool.prepare(self.write_ahead())? else { return Ok(syncs) };
+        self.make_name_durable(file)?;
+        Ok(true)
+    }
+
+    /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the manifest
+    /// says so durably. They are kept to be used again, or removed, after the log was synced to its end (so that
+    /// what is left is never behind what was cut).
+    pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
+        self.sync()?;
+        let mut released = Vec::new();
+        {
+            let mut live = self.live.lock();
+            let synced = self.synced();
+            while live.front().is_some_and(|f| f.file < before && f.is_complete_within(synced)) {
+                released.extend(live.pop_front());
+            }
+        }
+        // All are tried; one that cannot be removed is stale and goes at the next open.
+        let results: Vec<_> = released.iter().map(|f| self.pool.give_back(f.file, f.reserved)).collect();
+        results.into_iter().collect()
+    }
+
+    /// Syncs to the end and removes the files that hold no history. The appender must not be used after.
+    pub(crate) fn close(&self) -> Result<LogPosition> {
+        let end = self.sync()?;
+        self.pool.clear()?;
+        Ok(end)
+    }
+
+    /// The files that hold history, oldest first.
+    pub(crate) fn files(&self) -> Vec<LogFileInfo> {
+        let end = self.end();
+        let live = self.live.lock();
+        let used = |f: &LiveFile| {
+            let unfinished = if f.file == end.file { end.offset } else { HEADER_BYTES };
+            f.used.unwrap_or(unfinished)
+        };
+        live.iter().map(|f| LogFileInfo { file: f.file, reserved: f.reserved, used: used(f) }).collect()
+    }
+
+    /// Bytes of history in live files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files().iter().map(|f| f.used).sum()
+    }
+
+    /// Bytes on disk: live files as reserved, the one prepared, and those kept to be used again.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            frames: load(&self.frames),
+            appended_bytes: load(&self.appended_bytes),
+            syncs: load(&self.syncs),
+            files_reserved: load(&self.pool.reserved),
+            files_recycled: load(&self.pool.recycled),
+            written_ahead_bytes: load(&self.pool.written_ahead_bytes),
+        }
+    }
+
+    /// What lies between what is synced and `goal`, file by file, oldest first.
+    pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
+        let synced = self.synced();
+        let live = self.live.lock();
+        let mut parts = Vec::new();
+        for f in live.iter().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+            let Some(map) = &f.map else { continue };
+            let offset = if f.file == goal.file { goal.offset } else { f.used.unwrap_or(goal.offset) };
+            let to = LogPosition { file: f.file, offset };
+            if to > synced {
+                parts.push(UnsyncedPart { map: map.clone(), to });
+            }
+        }
+        parts
+    }
+
+    pub(super) fn set_synced(&self, to: LogPosition) {
+        self.synced.fetch_max(self.pack(to), Ordering::AcqRel);
+    }
+
+    pub(super) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A complete, synced file is not written again: its mapping goes.
+    pub(super) fn unmap_synced(&self) {
+        let synced = self.synced();
+        for f in self.live.lock().iter_mut().filter(|f| f.is_complete_within(synced)) {
+            f.map = None;
+        }
+    }
+
+    fn has_unsynced_complete_file(&self) -> bool {
+        self.synced.load(Ordering::Acquire) < self.complete_to.load(Ordering::Acquire)
+    }
+
+    fn write_ahead(&self) -> bool {
+        let (syncs, frames) = (self.syncs.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
+        self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
+    }
+
+    /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. Order is kept.
+    fn pack(&self, position: LogPosition) -> u64 {
+        let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
+        assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
+        (files << 32) | (position.offset / ALIGN)
+    }
+
+    fn unpack(&self, word: u64) -> LogPosition {
+        let offset = (word & u64::from(u32::MAX)) * ALIGN;
+        LogPosition { file: LogFileId(self.first.0 + (word >> 32)), offset }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("dir", &self.dir).field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+impl Appender {
+    /// Appends the encoded frame. It survives a process kill once this returns, a power loss once synced. After
+    /// an error nothing was appended; the kind tells whether trying again makes sense (`DiskFull`) or not.
+    pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
+        self.log.poison.check()?;
+        let length = frame.frame_bytes();
+        if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
+            self.begin_file(length)?;
+        }
+        let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
+        let (file, offset) = (newest.identity.file, newest.offset);
+        let bytes = frame.finish(newest.identity, offset, Some(log.synced()));
+        if let Err(e) = newest.map.write(offset, bytes) {
+            return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
+        }
+        newest.offset += length;
+        let end = LogPosition { file, offset: newest.offset };
+        log.end.store(log.pack(end), Ordering::Release);
+        // Only this appender counts, so a load and a store do.
+        log.frames.store(log.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
+        Ok(Appended { start: LogPosition { file, offset }, end })
+    }
+
+    /// The log appended to.
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// Begins a new file with room for a frame of that length.
+    #[cold]
+    fn begin_file(&mut self, frame_bytes: u64) -> Result<()> {
+        if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
+            return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the log")));
+        }
+        let log = &*self.log;
+        if log.has_unsynced_complete_file() {
+            log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
+        }
+        let (file, map) = log.pool.take(frame_bytes, log.write_ahead())?;
+        let map: Arc<dyn MappedFile> = map.into();
+        let previous = match &self.newest {
+            Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
+            None => self.previous,
+        };
+        let header = Header {
+            database_id: log.database_id,
+            file,
+            reserved: map.len(),
+            previous,
+            synced: log.synced(),
+        };
+        if let Err(e) = map.write(0, &header.encode()) {
+            return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
+        }
+        {
+            let mut live = log.live.lock();
+            if self.newest.is_some() {
+                let full = live.back_mut().expect("the newest file stays until another is begun");
+                full.used = Some(previous.offset);
+                log.complete_to.store(log.pack(previous), Ordering::Release);
+            }
+            live.push_back(LiveFile { file, reserved: map.len(), used: None, map: Some(map.clone()) });
+        }
+        log.newest_bytes.store(map.len(), Ordering::Relaxed);
+        let identity = FileIdentity::new(log.database_id, file);
+        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES });
+        Ok(())
+    }
+}
