@@ -53,7 +53,9 @@ impl fmt::Display for LogPosition {
 }
 
 /// The name of a table: owner epoch, job and part (invariant I5), so that two owners never write one file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize,
+)]
 pub struct TableId {
     /// Epoch of the owner (grows at every open of the database).
     pub epoch: u32,

@@ -70,7 +70,10 @@ impl KeyRange {
 
     /// Whether some key lies in both.
     pub fn overlaps(&self, other: &KeyRange) -> bool {
-        !self.is_empty() && !other.is_empty() && self.ends_after(&other.start) && other.ends_after(&self.start)
+        !self.is_empty()
+            && !other.is_empty()
+            && self.ends_after(&other.start)
+            && other.ends_after(&self.start)
     }
 
     /// The keys that lie in both (possibly an empty range).
@@ -98,7 +101,8 @@ impl KeyRange {
     /// Whether every key of `other` lies inside.
     pub fn covers(&self, other: &KeyRange) -> bool {
         other.is_empty()
-            || (self.start <= other.start && cmp_end(self.end.as_deref(), other.end.as_deref()) != Ordering::Less)
+            || (self.start <= other.start
+                && cmp_end(self.end.as_deref(), other.end.as_deref()) != Ordering::Less)
     }
 }
 

@@ -80,7 +80,8 @@ impl Sketch {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Decoded<Self> {
-        let registers: &[u8; REGISTERS] = bytes.try_into().map_err(|_| Malformed("sketch is not 4096 bytes"))?;
+        let registers: &[u8; REGISTERS] =
+            bytes.try_into().map_err(|_| Malformed("sketch is not 4096 bytes"))?;
         if registers.iter().any(|&rank| rank as usize > RANK_MAX) {
             return Err(Malformed("sketch register out of range"));
         }

@@ -123,10 +123,7 @@ impl Fragments {
 
 impl Fragment {
     pub(crate) fn newest_over(&self, timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
-        self.covers
-            .iter()
-            .find(|c| c.seq <= read && c.from <= timestamp && timestamp <= c.to)
-            .map(|c| c.seq)
+        self.covers.iter().find(|c| c.seq <= read && c.from <= timestamp && timestamp <= c.to).map(|c| c.seq)
     }
 }
 
@@ -141,7 +138,8 @@ mod tests {
 
     #[test]
     fn overlapping_tombstones_are_cut_at_each_others_bounds() {
-        let fragments = Fragments::new([tombstone("b", "f", 5), tombstone("d", "h", 9), tombstone("x", "y", 1)]);
+        let fragments =
+            Fragments::new([tombstone("b", "f", 5), tombstone("d", "h", 9), tombstone("x", "y", 1)]);
         let shown: Vec<String> = fragments
             .iter()
             .map(|f| format!("{}:{:?}", f.range, f.covers.iter().map(|c| c.seq.0).collect::<Vec<_>>()))
