@@ -22,9 +22,7 @@ macro_rules! kill_point {
 #[cfg(not(any(test, feature = "testing")))]
 #[allow(unused_macros, reason = "used where the engine has places to be killed at")]
 macro_rules! kill_point {
-    ($name:literal) => {
-        ()
-    };
+    ($name:literal) => {{}};
 }
 
 /// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.
@@ -64,8 +62,10 @@ mod switches {
     static VISITS: [AtomicU64; KILL_POINTS.len()] = [const { AtomicU64::new(0) }; KILL_POINTS.len()];
     static ALL_VISITS: AtomicU64 = AtomicU64::new(0);
 
+    type Hook = Box<dyn FnMut(&'static str)>;
+
     thread_local! {
-        static HOOK: RefCell<Option<Box<dyn FnMut(&'static str)>>> = const { RefCell::new(None) };
+        static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
     }
 
     /// A kill point's place in [`KILL_POINTS`]; does not compile for a name that is not listed.
@@ -123,7 +123,7 @@ mod switches {
 
     /// Runs `body` with `hook` called at each kill point that this thread passes.
     pub fn with_kill_hook<T>(hook: impl FnMut(&'static str) + 'static, body: impl FnOnce() -> T) -> T {
-        struct Restore(Option<Box<dyn FnMut(&'static str)>>);
+        struct Restore(Option<Hook>);
         impl Drop for Restore {
             fn drop(&mut self) {
                 HOOK.with(|hook| *hook.borrow_mut() = self.0.take());

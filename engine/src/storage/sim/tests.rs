@@ -296,6 +296,11 @@ fn space_counts_links_once_holes_not_and_open_files_until_closed() {
     assert!(bytes[..5000].iter().all(|&b| b == 0) && bytes[5000..].iter().all(|&b| b == 1));
     assert!(disk.punch_hole(path("a"), 8192, 4096).unwrap());
     assert_eq!((disk.used_bytes(), disk.file_bytes("a").unwrap().len()), (4096, 10_000));
+    let map = disk.map(path("a"), 10_000, false).unwrap();
+    map.write(100, b"x").unwrap();
+    assert_eq!(disk.used_bytes(), 8192, "a hole written to takes space again");
+    assert!(disk.punch_hole(path("a"), 0, 4096).unwrap());
+    drop(map);
     let reader = disk.open(path("a")).unwrap();
     disk.remove(path("a")).unwrap();
     assert_eq!(disk.used_bytes(), 4096);
