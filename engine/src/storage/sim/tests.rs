@@ -132,6 +132,34 @@ fn a_rename_leaves_the_old_file_or_the_new_one_never_neither() {
 }
 
 #[test]
+fn a_name_taken_again_never_costs_the_file_that_moved_away() {
+    let disk = SimStorage::new(1);
+    durable(&disk, "a", b"1");
+    disk.rename(path("a"), path("b")).unwrap();
+    disk.create(path("a")).unwrap().sync().unwrap();
+    disk.rename(path("a"), path("c")).unwrap();
+    for seed in 0..300 {
+        let after = disk.clone_crashed(Survive::Half, seed);
+        let mut files = after.list_all().into_iter();
+        assert!(files.any(|(p, _)| after.file_bytes(p).unwrap() == b"1"), "{:?}", after.list_all());
+    }
+}
+
+#[test]
+fn syncing_the_directory_moved_into_makes_the_move_and_what_it_builds_on_durable() {
+    let disk = SimStorage::new(1);
+    disk.create_dir(path("one")).unwrap();
+    disk.create_dir(path("two")).unwrap();
+    disk.sync_dir(path("")).unwrap();
+    disk.create(path("one/a")).unwrap().sync().unwrap();
+    disk.create(path("one/other")).unwrap().sync().unwrap();
+    disk.rename(path("one/a"), path("two/b")).unwrap();
+    disk.sync_dir(path("two")).unwrap();
+    let after = disk.clone_crashed(Survive::None, 1).list_all();
+    assert_eq!(after, [(PathBuf::from("two/b"), 0)]);
+}
+
+#[test]
 fn names_survive_independently_and_in_an_order_of_their_own() {
     let disk = SimStorage::new(1);
     durable(&disk, "input", b"x");
@@ -333,6 +361,12 @@ fn the_same_seed_gives_the_same_history_and_the_same_disk() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).0, run(2).0);
+    let written = |bytes: &[u8]| {
+        let disk = SimStorage::new(1);
+        disk.create(path("a")).unwrap().write(bytes).unwrap();
+        disk.trace_hash()
+    };
+    assert_ne!(written(b"abc"), written(b"abd"), "the hash covers what was written");
 }
 
 #[test]
