@@ -1,6 +1,9 @@
 //! Siltstone: a log-structured merge key-value store whose compactions are not felt.
 
 mod cache;
+#[macro_use]
+pub mod testing;
+
 mod error;
 pub mod simulate;
 mod log;

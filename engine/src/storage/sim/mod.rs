@@ -1,0 +1,324 @@
+//! A simulated world: disk, clock and randomness that come from one seed, so that a whole database runs, fails,
+//! loses power and is reopened in one thread, and does the same again from the same seed.
+//!
+//! The disk keeps what the machine sees apart from what its medium holds. `inode` says what a power loss makes of
+//! a file's bytes, `disk` what it makes of names; both are as harsh as the storage traits allow and harsher than
+//! any one file system. [`SimStorage::kill`] and [`SimStorage::crash`] end a disk's life and give the one that
+//! the next process finds; [`SimStorage::clone_killed`] and [`SimStorage::clone_crashed`] give that and let the
+//! first one live on, at the cost of copying pointers.
+//!
+//! `faults` counts operations, fails the ones a test names, cuts the power at one, and keeps a hash of all that
+//! happened; `damage` changes bytes behind the database's back. This folder knows nothing of what files mean, and
+//! does not decide when a crash happens: the test does.
+
+mod content;
+mod damage;
+mod disk;
+mod faults;
+mod handles;
+mod inode;
+mod random;
+#[cfg(test)]
+mod tests;
+
+pub use faults::{Event, Mode, OpCounts, OpKind};
+pub use random::{Rng, SimClock, SimRandom};
+
+use super::Env;
+use disk::Disk;
+use faults::Faults;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a disk writes whole or not at all.
+pub const SECTOR: usize = 512;
+
+/// How much of what was not synced survives a power loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survive {
+    /// Nothing.
+    None,
+    /// Each sector, length and name by a fair toss.
+    Half,
+    /// Everything but the sectors of failed syncs.
+    All,
+    /// Each by a toss of that many percent.
+    Odds(u8),
+}
+
+impl Survive {
+    fn percent(self) -> u8 {
+        match self {
+            Survive::None => 0,
+            Survive::Half => 50,
+            Survive::All => 100,
+            Survive::Odds(percent) => percent.min(100),
+        }
+    }
+}
+
+/// Called before each operation, with no lock held.
+type Hook = Arc<dyn Fn(OpKind, &Path) + Send + Sync>;
+
+/// A simulated disk. Clones are handles of the same disk; see [`SimStorage::clone_crashed`] for copies.
+///
+/// ```
+/// use siltstone::storage::Storage;
+/// use siltstone::storage::sim::{SimStorage, Survive};
+/// use std::path::Path;
+///
+/// let disk = SimStorage::new(7);
+/// let mut file = disk.create(Path::new("a")).unwrap();
+/// file.write(b"synced").unwrap();
+/// file.sync().unwrap();
+/// disk.sync_dir(Path::new("")).unwrap();
+/// file.write(b", not synced").unwrap();
+/// let after = disk.crash(Survive::None, 1);
+/// assert_eq!(after.file_bytes("a").unwrap(), b"synced");
+/// ```
+#[derive(Clone)]
+pub struct SimStorage {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+}
+
+struct State {
+    disk: Disk,
+    faults: Faults,
+    locks: BTreeSet<PathBuf>,
+    /// How much of a failing write happens.
+    rng: Rng,
+    clock: Option<Arc<SimClock>>,
+    hook: Option<Hook>,
+    bytes_written: u64,
+    /// The power is gone or the process dead: nothing happens any more.
+    frozen: bool,
+}
+
+fn crashed() -> io::Error {
+    io::Error::other("simulated crash")
+}
+
+impl SimStorage {
+    /// An empty disk. The seed decides how much of a failing write happens, nothing else.
+    pub fn new(seed: u64) -> Self {
+        Self::with(Disk::default(), Rng::new(seed), None)
+    }
+
+    fn with(disk: Disk, rng: Rng, clock: Option<Arc<SimClock>>) -> Self {
+        let state = State {
+            disk,
+            faults: Faults::default(),
+            locks: BTreeSet::new(),
+            rng,
+            clock,
+            hook: None,
+            bytes_written: 0,
+            frozen: false,
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
+    }
+
+    /// Lets each operation move this clock on a little.
+    pub fn set_clock(&self, clock: Arc<SimClock>) {
+        self.shared.state.lock().clock = Some(clock);
+    }
+
+    // Ends and copies
+
+    /// Cuts the power: this disk answers nothing any more, and the one returned is what a restart finds. It has no
+    /// planned failures and counts from zero.
+    pub fn crash(&self, survive: Survive, seed: u64) -> SimStorage {
+        self.shared.state.lock().frozen = true;
+        self.clone_crashed(survive, seed)
+    }
+
+    /// What a power loss at this moment would leave, while this disk lives on.
+    pub fn clone_crashed(&self, survive: Survive, seed: u64) -> SimStorage {
+        let state = self.shared.state.lock();
+        let mut rng = Rng::new(seed);
+        let disk = state.disk.after_power_loss(survive.percent(), &mut rng);
+        Self::with(disk, rng, state.clock.clone())
+    }
+
+    /// Kills the process: all that was written stays, synced or not, and locks are free. This disk answers nothing
+    /// any more; the one returned still loses what is not synced if its power is cut.
+    pub fn kill(&self) -> SimStorage {
+        self.shared.state.lock().frozen = true;
+        self.clone_killed()
+    }
+
+    /// What a kill at this moment would leave, while this disk lives on.
+    pub fn clone_killed(&self) -> SimStorage {
+        let state = self.shared.state.lock();
+        Self::with(state.disk.after_kill(), state.rng.clone(), state.clock.clone())
+    }
+
+    // Planned failures
+
+    /// Fails the `nth` (from one) operation of that kind from now on; with [`Mode::Sticky`] also all after it. A
+    /// failing write may have written a part; the sectors of a failing sync are lost at the next power loss
+    /// whatever is synced later.
+    pub fn fail_at(&self, op: OpKind, nth: u64, mode: Mode, error: io::ErrorKind) {
+        self.shared.state.lock().faults.plan(Some(op), None, nth, mode, error);
+    }
+
+    /// The same among operations on files and directories whose path contains that text.
+    pub fn fail_at_path(&self, op: OpKind, path_contains: &str, nth: u64, mode: Mode, error: io::ErrorKind) {
+        self.shared.state.lock().faults.plan(Some(op), Some(path_contains), nth, mode, error);
+    }
+
+    /// Fails the `nth` operation of whatever kind.
+    pub fn fail_at_any(&self, nth: u64, mode: Mode, error: io::ErrorKind) {
+        self.shared.state.lock().faults.plan(None, None, nth, mode, error);
+    }
+
+    /// Cuts the power at the `nth` operation from now on: a write may happen in part, and nothing happens after.
+    /// The database sees errors; [`SimStorage::crash`] gives what is left.
+    pub fn crash_at(&self, nth: u64) {
+        self.shared.state.lock().faults.plan_crash(None, nth);
+    }
+
+    /// Cuts the power at the `nth` operation of that kind.
+    pub fn crash_at_op(&self, op: OpKind, nth: u64) {
+        self.shared.state.lock().faults.plan_crash(Some(op), nth);
+    }
+
+    /// Forgets all planned failures.
+    pub fn clear_faults(&self) {
+        self.shared.state.lock().faults.clear();
+    }
+
+    /// How many operations failed because a test planned it (a crash is not counted).
+    pub fn faults_injected(&self) -> u64 {
+        self.shared.state.lock().faults.injected()
+    }
+
+    /// Whether the power is gone or the process killed.
+    pub fn is_crashed(&self) -> bool {
+        self.shared.state.lock().frozen
+    }
+
+    // What happened
+
+    /// Operations so far, those refused after a crash apart.
+    pub fn op_counts(&self) -> OpCounts {
+        self.shared.state.lock().faults.counts()
+    }
+
+    /// A hash of all operations, their order, paths, offsets, written bytes and failures.
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.state.lock().faults.hash()
+    }
+
+    /// Keeps each operation from now on for [`SimStorage::take_trace`].
+    pub fn record_trace(&self) {
+        self.shared.state.lock().faults.record();
+    }
+
+    /// The operations kept since the last call.
+    pub fn take_trace(&self) -> Vec<Event> {
+        self.shared.state.lock().faults.take_trace()
+    }
+
+    /// Calls this before each operation; it may copy the disk.
+    pub fn on_op(&self, hook: impl Fn(OpKind, &Path) + Send + Sync + 'static) {
+        self.shared.state.lock().hook = Some(Arc::new(hook));
+    }
+
+    /// Calls nothing any more.
+    pub fn clear_on_op(&self) {
+        self.shared.state.lock().hook = None;
+    }
+
+    // Space
+
+    /// Limits the bytes of all files, reserved ones included; `None` for no limit. May be changed at any time.
+    pub fn set_quota(&self, bytes: Option<u64>) {
+        self.shared.state.lock().disk.set_quota(bytes);
+    }
+
+    /// Bytes of all files that have a name or are open: each once however many names it has, holes not.
+    pub fn used_bytes(&self) -> u64 {
+        self.shared.state.lock().disk.used()
+    }
+
+    /// The largest [`SimStorage::used_bytes`] since the start or [`SimStorage::reset_peak`].
+    pub fn peak_bytes(&self) -> u64 {
+        self.shared.state.lock().disk.peak()
+    }
+
+    /// Starts a new peak from here.
+    pub fn reset_peak(&self) {
+        self.shared.state.lock().disk.reset_peak();
+    }
+
+    /// Bytes written so far, zeros written ahead included.
+    pub fn bytes_written(&self) -> u64 {
+        self.shared.state.lock().bytes_written
+    }
+}
+
+impl fmt::Debug for SimStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.state.lock();
+        f.debug_struct("SimStorage")
+            .field("files", &state.disk.names().count())
+            .field("used", &state.disk.used())
+            .field("operations", &state.faults.counts().total())
+            .field("crashed", &state.frozen)
+            .finish()
+    }
+}
+
+/// Disk, clock and randomness from one seed.
+#[derive(Clone, Debug)]
+pub struct SimWorld {
+    /// Files.
+    pub storage: SimStorage,
+    /// Time.
+    pub clock: Arc<SimClock>,
+    /// Randomness.
+    pub random: Arc<SimRandom>,
+}
+
+impl SimWorld {
+    /// A new world.
+    pub fn new(seed: u64) -> Self {
+        let storage = SimStorage::new(seed);
+        let clock = Arc::new(SimClock::default());
+        storage.set_clock(clock.clone());
+        Self { storage, clock, random: Arc::new(SimRandom::new(seed)) }
+    }
+
+    /// What a database is given to live in.
+    pub fn env(&self) -> Env {
+        Env {
+            storage: Arc::new(self.storage.clone()),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+        }
+    }
+
+    /// The world after a power loss: see [`SimStorage::crash`]. Time and randomness go on.
+    pub fn crash(&self, survive: Survive, seed: u64) -> SimWorld {
+        SimWorld { storage: self.storage.crash(survive, seed), ..self.clone() }
+    }
+
+    /// The world after the process was killed: see [`SimStorage::kill`].
+    pub fn kill(&self) -> SimWorld {
+        SimWorld { storage: self.storage.kill(), ..self.clone() }
+    }
+
+    /// The world with another disk, for a copy taken earlier.
+    pub fn with_storage(&self, storage: SimStorage) -> SimWorld {
+        SimWorld { storage, ..self.clone() }
+    }
+}
