@@ -7,6 +7,7 @@ pub mod testing;
 mod error;
 pub mod simulate;
 mod log;
+mod memory;
 pub mod storage;
 pub mod strategy;
 mod table;
@@ -15,4 +16,7 @@ pub mod version;
 
 pub use error::{Error, ErrorKind, Result};
 pub use table::Compression;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use memory::probe as memory_probe;
 pub use types::*;

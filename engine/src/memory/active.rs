@@ -1,0 +1,237 @@
+//! The active segment: what a store's writes go to.
+//!
+//! Cells lie in an arena, one index entry a key; the versions of a key hang in a chain from it, ordered by
+//! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the entry's
+//! place; the index grows with keys, not with updates.
+//!
+//! *One writer*: [`Active::writer`] is a guard, held for a whole group of inserts. It is never contended where
+//! the database inserts under its own order, and readers never look at it.
+//!
+//! *What a reader finds*: all cells inserted before its call began; of those inserted meanwhile, any subset.
+//! The read point, loaded before, tells which of them count (I4).
+#![expect(unsafe_code, reason = "cells and index are read without locks; the writer guard is the contract")]
+
+use super::MemoryOptions;
+use super::arena::{Arena, Chunk, Held, NOWHERE};
+use super::cell::{self, CellAt};
+use super::node::Keys;
+use super::ranges::Ranges;
+use super::stats::Stats;
+use super::sync::{AtomicU32, Ordering};
+use super::tree::{Found, Leaf, To, Tree};
+use crate::types::{CellRef, Fragments, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor};
+use parking_lot::{Mutex, MutexGuard};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// See the page above.
+pub(crate) struct Active {
+    generation: Generation,
+    cells: Arena,
+    tree: Tree,
+    stats: Stats,
+    ranges: Ranges,
+    /// Bytes of the index, known to the writer.
+    index_bytes: AtomicUsize,
+    writer: Mutex<()>,
+}
+
+impl Keys for Arena {
+    #[inline]
+    unsafe fn key(&self, place: u32) -> &[u8] {
+        // SAFETY: the caller's promise; what stands in the index was published with its cell.
+        unsafe { CellAt::new(self.at(place)).key() }
+    }
+}
+
+/// The right to insert. Readers go on meanwhile.
+pub(crate) struct Writer<'a> {
+    active: &'a Active,
+    _only: MutexGuard<'a, ()>,
+}
+
+impl Active {
+    pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
+        Self {
+            generation,
+            cells: Arena::new(options.chunk_bytes),
+            tree: Tree::new((options.chunk_bytes / 4).max(8 << 10)),
+            stats: Stats::new(),
+            ranges: Ranges::new(),
+            index_bytes: AtomicUsize::new(0),
+            writer: Mutex::new(()),
+        }
+    }
+
+    /// The id of this segment (I1).
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The right to insert, until dropped.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer { active: self, _only: self.writer.lock() }
+    }
+
+    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        let Some(leaf) = self.tree.leaf(To::Key(key), &self.cells) else { return ControlFlow::Continue(()) };
+        let (rank, true) = leaf.search(key, &self.cells) else { return ControlFlow::Continue(()) };
+        let mut place = leaf.head(rank);
+        while place != NOWHERE {
+            let at = self.cell_at(place);
+            if at.seq() <= read {
+                visit(&at.get(), &self.held(place))?;
+            }
+            place = at.next();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The range tombstones, cut for searching.
+    pub(crate) fn fragments(&self) -> Arc<Fragments> {
+        self.ranges.fragments()
+    }
+
+    /// Memory taken: whole chunks and index, whatever lies in them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cells.capacity() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
+    }
+
+    /// Key and value bytes of all cells.
+    pub(crate) fn user_bytes(&self) -> usize {
+        self.stats.user_bytes()
+    }
+
+    /// Number of cells, range tombstones not counted.
+    pub(crate) fn cells(&self) -> usize {
+        self.stats.cells()
+    }
+
+    /// Holds neither cells nor range tombstones.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells() == 0 && self.ranges.len() == 0
+    }
+
+    /// The smallest range holding all keys and range tombstones.
+    pub(crate) fn key_range(&self) -> Option<KeyRange> {
+        let ends = self.tree.leaf(To::First, &self.cells).zip(self.tree.leaf(To::Last, &self.cells));
+        let keys = ends.map(|(first, last)| KeyRange {
+            start: self.cell_at(first.head(0)).key().to_vec(),
+            end: Some(successor(self.cell_at(last.head(last.len() - 1)).key())),
+        });
+        match (keys, self.fragments().bounds()) {
+            (Some(keys), Some(ranges)) => Some(keys.cover(&ranges)),
+            (keys, ranges) => keys.or(ranges),
+        }
+    }
+
+    /// Sequence numbers of cells and range tombstones.
+    pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
+        self.stats.seqs()
+    }
+
+    /// Timestamps that this segment says anything about: a tombstone speaks about all up to its own, a range
+    /// tombstone about its bounds. A read of other timestamps may skip the segment.
+    pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
+        self.stats.times()
+    }
+
+    #[inline]
+    pub(super) fn leaf(&self, to: To<'_>) -> Option<Leaf<'_>> {
+        self.tree.leaf(to, &self.cells)
+    }
+
+    #[inline]
+    pub(super) fn keys(&self) -> &impl Keys {
+        &self.cells
+    }
+
+    /// The cell at a place that the index or a chain of this segment gave.
+    #[inline]
+    pub(super) fn cell_at(&self, place: u32) -> CellAt<'_> {
+        debug_assert_ne!(place, NOWHERE);
+        // SAFETY: places in index and chains were published, with their cells, by release stores and loaded by
+        // acquire loads; only this folder passes them on, within one segment.
+        unsafe { CellAt::new(self.cells.at(place)) }
+    }
+
+    pub(super) fn held(&self, place: u32) -> Held<'_> {
+        // SAFETY: as in `cell_at`.
+        unsafe { self.cells.held(place) }
+    }
+
+    pub(super) fn arena(&self) -> &Arena {
+        &self.cells
+    }
+
+    pub(super) fn range_bytes(&self) -> usize {
+        self.ranges.bytes()
+    }
+
+    /// The chunks, for a flat segment to share.
+    pub(super) fn chunks(&self) -> Vec<Arc<Chunk>> {
+        let _only = self.writer.lock();
+        // SAFETY: no writer is active.
+        unsafe { self.cells.chunks() }
+    }
+}
+
+impl Writer<'_> {
+    /// Inserts a cell. `false`, and nothing changes, if that very cell (key, timestamp and sequence number) is
+    /// there already. O(log keys) and, for a version that is not its key's newest, a walk to its place.
+    pub(crate) fn insert(&mut self, cell: &CellRef<'_>) -> bool {
+        let active = self.active;
+        let cells = &active.cells;
+        // SAFETY: this guard is the one writer of arena and tree; the cell made has the key looked for.
+        let found = unsafe {
+            active.tree.find_or_insert(cell.key, cells, || {
+                active.stats.note(cell);
+                cell::write(cells, cell, NOWHERE)
+            })
+        };
+        let inserted = match found {
+            Found::Inserted => true,
+            Found::Key(head) => self.insert_version(head, cell),
+        };
+        // SAFETY: as above.
+        active.index_bytes.store(unsafe { active.tree.capacity() }, Ordering::Relaxed);
+        inserted
+    }
+
+    fn insert_version(&mut self, head: &AtomicU32, cell: &CellRef<'_>) -> bool {
+        let active = self.active;
+        let order = (cell.timestamp, cell.seq);
+        let first = head.load(Ordering::Relaxed);
+        let mut before: Option<CellAt<'_>> = None;
+        let mut next = first;
+        while next != NOWHERE {
+            let at = active.cell_at(next);
+            let other = (at.timestamp(), at.seq());
+            if other == order {
+                return false;
+            }
+            if other < order {
+                break;
+            }
+            before = Some(at);
+            next = at.next();
+        }
+        active.stats.note(cell);
+        // SAFETY: this guard is the arena's one writer.
+        let place = unsafe { cell::write(&active.cells, cell, next) };
+        match before {
+            Some(before) => before.set_next(place),
+            None => head.store(place, Ordering::Release),
+        }
+        true
+    }
+
+    /// Adds a range tombstone.
+    pub(crate) fn add_range_tombstone(&mut self, tombstone: RangeTombstone) {
+        self.active.stats.note_range(&tombstone);
+        self.active.ranges.add(tombstone);
+    }
+}

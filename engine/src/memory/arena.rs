@@ -1,0 +1,392 @@
+//! Memory that only grows: chunks, and the 32-bit *places* of what lies in them.
+//!
+//! One writer at a time appends; readers need no lock. What was handed out never moves and its chunk lives as
+//! long as anybody holds the chunk's `Arc`: the arena, a flat segment that took the chunks over, or a value
+//! pinned by a caller.
+//!
+//! A place is a chunk's number and, in the low bits, an offset in units of 8 bytes. The low bits are just as
+//! many as a chunk of the arena's size needs, so that a place always addresses 32 GiB of chunks, whatever
+//! their size. An allocation too large for that (or larger than a quarter of a chunk, when the rest of the
+//! current chunk is too small for it) gets a chunk of its own, exactly as large, and begins at its offset zero.
+//!
+//! Readers find a chunk through the *directory*, an array of base addresses. When it is full the writer
+//! publishes a copy of twice the size; the old ones stay until the arena goes, together they are smaller than
+//! the last. A place reaches a reader only through a release store made after the directory had its chunk, so
+//! the directory that the reader then loads has it too.
+#![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
+
+use crate::types::Owner;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// No place. The last unit of the last chunk cannot hold anything, so it is never handed out.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+const UNIT: usize = 8;
+/// Chunks begin at a cache line.
+const ALIGN: usize = 64;
+
+/// A piece of memory, freed with its last `Arc`.
+pub(super) struct Chunk {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a chunk is plain memory; who may touch which bytes is the arena's and the tree's contract.
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    fn new(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let base = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { base, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len.max(UNIT), ALIGN).expect("a chunk is far smaller than the address space")
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+/// How places address the chunks of an arena or of the flat segment that took them over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Places {
+    unit_bits: u32,
+}
+
+impl Places {
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        assert!(chunk_bytes.is_power_of_two() && chunk_bytes >= ALIGN, "chunk size {chunk_bytes}");
+        Self { unit_bits: (chunk_bytes / UNIT).ilog2() }
+    }
+
+    #[inline]
+    fn place(self, chunk: usize, offset: usize) -> u32 {
+        ((chunk << self.unit_bits) | (offset / UNIT)) as u32
+    }
+
+    #[inline]
+    pub(super) fn chunk(self, place: u32) -> usize {
+        (place >> self.unit_bits) as usize
+    }
+
+    #[inline]
+    pub(super) fn offset(self, place: u32) -> usize {
+        (place & ((1 << self.unit_bits) - 1)) as usize * UNIT
+    }
+
+    fn chunks_max(self) -> usize {
+        1 << (32 - self.unit_bits)
+    }
+}
+
+/// Where a chunk is. Valid while its `Arc` is held by whoever keeps the list this stands in.
+#[derive(Clone, Copy)]
+pub(super) struct ChunkAt {
+    base: *mut u8,
+    chunk: *const Chunk,
+}
+
+impl ChunkAt {
+    pub(super) fn of(chunk: &Arc<Chunk>) -> Self {
+        Self { base: chunk.base.as_ptr(), chunk: Arc::as_ptr(chunk) }
+    }
+
+    #[inline]
+    pub(super) fn base(self) -> *mut u8 {
+        self.base
+    }
+}
+
+/// Keeps a cell's bytes alive: its chunk, borrowed until pinned.
+pub(super) struct Held<'a> {
+    chunk: *const Chunk,
+    _list: PhantomData<&'a Chunk>,
+}
+
+impl<'a> Held<'a> {
+    /// # Safety
+    /// The chunk's `Arc` is held for `'a`.
+    pub(super) unsafe fn new(at: ChunkAt) -> Held<'a> {
+        Held { chunk: at.chunk, _list: PhantomData }
+    }
+}
+
+// SAFETY: cells handed out with this lie in the chunk; their key and value bytes are never written again.
+unsafe impl Owner for Held<'_> {
+    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
+        // SAFETY: the pointer came from `Arc::as_ptr` and that `Arc` is held for `'a` (contract of `new`).
+        unsafe {
+            Arc::increment_strong_count(self.chunk);
+            Arc::from_raw(self.chunk)
+        }
+    }
+}
+
+/// Appends to chunks, handing out addresses.
+struct Bump {
+    chunk_bytes: usize,
+    chunks: Vec<Arc<Chunk>>,
+    /// The chunk being filled, and how far.
+    current: usize,
+    used: usize,
+    capacity: usize,
+}
+
+impl Bump {
+    fn new(chunk_bytes: usize) -> Self {
+        Self { chunk_bytes, chunks: Vec::new(), current: 0, used: chunk_bytes, capacity: 0 }
+    }
+
+    /// Room for `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
+    #[inline]
+    fn take(&mut self, len: usize, align: usize) -> (usize, usize, *mut u8) {
+        let start = self.used.next_multiple_of(align);
+        if start + len > self.chunk_bytes {
+            return self.take_in_new_chunk(len);
+        }
+        self.used = start + len;
+        let base = self.chunks[self.current].base.as_ptr();
+        // SAFETY: `start + len` is within the chunk.
+        (self.current, start, unsafe { base.add(start) })
+    }
+
+    #[cold]
+    fn take_in_new_chunk(&mut self, len: usize) -> (usize, usize, *mut u8) {
+        let own = len > self.chunk_bytes / 4;
+        let size = if own { len.next_multiple_of(UNIT) } else { self.chunk_bytes };
+        let chunk = Arc::new(Chunk::new(size));
+        let base = chunk.base.as_ptr();
+        let number = self.chunks.len();
+        self.chunks.push(chunk);
+        self.capacity += size;
+        if !own {
+            (self.current, self.used) = (number, len);
+        }
+        (number, 0, base)
+    }
+}
+
+/// Memory for index nodes: addresses only, one user at a time. Freed with the value.
+pub(super) struct Nodes(Bump);
+
+impl Nodes {
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        Self(Bump::new(chunk_bytes))
+    }
+
+    /// Memory for a `T`, at least 64-byte aligned, not initialised, valid until this is dropped.
+    #[inline]
+    pub(super) fn room<T>(&mut self) -> *mut T {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        self.0.take(size_of::<T>(), ALIGN).2.cast()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+}
+
+/// Chunks whose contents are addressed by places. See the page above.
+pub(super) struct Arena {
+    places: Places,
+    directory: AtomicPtr<ChunkAt>,
+    capacity: AtomicUsize,
+    writer: UnsafeCell<Writer>,
+}
+
+struct Writer {
+    bump: Bump,
+    /// All directories so far; readers may still be in any of them.
+    directories: Vec<Directory>,
+}
+
+struct Directory {
+    list: NonNull<ChunkAt>,
+    room: usize,
+}
+
+impl Directory {
+    fn new(room: usize) -> Self {
+        let layout = Layout::array::<ChunkAt>(room).expect("directories are small");
+        // SAFETY: the room is never zero.
+        let list = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { list: list.cast(), room }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let layout = Layout::array::<ChunkAt>(self.room).expect("as in `new`");
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.list.as_ptr().cast(), layout) }
+    }
+}
+
+// SAFETY: chunks and directories are plain memory; `writer` is touched by one thread at a time (contract of
+// the unsafe methods), the rest is atomic or reached through places as the page above says.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        Self {
+            places: Places::new(chunk_bytes),
+            directory: AtomicPtr::new(ptr::null_mut()),
+            capacity: AtomicUsize::new(0),
+            writer: UnsafeCell::new(Writer { bump: Bump::new(chunk_bytes), directories: Vec::new() }),
+        }
+    }
+
+    /// Room for `len` bytes, 8-byte aligned, not initialised, and its place.
+    ///
+    /// # Safety
+    /// One caller at a time, counting [`Arena::chunks`] too.
+    #[inline]
+    pub(super) unsafe fn room(&self, len: usize) -> (u32, *mut u8) {
+        // SAFETY: the only caller now.
+        let writer = unsafe { &mut *self.writer.get() };
+        let before = writer.bump.chunks.len();
+        let (chunk, offset, at) = writer.bump.take(len, UNIT);
+        if chunk >= before {
+            self.enter_chunk(writer, chunk);
+        }
+        (self.places.place(chunk, offset), at)
+    }
+
+    #[cold]
+    fn enter_chunk(&self, writer: &mut Writer, number: usize) {
+        assert!(number < self.places.chunks_max(), "a segment addresses at most 32 GiB of chunks");
+        let full = writer.directories.last().is_none_or(|d| number == d.room);
+        if full {
+            let larger = Directory::new((number * 2).max(16));
+            if let Some(last) = writer.directories.last() {
+                // SAFETY: both are at least `number` long, distinct, and the old one is initialised up to there.
+                unsafe { ptr::copy_nonoverlapping(last.list.as_ptr(), larger.list.as_ptr(), number) };
+            }
+            writer.directories.push(larger);
+        }
+        let list = writer.directories.last().expect("just made sure").list;
+        // SAFETY: within the list; no reader touches this entry before it acquires a place in the chunk.
+        unsafe { list.add(number).write(ChunkAt::of(&writer.bump.chunks[number])) };
+        if full {
+            self.directory.store(list.as_ptr(), Ordering::Release);
+        }
+        self.capacity.store(writer.bump.capacity, Ordering::Relaxed);
+    }
+
+    /// The chunks so far.
+    ///
+    /// # Safety
+    /// As [`Arena::room`]: nobody else in either method now.
+    pub(super) unsafe fn chunks(&self) -> Vec<Arc<Chunk>> {
+        // SAFETY: the only caller now.
+        unsafe { &*self.writer.get() }.bump.chunks.clone()
+    }
+
+    pub(super) fn places(&self) -> Places {
+        self.places
+    }
+
+    /// The address of a place.
+    ///
+    /// # Safety
+    /// The place came from this arena's `room`, through an acquire load if another thread made it.
+    #[inline]
+    pub(super) unsafe fn at(&self, place: u32) -> *mut u8 {
+        // SAFETY: of the entry: see `chunk_at`; of the offset: `room` gave it within the chunk.
+        unsafe { self.chunk_at(place).base.add(self.places.offset(place)) }
+    }
+
+    /// What keeps the bytes at a place alive.
+    ///
+    /// # Safety
+    /// As [`Arena::at`].
+    pub(super) unsafe fn held(&self, place: u32) -> Held<'_> {
+        // SAFETY: this arena holds the chunk's `Arc` until it is dropped.
+        unsafe { Held::new(*self.chunk_at(place)) }
+    }
+
+    /// # Safety
+    /// As [`Arena::at`].
+    #[inline]
+    unsafe fn chunk_at(&self, place: u32) -> &ChunkAt {
+        // SAFETY: the chunk was entered before its place was published, so this directory has it.
+        unsafe { &*self.directory.load(Ordering::Acquire).add(self.places.chunk(place)) }
+    }
+
+    /// Bytes of all chunks, used or not.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_handed_out_keeps_place_and_bytes_while_the_arena_grows() {
+        let arena = Arena::new(256);
+        let mut made = Vec::new();
+        for i in 0..500usize {
+            let len = if i % 50 == 49 { 700 } else { 8 + i % 60 };
+            // SAFETY: one thread.
+            let (place, at) = unsafe { arena.room(len) };
+            // SAFETY: `len` bytes are ours.
+            unsafe { ptr::write_bytes(at, i as u8, len) };
+            made.push((place, at, len));
+        }
+        for (i, &(place, at, len)) in made.iter().enumerate() {
+            // SAFETY: handed out above, on this thread.
+            unsafe {
+                assert_eq!(arena.at(place), at);
+                assert!(std::slice::from_raw_parts(at, len).iter().all(|&b| b == i as u8));
+            }
+        }
+        let places: std::collections::BTreeSet<u32> = made.iter().map(|m| m.0).collect();
+        assert_eq!((places.len(), places.contains(&NOWHERE)), (500, false));
+    }
+
+    #[test]
+    fn a_held_chunk_outlives_its_arena() {
+        let arena = Arena::new(64);
+        // SAFETY: one thread; the bytes are written before they are read and lie in the pinned chunk.
+        let bytes = unsafe {
+            let (place, at) = arena.room(3);
+            ptr::copy_nonoverlapping(b"abc".as_ptr(), at, 3);
+            crate::types::Pinned::held(std::slice::from_raw_parts(at, 3), &arena.held(place))
+        };
+        drop(arena);
+        assert_eq!(bytes, b"abc");
+    }
+
+    #[test]
+    fn capacity_counts_whole_chunks_and_places_reach_32_gib() {
+        let arena = Arena::new(1024);
+        // SAFETY: one thread.
+        unsafe { (arena.room(10), arena.room(5000), arena.room(10)) };
+        assert_eq!(arena.capacity(), 1024 + 5000);
+        for chunk_bytes in [32 << 10, 2 << 20] {
+            let places = Places::new(chunk_bytes);
+            assert_eq!(places.chunks_max() * chunk_bytes, 32 << 30);
+            let place = places.place(places.chunks_max() - 1, chunk_bytes - 16);
+            assert_eq!((places.chunk(place), places.offset(place)), (places.chunks_max() - 1, chunk_bytes - 16));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A flat segment: what an active segment becomes when it is frozen.
+//!
+//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the segment share, and
+//! the cell's place in the chunks, which are the active segment's own. 12 bytes a cell; nothing else depends on
+//! the number of cells, except the update counts of keys that have more than one.
+//!
+//! The chunk list is the segment's: an entry's place names a chunk by its position there. Joining the indices
+//! of several segments is concatenating the lists and raising the chunk numbers (ACC-4).
+#![expect(unsafe_code, reason = "cells are read where the active segment put them")]
+
+use super::active::Active;
+use super::arena::{Chunk, ChunkAt, Held, NOWHERE, Places};
+use super::cell::CellAt;
+use super::flatten::{Judge, Visibility};
+use super::stats::Stats;
+use super::tree::To;
+use crate::error::Result;
+use crate::types::{
+    CellRef, Cursor, Fragments, Generation, KeyRange, Pinned, SeqNo, Sketch, Timestamp, Visit, common_prefix,
+    hash, prefix64,
+};
+use std::cmp::Ordering;
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+
+/// See the page above.
+pub(crate) struct Flat {
+    generation: Generation,
+    /// Leading bytes that all keys share and `prefixes` leave out.
+    shared: Vec<u8>,
+    prefixes: Box<[u64]>,
+    places: Box<[u32]>,
+    chunks: Chunks,
+    /// (entry of a key's first cell, its updates) for keys with more than one, ascending.
+    updates: Box<[(u32, u32)]>,
+    sketch: Sketch,
+    stats: Stats,
+    fragments: Arc<Fragments>,
+    key_range: Option<KeyRange>,
+    bytes: usize,
+}
+
+/// Chunks and how places address them.
+struct Chunks {
+    places: Places,
+    at: Box<[ChunkAt]>,
+    /// What keeps `at` valid.
+    _held: Vec<Arc<Chunk>>,
+}
+
+// SAFETY: `at` points to chunks that `_held` keeps alive; their cells' bytes are never written again, except
+// the links of chains, which are atomic and which nothing here follows.
+unsafe impl Send for Chunks {}
+// SAFETY: as above.
+unsafe impl Sync for Chunks {}
+
+impl Flat {
+    /// Flattens a frozen segment: nobody inserts into it any more. Its cells stay where they are. O(cells), one
+    /// touch of each.
+    pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
+        let mut build = Build::default();
+        let mut judge = Judge::new(*keep);
+        let stats = Stats::new();
+        let mut leaf = active.leaf(To::First);
+        let mut ends: Option<(u32, u32)> = None;
+        while let Some(here) = leaf {
+            for rank in 0..here.len() {
+                let head = here.head(rank);
+                ends = Some((ends.map_or(head, |(first, _)| first), head));
+                build.key(active, head, &mut judge, &stats);
+            }
+            leaf = match here.high {
+                NOWHERE => None,
+                bound => active.leaf(To::Key(active.cell_at(bound).key())),
+            };
+        }
+        let key_at = |place| active.cell_at(place).key();
+        let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
+        let fragments = active.fragments();
+        // The whole range as the active knew it: its range tombstones are all here.
+        let key_range = active.key_range();
+        for f in fragments.tombstones_within(&KeyRange::all()) {
+            stats.note_range(&f);
+        }
+        let chunks = active.chunks();
+        let prefixes: Box<[u64]> =
+            build.places.iter().map(|&place| prefix64(&key_at(place)[shared..])).collect();
+        let flat = Flat {
+            generation: active.generation(),
+            shared: ends.map_or(Vec::new(), |(first, _)| key_at(first)[..shared].to_vec()),
+            prefixes,
+            places: build.places.into(),
+            chunks: Chunks {
+                places: active.arena().places(),
+                at: chunks.iter().map(ChunkAt::of).collect(),
+                _held: chunks,
+            },
+            updates: build.updates.into(),
+            sketch: build.sketch,
+            stats,
+            fragments,
+            key_range,
+            bytes: active.arena().capacity(),
+        };
+        let arrays = flat.places.len() * (size_of::<u64>() + size_of::<u32>())
+            + size_of_val(&*flat.updates)
+            + Sketch::BYTES;
+        Flat { bytes: flat.bytes + arrays + active.range_bytes(), ..flat }
+    }
+
+    /// The id of the segment its cells were written for.
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
+    pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        let from = self.first_at_or_after(key);
+        for entry in from..self.places.len() {
+            // Not one of this key: nearly always told by the prefix, without touching the cell.
+            if self.prefixes[entry] != self.prefixes[from] {
+                break;
+            }
+            let at = self.cell_at(entry);
+            if at.key() != key {
+                break;
+            }
+            if at.seq() <= read {
+                visit(&at.get(), &self.held(entry))?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The range tombstones, cut for searching.
+    pub(crate) fn fragments(&self) -> Arc<Fragments> {
+        self.fragments.clone()
+    }
+
+    /// Memory taken: whole chunks and index, whatever lies in them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Key and value bytes of the cells kept.
+    pub(crate) fn user_bytes(&self) -> usize {
+        self.stats.user_bytes()
+    }
+
+    /// Number of cells, range tombstones not counted.
+    pub(crate) fn cells(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Holds neither cells nor range tombstones.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells() == 0 && self.fragments.is_empty()
+    }
+
+    /// The smallest range holding all keys and range tombstones.
+    pub(crate) fn key_range(&self) -> Option<KeyRange> {
+        self.key_range.clone()
+    }
+
+    /// Sequence numbers of cells and range tombstones.
+    pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
+        self.stats.seqs()
+    }
+
+    /// As [`Active::times`].
+    pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
+        self.stats.times()
+    }
+
+    /// The distinct keys, for estimates over several segments and tables.
+    pub(crate) fn sketch(&self) -> &Sketch {
+        &self.sketch
+    }
+
+    /// A cursor over the cells of this segment.
+    pub(crate) fn cursor(self: &Arc<Self>) -> FlatCursor {
+        FlatCursor { entry: self.places.len(), flat: self.clone() }
+    }
+
+    /// The entry of the first cell whose key is at or after this one.
+    fn first_at_or_after(&self, key: &[u8]) -> usize {
+        let shared = self.shared.len();
+        match key[..key.len().min(shared)].cmp(&self.shared) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.places.len(),
+            Ordering::Equal => {}
+        }
+        let prefix = prefix64(&key[shared..]);
+        let from = self.prefixes.partition_point(|&p| p < prefix);
+        let tied = self.prefixes[from..].iter().take(8).take_while(|&&p| p == prefix).count();
+        let tied = if tied < 8 { tied } else { self.prefixes[from..].partition_point(|&p| p == prefix) };
+        let (mut low, mut high) = (from, from + tied);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.cell_at(middle).key() < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// How often the key whose first cell is at this entry was updated in the segment, versions dropped included.
+    fn updates_at(&self, entry: usize) -> u32 {
+        let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
+        found.map_or(1, |at| self.updates[at].1)
+    }
+
+    #[inline]
+    fn cell_at(&self, entry: usize) -> CellAt<'_> {
+        let place = self.places[entry];
+        let chunk = self.chunks.at[self.chunks.places.chunk(place)];
+        // SAFETY: places in the array are of cells in these chunks, which live as long as `self`.
+        unsafe { CellAt::new(chunk.base().add(self.chunks.places.offset(place))) }
+    }
+
+    fn held(&self, entry: usize) -> Held<'_> {
+        let chunk = self.chunks.at[self.chunks.places.chunk(self.places[entry])];
+        // SAFETY: the chunk's Arc is in `_held`.
+        unsafe { Held::new(chunk) }
+    }
+}
+
+#[derive(Default)]
+struct Build {
+    places: Vec<u32>,
+    updates: Vec<(u32, u32)>,
+    sketch: Sketch,
+}
+
+impl Build {
+    /// Takes over what is kept of a key's chain.
+    fn key(&mut self, active: &Active, head: u32, judge: &mut Judge<'_>, stats: &Stats) {
+        let first = self.places.len() as u32;
+        self.sketch.add_hash(hash(active.cell_at(head).key()));
+        judge.next_key();
+        let (mut place, mut updates) = (head, 0);
+        while place != NOWHERE {
+            let at = active.cell_at(place);
+            let next = at.next();
+            updates += 1;
+            // Nothing can cover the only version.
+            if (updates == 1 && next == NOWHERE) || judge.keeps(at.timestamp(), at.seq(), at.kind()) {
+                stats.note(&at.get());
+                self.places.push(place);
+            }
+            place = next;
+        }
+        if updates > 1 {
+            self.updates.push((first, updates));
+        }
+    }
+}
+
+/// A position in a flat segment.
+pub(crate) struct FlatCursor {
+    flat: Arc<Flat>,
+    /// The number of entries when not valid.
+    entry: usize,
+}
+
+impl FlatCursor {
+    /// Updates of the key here (hotness). Must be valid and at the first version of its key.
+    pub(crate) fn updates(&self) -> u32 {
+        self.flat.updates_at(self.entry)
+    }
+}
+
+impl Cursor for FlatCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.entry = self.flat.first_at_or_after(key);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let len = self.flat.places.len();
+        let after = key.map_or(len, |key| self.flat.first_at_or_after(key));
+        self.entry = after.checked_sub(1).unwrap_or(len);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.entry += 1;
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.entry = self.entry.checked_sub(1).unwrap_or(self.flat.places.len());
+        Ok(())
+    }
+
+    fn valid(&self) -> bool {
+        self.entry < self.flat.places.len()
+    }
+
+    fn cell(&self) -> CellRef<'_> {
+        self.flat.cell_at(self.entry).get()
+    }
+
+    fn pinned_value(&self) -> Pinned {
+        // SAFETY: the value lies in the chunk of its own cell.
+        unsafe { Pinned::held(self.cell().value, &self.flat.held(self.entry)) }
+    }
+}

@@ -1,0 +1,134 @@
+//! Which versions of a key a flat segment keeps (I4).
+//!
+//! A cell is dropped when at every read point that could show it, now or later, a newer cell *covers* it. Read
+//! points are the registered snapshots, the visible sequence number, and everything after that. A cover is
+//!
+//! * a tombstone of the key with the same or a later timestamp, or
+//! * a value of the same key and timestamp. It does not cover a tombstone unless that says nothing
+//!   about other timestamps (its own is the smallest), for the tombstone still hides cells in older sources.
+//!
+//! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that covers
+//! may itself be dropped: what covers it covers both.
+
+use crate::types::{Kind, SeqNo, Timestamp};
+use std::collections::BTreeSet;
+
+/// Who may still read old versions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visibility<'s> {
+    /// The sequence number that new readers see; read before the flattening.
+    pub(crate) visible: SeqNo,
+    /// Registered snapshots, ascending.
+    pub(crate) snapshots: &'s [SeqNo],
+}
+
+impl Visibility<'_> {
+    /// The smallest read point that can show a cell written at `seq`.
+    fn first_reader(&self, seq: SeqNo) -> SeqNo {
+        let snapshot = self.snapshots.get(self.snapshots.partition_point(|&s| s < seq));
+        let later = self.visible.max(seq);
+        snapshot.map_or(later, |&s| s.min(later))
+    }
+}
+
+/// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
+pub(super) struct Judge<'s> {
+    visibility: Visibility<'s>,
+    /// The timestamp judged now, and the oldest value or tombstone seen with it.
+    timestamp: Timestamp,
+    over_timestamp: Option<SeqNo>,
+    /// Sequence numbers of the key's tombstones so far: their timestamps are all the same or later.
+    tombstones: BTreeSet<SeqNo>,
+}
+
+impl<'s> Judge<'s> {
+    pub(super) fn new(visibility: Visibility<'s>) -> Self {
+        debug_assert!(visibility.snapshots.is_sorted());
+        Self {
+            visibility,
+            timestamp: Timestamp::ZERO,
+            over_timestamp: None,
+            tombstones: BTreeSet::new(),
+        }
+    }
+
+    /// The next cells are another key's.
+    pub(super) fn next_key(&mut self) {
+        self.over_timestamp = None;
+        self.tombstones.clear();
+    }
+
+    /// Whether this cell, the next of its key, is to be kept.
+    pub(super) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
+        if timestamp != self.timestamp {
+            (self.timestamp, self.over_timestamp) = (timestamp, None);
+        }
+        let until = self.visibility.first_reader(seq);
+        let by_timestamp = match kind {
+            Kind::Tombstone if timestamp > Timestamp::ZERO => None,
+            _ => self.over_timestamp,
+        };
+        // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last seen is that.
+        let by_tombstone = || self.tombstones.range(seq.next()..).next().copied();
+        let covered = by_timestamp.is_some_and(|cover| cover <= until)
+            || !self.tombstones.is_empty() && by_tombstone().is_some_and(|cover| cover <= until);
+        if kind != Kind::Operand {
+            self.over_timestamp = Some(seq);
+        }
+        if kind == Kind::Tombstone {
+            self.tombstones.insert(seq);
+        }
+        !covered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cells like `v5@2` (value, sequence 5, timestamp 2), `t` tombstone, `o` operand; gives those kept.
+    fn kept(cells: &str, visible: u64, snapshots: &[u64]) -> String {
+        let snapshots: Vec<SeqNo> = snapshots.iter().map(|&s| SeqNo(s)).collect();
+        let mut judge = Judge::new(Visibility { visible: SeqNo(visible), snapshots: &snapshots });
+        let keeps = |cell: &&str| {
+            let (seq, timestamp) = cell[1..].split_once('@').unwrap_or((&cell[1..], "0"));
+            let kind = match &cell[..1] {
+                "v" => Kind::Value,
+                "t" => Kind::Tombstone,
+                _ => Kind::Operand,
+            };
+            judge.keeps(Timestamp(timestamp.parse().unwrap()), SeqNo(seq.parse().unwrap()), kind)
+        };
+        cells.split(' ').filter(keeps).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn stories_of_versions_kept_and_dropped() {
+        let stories: &[(&str, &str, u64, &[u64], &str)] = &[
+            ("only the newest visible version stays", "v9 v7 v5", 9, &[], "v9"),
+            ("what is not visible yet covers nothing", "v9 v7 v5", 7, &[], "v9 v7"),
+            ("one that nobody sees yet and all below", "v9 v7 v5", 4, &[], "v9 v7 v5"),
+            ("a snapshot keeps the version it sees", "v9 v7 v5 v3", 9, &[6], "v9 v5"),
+            ("two snapshots between two versions keep one", "v9 v5 v3", 9, &[6, 7], "v9 v5"),
+            ("a snapshot at a version's own number sees it", "v9 v7 v5", 9, &[7], "v9 v7"),
+            ("a snapshot before all keeps nothing", "v9 v7", 9, &[2], "v9"),
+            ("a tombstone covers and stays", "t9 v7 v5", 9, &[], "t9"),
+            ("a value covers an older tombstone without timestamps", "v9 t7 v5", 9, &[], "v9"),
+            ("operands keep the value below them", "o9 o8 v7 v5", 9, &[], "o9 o8 v7"),
+            ("a newer value covers operands", "v9 o8 o7 v5", 9, &[], "v9"),
+            ("a tombstone covers operands", "o9 t8 o7 v5", 9, &[], "o9 t8"),
+            ("a snapshot between operands keeps its base", "v9 o7 v5", 9, &[8], "v9 o7 v5"),
+            ("other timestamps are other versions", "v5@3 v9@2 v7@1", 9, &[], "v5@3 v9@2 v7@1"),
+            ("the same timestamp is shadowed", "v5@3 v9@2 v8@2 v7@1", 9, &[], "v5@3 v9@2 v7@1"),
+            ("a tombstone covers smaller timestamps", "v5@3 t9@2 v8@2 v7@1", 9, &[], "v5@3 t9@2"),
+            ("but only what is older", "t5@3 v9@2 v4@2", 9, &[], "t5@3 v9@2"),
+            ("a snapshot before the tombstone", "t9@3 v5@2 v4@2", 9, &[6], "t9@3 v5@2"),
+            ("the older tombstone is enough for a snapshot", "t9@3 t6@2 v5@1", 9, &[7], "t9@3 t6@2"),
+            ("a tombstone with a timestamp outlives a value", "v9@3 t7@3 v5@2", 9, &[], "v9@3 t7@3"),
+            ("but not a later tombstone", "t9@4 v8@3 t7@3", 9, &[], "t9@4"),
+        ];
+        for &(story, cells, visible, snapshots, expected) in stories {
+            assert_eq!(kept(cells, visible, snapshots), expected, "{story}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A store's memory: segments of cells, from the one that is written to the ones that wait to be flushed.
+//!
+//! * `active` is the segment being written: cells in an arena, a B+-tree over their keys, the versions of a
+//!   key in a chain. One writer at a time, readers without locks.
+//! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of the
+//!   active it came from. `flatten` decides which versions it leaves out.
+//! * `segment` is either, as readers and the memory list see it.
+//! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
+//!   or active segment both ways.
+//!
+//! This folder does not know the log, files, or when to freeze and flush; it does not order segments, and it
+//! judges no visibility except what flattening may drop. Readers filter by their own read point.
+
+mod active;
+mod active_cursor;
+mod arena;
+mod cell;
+mod flat;
+mod flatten;
+mod node;
+mod ranges;
+mod segment;
+mod stats;
+mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod tree;
+
+#[cfg(feature = "testing")]
+pub mod probe;
+
+pub(crate) use active::{Active, Writer};
+pub(crate) use flat::Flat;
+pub(crate) use flatten::Visibility;
+pub(crate) use segment::{Segment, SegmentCursor};
+
+/// How a segment uses memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MemoryOptions {
+    /// Size of the chunks that cells are put in: a power of two of at least 64.
+    pub(crate) chunk_bytes: usize,
+}
+
+impl MemoryOptions {
+    /// For active segments that are frozen at about this size: an eighth of it, from 32 KiB to 2 MiB.
+    pub(crate) fn for_active_bytes(bytes: usize) -> Self {
+        let eighth = (bytes / 8).clamp(32 << 10, 2 << 20);
+        Self { chunk_bytes: 1 << eighth.ilog2() }
+    }
+}

@@ -1,0 +1,90 @@
+//! A door for `benches/active.rs` to the active and flat segments, which are no part of the public API.
+
+use super::{Active, Flat, MemoryOptions, Visibility};
+use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// An active segment of values with implicit timestamps.
+pub struct ActiveProbe {
+    active: Arc<Active>,
+    seq: SeqNo,
+}
+
+/// The flat segment made of one.
+pub struct FlatProbe(Arc<Flat>);
+
+impl ActiveProbe {
+    /// Empty, with chunks as for an active segment of that size.
+    pub fn new(bytes: usize) -> Self {
+        let options = MemoryOptions::for_active_bytes(bytes);
+        Self { active: Arc::new(Active::new(Generation(1), options)), seq: SeqNo::ZERO }
+    }
+
+    /// Inserts a value.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) {
+        self.seq = self.seq.next();
+        let (timestamp, kind) = (Timestamp::ZERO, Kind::Value);
+        self.active.writer().insert(&CellRef { key, timestamp, seq: self.seq, kind, written: 0, value });
+    }
+
+    /// The length of the key's newest value.
+    pub fn get(&self, key: &[u8]) -> Option<usize> {
+        let mut found = None;
+        let _ = self.active.get(key, SeqNo::MAX, &mut |cell, _| {
+            found = Some(cell.value.len());
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// Sums the key lengths of up to `count` cells from the key on.
+    pub fn walk(&self, key: &[u8], count: usize) -> usize {
+        walk(&mut self.active.cursor(), key, count)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.active.bytes()
+    }
+
+    /// Flattens.
+    pub fn flatten(&self) -> FlatProbe {
+        let keep = Visibility { visible: self.seq, snapshots: &[] };
+        FlatProbe(Arc::new(Flat::from_active(&self.active, &keep)))
+    }
+}
+
+impl FlatProbe {
+    /// The length of the key's newest value.
+    pub fn get(&self, key: &[u8]) -> Option<usize> {
+        let mut found = None;
+        let _ = self.0.get(key, SeqNo::MAX, &mut |cell, _| {
+            found = Some(cell.value.len());
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// Sums the key lengths of up to `count` cells from the key on.
+    pub fn walk(&self, key: &[u8], count: usize) -> usize {
+        walk(&mut self.0.cursor(), key, count)
+    }
+}
+
+fn walk(cursor: &mut impl Cursor, key: &[u8], count: usize) -> usize {
+    let mut sum = 0;
+    if cursor.seek(key).is_err() {
+        return sum;
+    }
+    for _ in 0..count {
+        if !cursor.valid() {
+            break;
+        }
+        sum += cursor.cell().key.len();
+        if cursor.next().is_err() {
+            break;
+        }
+    }
+    sum
+}

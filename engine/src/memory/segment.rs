@@ -1,0 +1,180 @@
+//! A segment as readers and the memory list see it: active or flat, with what the log needs to know of it.
+
+use super::active::Active;
+use super::active_cursor::ActiveCursor;
+use super::flat::{Flat, FlatCursor};
+use super::flatten::Visibility;
+use crate::error::Result;
+use crate::types::{
+    CellRef, Cursor, Fragments, Generation, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
+};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// See the page above. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Segment {
+    cells: Cells,
+    /// The smallest log file that has cells of it; shared by all clones, carried over by flattening.
+    log_front: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+enum Cells {
+    Active(Arc<Active>),
+    Flat(Arc<Flat>),
+}
+
+/// Calls the same method of either.
+macro_rules! either {
+    ($self:ident, $cells:ident => $call:expr) => {
+        match &$self.cells {
+            Cells::Active($cells) => $call,
+            Cells::Flat($cells) => $call,
+        }
+    };
+}
+
+impl From<Arc<Active>> for Segment {
+    fn from(active: Arc<Active>) -> Self {
+        Self { cells: Cells::Active(active), log_front: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+}
+
+impl Segment {
+    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`].
+    #[must_use]
+    pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {
+        let cells = match &self.cells {
+            Cells::Active(active) => Cells::Flat(Arc::new(Flat::from_active(active, keep))),
+            flat => flat.clone(),
+        };
+        Segment { cells, log_front: self.log_front.clone() }
+    }
+
+    /// The active segment, to write to.
+    pub(crate) fn as_active(&self) -> Option<&Arc<Active>> {
+        match &self.cells {
+            Cells::Active(active) => Some(active),
+            Cells::Flat(_) => None,
+        }
+    }
+
+    /// The flat segment.
+    pub(crate) fn as_flat(&self) -> Option<&Arc<Flat>> {
+        match &self.cells {
+            Cells::Active(_) => None,
+            Cells::Flat(flat) => Some(flat),
+        }
+    }
+
+    /// Notes that cells for it stand in that log file. Called before the log could be cut.
+    pub(crate) fn fed_by(&self, file: LogFileId) {
+        self.log_front.fetch_min(file.0, Ordering::AcqRel);
+    }
+
+    /// The first log file that is needed for it; `None` if nothing was logged for it.
+    pub(crate) fn log_front(&self) -> Option<LogFileId> {
+        let file = self.log_front.load(Ordering::Acquire);
+        (file != u64::MAX).then_some(LogFileId(file))
+    }
+
+    /// The id of the segment its cells were written for (I1).
+    pub(crate) fn generation(&self) -> Generation {
+        either!(self, cells => cells.generation())
+    }
+
+    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        either!(self, cells => cells.get(key, read, visit))
+    }
+
+    /// A cursor over its cells.
+    pub(crate) fn cursor(&self) -> SegmentCursor {
+        match &self.cells {
+            Cells::Active(active) => SegmentCursor::Active(active.cursor()),
+            Cells::Flat(flat) => SegmentCursor::Flat(flat.cursor()),
+        }
+    }
+
+    /// The range tombstones, cut for searching.
+    pub(crate) fn fragments(&self) -> Arc<Fragments> {
+        either!(self, cells => cells.fragments())
+    }
+
+    /// Memory taken. An active segment and the flat one made from it share chunks that both count.
+    pub(crate) fn bytes(&self) -> usize {
+        either!(self, cells => cells.bytes())
+    }
+
+    /// Key and value bytes.
+    pub(crate) fn user_bytes(&self) -> usize {
+        either!(self, cells => cells.user_bytes())
+    }
+
+    /// Number of cells, range tombstones not counted.
+    pub(crate) fn cells(&self) -> usize {
+        either!(self, cells => cells.cells())
+    }
+
+    /// Holds neither cells nor range tombstones.
+    pub(crate) fn is_empty(&self) -> bool {
+        either!(self, cells => cells.is_empty())
+    }
+
+    /// The smallest range holding all keys and range tombstones.
+    pub(crate) fn key_range(&self) -> Option<KeyRange> {
+        either!(self, cells => cells.key_range())
+    }
+
+    /// Sequence numbers of cells and range tombstones.
+    pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
+        either!(self, cells => cells.seqs())
+    }
+
+    /// Timestamps it says anything about; see [`Active::times`].
+    pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
+        either!(self, cells => cells.times())
+    }
+}
+
+/// A position in a segment.
+pub(crate) enum SegmentCursor {
+    Active(ActiveCursor),
+    Flat(FlatCursor),
+}
+
+macro_rules! either_cursor {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            SegmentCursor::Active($cursor) => $call,
+            SegmentCursor::Flat($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for SegmentCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        either_cursor!(self, cursor => cursor.seek(key))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        either_cursor!(self, cursor => cursor.seek_before(key))
+    }
+    fn next(&mut self) -> Result<()> {
+        either_cursor!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        either_cursor!(self, cursor => cursor.prev())
+    }
+    fn valid(&self) -> bool {
+        either_cursor!(self, cursor => cursor.valid())
+    }
+    fn cell(&self) -> CellRef<'_> {
+        either_cursor!(self, cursor => cursor.cell())
+    }
+    fn pinned_value(&self) -> Pinned {
+        either_cursor!(self, cursor => cursor.pinned_value())
+    }
+}

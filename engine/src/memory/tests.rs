@@ -1,0 +1,375 @@
+//! Segments against a sorted map, alone and with readers beside the writer.
+
+use super::{Active, Flat, MemoryOptions, Segment, Visibility};
+use crate::types::*;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SMALL: MemoryOptions = MemoryOptions { chunk_bytes: 256 };
+const CASES: u32 = if cfg!(miri) { 3 } else { 200 };
+
+type Model = BTreeMap<(Vec<u8>, Reverse<Timestamp>, Reverse<SeqNo>), Cell>;
+
+fn cell(key: impl Into<Vec<u8>>, timestamp: u64, seq: u64, value: impl Into<Vec<u8>>) -> Cell {
+    let (timestamp, seq) = (Timestamp(timestamp), SeqNo(seq));
+    Cell { key: key.into(), timestamp, seq, kind: Kind::Value, written: 0, value: value.into() }
+}
+
+fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<Active> {
+    let active = Arc::new(Active::new(Generation(7), SMALL));
+    let mut writer = active.writer();
+    for cell in cells {
+        assert!(writer.insert(&cell.as_ref()));
+    }
+    drop(writer);
+    active
+}
+
+fn model_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Model {
+    let entry = |c: &Cell| ((c.key.clone(), Reverse(c.timestamp), Reverse(c.seq)), c.clone());
+    cells.into_iter().map(entry).collect()
+}
+
+/// Keys that meet in prefixes, in length only, in nothing, or are empty.
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(Vec::new()),
+        prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4),
+        (0u32..400).prop_map(|n| format!("{n:016}").into_bytes()),
+        (0u32..200).prop_map(|n| [b"some/long/path/shared/by/all/", &n.to_be_bytes()[..]].concat()),
+        any::<[u8; 3]>().prop_map(|k| k.to_vec()),
+    ]
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![4 => Just(Kind::Value), 1 => Just(Kind::Tombstone), 1 => Just(Kind::Operand)]
+}
+
+/// Cells with sequence numbers in order of insertion, some timestamps, a few large values.
+fn histories() -> impl Strategy<Value = Vec<Cell>> {
+    let len = if cfg!(miri) { 60 } else { 600 };
+    let one = (keys(), 0u64..3, kinds(), prop_oneof![9 => 0usize..20, 1 => 100usize..600], 0u64..2);
+    prop::collection::vec(one, 1..len).prop_map(|list| {
+        let numbered = list.into_iter().enumerate();
+        let cell = |(i, (key, timestamp, kind, len, written)): (usize, (Vec<u8>, u64, Kind, usize, u64))| Cell {
+            kind,
+            written,
+            ..cell(key, timestamp, i as u64 + 1, vec![i as u8; len])
+        };
+        numbered.map(cell).collect()
+    })
+}
+
+fn got(segment: &Segment, key: &[u8], read: SeqNo) -> Vec<Cell> {
+    let mut found = Vec::new();
+    let flow = segment.get(key, read, &mut |cell, _| {
+        found.push(cell.to_cell());
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue());
+    found
+}
+
+fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
+    let mut cursor = segment.cursor();
+    let mut found = Vec::new();
+    cursor.seek(from).unwrap();
+    while cursor.valid() {
+        assert_eq!(cursor.pinned_value(), cursor.cell().value);
+        found.push(cursor.cell().to_cell());
+        cursor.next().unwrap();
+    }
+    found
+}
+
+fn walk_back(segment: &Segment, before: Option<&[u8]>) -> Vec<Cell> {
+    let mut cursor = segment.cursor();
+    let mut found = Vec::new();
+    cursor.seek_before(before).unwrap();
+    while cursor.valid() {
+        found.push(cursor.cell().to_cell());
+        cursor.prev().unwrap();
+    }
+    found.reverse();
+    found
+}
+
+/// Every way of reading gives what the model has.
+fn same(segment: &Segment, model: &Model, probes: &[Vec<u8>]) {
+    let all: Vec<Cell> = model.values().cloned().collect();
+    assert_eq!(walk(segment, b""), all);
+    assert_eq!(walk_back(segment, None), all);
+    assert_eq!(segment.cells(), all.len());
+    assert_eq!(segment.user_bytes(), all.iter().map(|c| c.as_ref().user_bytes()).sum::<usize>());
+    for key in probes {
+        let read = SeqNo(all.len() as u64 / 2);
+        let expected: Vec<Cell> =
+            all.iter().filter(|c| c.key == *key && c.seq <= read).cloned().collect();
+        assert_eq!(got(segment, key, read), expected);
+        let behind: Vec<Cell> = all.iter().filter(|c| c.key >= *key).cloned().collect();
+        assert_eq!(walk(segment, key), behind);
+        let before: Vec<Cell> = all.iter().filter(|c| c.key < *key).cloned().collect();
+        assert_eq!(walk_back(segment, Some(key)), before);
+    }
+    let range = segment.key_range();
+    assert_eq!(range.as_ref().map(|r| r.start.clone()), all.first().map(|c| c.key.clone()));
+    assert!(all.iter().all(|c| range.as_ref().unwrap().contains(&c.key)));
+    let seqs = all.iter().map(|c| c.seq);
+    assert_eq!(segment.seqs(), seqs.clone().min().map(|min| min..=seqs.max().unwrap()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_active_segment_reads_as_a_sorted_map(cells in histories(), probes in prop::collection::vec(keys(), 4)) {
+        let model = model_of(&cells);
+        same(&Segment::from(active_of(&cells)), &model, &probes);
+    }
+
+    #[test]
+    fn order_of_arrival_does_not_matter(cells in histories(), seed in any::<u64>()) {
+        let mut shuffled = cells.clone();
+        shuffled.sort_by_key(|c| hash(&[&c.seq.0.to_le_bytes()[..], &seed.to_le_bytes()].concat()));
+        same(&Segment::from(active_of(&shuffled)), &model_of(&cells), &[]);
+    }
+
+    #[test]
+    fn a_cell_inserted_twice_is_there_once(cells in histories()) {
+        let active = active_of(&cells);
+        let again: Vec<bool> = cells.iter().map(|c| active.writer().insert(&c.as_ref())).collect();
+        prop_assert!(again.iter().all(|inserted| !inserted));
+        same(&Segment::from(active), &model_of(&cells), &[]);
+    }
+
+    #[test]
+    fn a_flat_segment_answers_every_possible_reader_as_before(
+        cells in histories(),
+        points in prop::collection::vec(0u64..600, 0..4),
+        visible in 0u64..700,
+        probes in prop::collection::vec(keys(), 4),
+    ) {
+        let mut snapshots: Vec<SeqNo> = points.into_iter().filter(|&p| p <= visible).map(SeqNo).collect();
+        snapshots.sort();
+        let keep = Visibility { visible: SeqNo(visible), snapshots: &snapshots };
+        let active = Segment::from(active_of(&cells));
+        let flat = active.flatten(&keep);
+        let kept = model_of(&walk(&flat, b""));
+        same(&flat, &kept, &probes);
+        let later = (visible..visible + 3).chain([700]).map(SeqNo);
+        for read in snapshots.iter().copied().chain(later) {
+            prop_assert_eq!(seen(walk(&flat, b""), read), seen(walk(&active, b""), read));
+        }
+        prop_assert_eq!(flat.as_flat().unwrap().sketch(), &sketch_of(&cells));
+    }
+
+    #[test]
+    fn a_cursor_turns_round_anywhere(cells in histories(), turns in prop::collection::vec(any::<bool>(), 1..200)) {
+        let active = Segment::from(active_of(&cells));
+        let keep = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+        let all: Vec<Cell> = model_of(&cells).into_values().collect();
+        for segment in [active.flatten(&keep), active] {
+            let mut cursor = segment.cursor();
+            cursor.seek(&all[all.len() / 2].key).unwrap();
+            let mut at = all.iter().position(|c| c.key == all[all.len() / 2].key);
+            for &forward in &turns {
+                prop_assert_eq!(cursor.valid(), at.is_some());
+                let Some(here) = at else { break };
+                prop_assert_eq!(cursor.cell().to_cell(), all[here].clone());
+                if forward {
+                    cursor.next().unwrap();
+                    at = (here + 1 < all.len()).then_some(here + 1);
+                } else {
+                    cursor.prev().unwrap();
+                    at = here.checked_sub(1);
+                }
+            }
+        }
+    }
+}
+
+fn sketch_of(cells: &[Cell]) -> Sketch {
+    let mut sketch = Sketch::new();
+    cells.iter().for_each(|c| sketch.add(&c.key));
+    sketch
+}
+
+/// What a reader at a point makes of cells in order: values and operands that nothing newer deletes or replaces.
+/// Written by definition, cell against cell, so that it shares nothing with the rules of flattening.
+fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
+    let visible: Vec<&Cell> = cells.iter().filter(|c| c.seq <= read).collect();
+    let hidden = |c: &Cell| {
+        visible.iter().any(|d| {
+            let newer = d.key == c.key && d.seq > c.seq;
+            newer
+                && match d.kind {
+                    Kind::Tombstone => d.timestamp >= c.timestamp,
+                    Kind::Value => d.timestamp == c.timestamp,
+                    Kind::Operand => false,
+                }
+        })
+    };
+    visible.iter().filter(|c| c.kind != Kind::Tombstone && !hidden(c)).map(|c| (*c).clone()).collect()
+}
+
+#[test]
+fn a_flat_segment_hides_as_much_in_older_sources() {
+    // What a tombstone with timestamp 5 hides in an older source must stay hidden, whatever shadows it.
+    let tombstone = Cell { kind: Kind::Tombstone, ..cell("k", 5, 10, "") };
+    let active = Segment::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
+    let flat = active.flatten(&Visibility { visible: SeqNo(20), snapshots: &[] });
+    assert!(walk(&flat, b"").contains(&tombstone));
+    assert_eq!(flat.times(), Some(Timestamp(0)..=Timestamp(5)));
+}
+
+#[test]
+fn large_keys_and_values_are_kept_whole() {
+    let cells = [
+        cell(vec![b'k'; 64 << 10], 0, 1, vec![1; 3 << 20]),
+        cell(vec![b'k'; (64 << 10) - 1], 9, 2, vec![2; 100]),
+        cell("", 0, 3, vec![3; 1 << 20]),
+        cell([vec![b'k'; (64 << 10) - 1], vec![b'a']].concat(), 0, 4, ""),
+    ];
+    let segment = Segment::from(active_of(&cells));
+    let probes: Vec<Vec<u8>> = cells.iter().map(|c| c.key.clone()).collect();
+    same(&segment, &model_of(&cells), &probes);
+    assert!(segment.bytes() >= 4 << 20);
+    same(&segment.flatten(&Visibility { visible: SeqNo(4), snapshots: &[] }), &model_of(&cells), &probes);
+}
+
+#[test]
+fn ascending_and_descending_long_shared_prefixes_are_all_found() {
+    let n = if cfg!(miri) { 80 } else { 5000 };
+    let key = |i: u64| [vec![b'p'; 300], format!("{i:012}").into_bytes()].concat();
+    let ascending: Vec<Cell> = (0..n).map(|i| cell(key(i), 0, i + 1, "v")).collect();
+    let descending: Vec<Cell> = ascending.iter().rev().cloned().collect();
+    for cells in [ascending, descending] {
+        let probes = [key(0), key(n / 2), key(n), b"p".to_vec(), b"q".to_vec()];
+        let segment = Segment::from(active_of(&cells));
+        same(&segment, &model_of(&cells), &probes);
+        same(&segment.flatten(&Visibility { visible: SeqNo::MAX, snapshots: &[] }), &model_of(&cells), &probes);
+    }
+}
+
+#[test]
+fn update_counts_include_dropped_versions() {
+    let mut cells: Vec<Cell> = (1..=5).map(|seq| cell("hot", 0, seq, "v")).collect();
+    cells.push(cell("cold", 0, 6, "v"));
+    let flat = Arc::new(Flat::from_active(&active_of(&cells), &Visibility { visible: SeqNo(6), snapshots: &[] }));
+    assert_eq!(flat.cells(), 2);
+    let mut cursor = flat.cursor();
+    cursor.seek(b"").unwrap();
+    let cold = cursor.updates();
+    cursor.next().unwrap();
+    assert_eq!((cold, cursor.updates()), (1, 5));
+}
+
+#[test]
+fn range_tombstones_count_for_ranges_and_survive_flattening() {
+    let active = active_of(&[cell("m", 4, 3, "v")]);
+    assert!(active.fragments().is_empty());
+    let range = KeyRange::new("a", "c");
+    let tombstone = RangeTombstone { range, from: Timestamp(8), to: Timestamp(9), seq: SeqNo(5) };
+    active.writer().add_range_tombstone(tombstone.clone());
+    assert_eq!(active.fragments().newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(5)));
+    let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
+    active.writer().add_range_tombstone(later);
+    let segment = Segment::from(active);
+    for segment in [segment.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] }), segment] {
+        assert_eq!(segment.fragments().newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
+        assert_eq!(segment.key_range(), Some(KeyRange::new("a", "x")));
+        assert_eq!(segment.seqs(), Some(SeqNo(3)..=SeqNo(6)));
+        assert_eq!(segment.times(), Some(Timestamp(4)..=Timestamp(9)));
+        assert_eq!(segment.generation(), Generation(7));
+    }
+}
+
+#[test]
+fn an_empty_segment_has_nothing_in_any_form() {
+    let segment = Segment::from(Arc::new(Active::new(Generation(1), SMALL)));
+    for segment in [segment.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] }), segment] {
+        same(&segment, &Model::new(), &[b"k".to_vec()]);
+        assert!(segment.is_empty() && segment.times().is_none() && segment.log_front().is_none());
+    }
+}
+
+#[test]
+fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
+    let segment = Segment::from(active_of(&[cell("k", 0, 1, "v")]));
+    segment.fed_by(LogFileId(9));
+    let flat = segment.flatten(&Visibility { visible: SeqNo(1), snapshots: &[] });
+    segment.fed_by(LogFileId(4));
+    segment.fed_by(LogFileId(12));
+    assert_eq!(flat.log_front(), Some(LogFileId(4)));
+}
+
+#[test]
+fn a_pinned_value_outlives_its_segments() {
+    let segment = Segment::from(active_of(&[cell("k", 0, 1, "value")]));
+    let flat = segment.flatten(&Visibility { visible: SeqNo(1), snapshots: &[] });
+    let mut pinned = Vec::new();
+    for segment in [segment, flat] {
+        let _ = segment.get(b"k", SeqNo::MAX, &mut |cell, owner| {
+            // SAFETY: the value and the owner that were handed out together.
+            #[expect(unsafe_code, reason = "what the read path does")]
+            pinned.push(unsafe { Pinned::held(cell.value, owner) });
+            ControlFlow::Break(())
+        });
+    }
+    assert_eq!(pinned, [b"value", b"value"]);
+}
+
+#[test]
+fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
+    let n = if cfg!(miri) { 50 } else { 20_000u64 };
+    let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
+    let active = active_of(&cells);
+    let flat = Flat::from_active(&active, &Visibility { visible: SeqNo::MAX, snapshots: &[] });
+    let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
+    assert!(cell_chunks <= active.bytes() && cell_chunks % SMALL.chunk_bytes == 0);
+}
+
+/// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers
+/// check that all published before they began is there, by get and both ways of walking.
+#[test]
+fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
+    let n: u64 = if cfg!(miri) { 90 } else { 30_000 };
+    let key = |i: u64| format!("{:016}", i * 7919 % n).into_bytes();
+    let active = Arc::new(Active::new(Generation(1), SMALL));
+    let published = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for seq in 1..=3 * n {
+                let inserted = active.writer().insert(&cell(key(seq % n), seq % 2, seq, seq.to_le_bytes()).as_ref());
+                assert!(inserted);
+                published.store(seq, Ordering::Release);
+            }
+        });
+        for reader in 0..2 {
+            let (active, published) = (Segment::from(active.clone()), &published);
+            scope.spawn(move || {
+                let mut round = reader;
+                loop {
+                    let read = published.load(Ordering::Acquire);
+                    for probe in 0..read.min(500) {
+                        let seq = read - probe * 31 % read;
+                        let all = got(&active, &key(seq % n), SeqNo(read));
+                        assert!(all.iter().any(|c| c.seq.0 == seq && c.value == seq.to_le_bytes()));
+                    }
+                    let found = if round % 2 == 0 { walk(&active, b"") } else { walk_back(&active, None) };
+                    let below = found.iter().filter(|c| c.seq.0 <= read).count() as u64;
+                    assert_eq!(below, read);
+                    assert!(found.is_sorted_by(|a, b| a.as_ref().order(&b.as_ref()).is_lt()));
+                    if read == 3 * n {
+                        break;
+                    }
+                    round += 1;
+                }
+            });
+        }
+    });
+}
