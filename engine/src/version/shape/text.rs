@@ -12,7 +12,7 @@
 //! table's identity are not part of the text.
 
 use super::{Clip, Level, Run, Shape, TableInfo};
-use crate::types::{KeyRange, TableId};
+use crate::types::{KeyRange, TableId, parse_size};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -209,15 +209,11 @@ pub(crate) fn parse_key(text: &str) -> Result<Vec<u8>, String> {
 /// A size without loss: `64M` where it is a whole number of the unit, else plain bytes.
 fn exact(bytes: u64) -> String {
     for (unit, shift) in [('T', 40), ('G', 30), ('M', 20), ('K', 10)] {
-        if bytes > 0 && bytes % (1 << shift) == 0 {
+        if bytes > 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{unit}", bytes >> shift);
         }
     }
     bytes.to_string()
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    crate::types::parse_size(text)
 }
 
 #[cfg(test)]
