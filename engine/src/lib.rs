@@ -1,22 +1,55 @@
 //! Siltstone: a log-structured merge key-value store whose compactions are not felt.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! let db = siltstone::Db::open(dir.path())?;
+//! db.put(b"silt", b"settles in layers")?;
+//! assert_eq!(db.get(b"silt")?.unwrap(), b"settles in layers");
+//! for entry in db.scan("a".."z") {
+//!     println!("{}", entry?.key.escape_ascii());
+//! }
+//! # Ok::<(), siltstone::Error>(())
+//! ```
+//!
+//! Start at [`Db`]; [`Family`] is a column family, [`Batch`] an atomic write, [`Snapshot`] a read point. The tour of
+//! the inside is ARCHITECTURE.md; the byte formats are docs/format.md.
 
-mod cache;
 #[macro_use]
 pub mod testing;
 
+mod batch;
+mod cache;
+mod db;
 mod error;
-pub mod simulate;
+mod event;
 mod log;
 mod memory;
+mod merge;
+mod metrics;
+mod operator;
+mod options;
+pub mod schedule;
+pub mod simulate;
+mod snapshot;
 pub mod storage;
 pub mod strategy;
 mod table;
 mod types;
 pub mod version;
 
+pub use batch::Batch;
+pub use db::{
+    Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family, LogListing, Reader, Scan,
+    SegmentListing, TableWriter, Transaction,
+};
 pub use error::{Error, ErrorKind, Result};
-pub use table::Compression;
+pub use event::{Event, EventKind};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use memory::probe as memory_probe;
+pub use metrics::Statistics;
+pub use operator::{CompactionFilter, MergeOperator};
+pub use options::{Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX};
+pub use snapshot::Snapshot;
+pub use table::Compression;
 pub use types::*;

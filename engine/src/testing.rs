@@ -11,7 +11,6 @@
 
 /// Marks a place where a test may end the process.
 #[cfg(any(test, feature = "testing"))]
-#[allow(unused_macros, reason = "used where the engine has places to be killed at")]
 macro_rules! kill_point {
     ($name:literal) => {
         $crate::testing::visit(const { $crate::testing::index_of($name) })
@@ -20,14 +19,12 @@ macro_rules! kill_point {
 
 /// Marks a place where a test may end the process.
 #[cfg(not(any(test, feature = "testing")))]
-#[allow(unused_macros, reason = "used where the engine has places to be killed at")]
 macro_rules! kill_point {
     ($name:literal) => {{}};
 }
 
 /// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.
 #[cfg(any(test, feature = "testing"))]
-#[allow(unused_macros, reason = "used where a mistake is worth detecting")]
 macro_rules! planted {
     (Bug::$bug:ident) => {
         $crate::testing::Bug::$bug.is_planted()
@@ -36,7 +33,6 @@ macro_rules! planted {
 
 /// Whether a test planted that bug: never, in this build.
 #[cfg(not(any(test, feature = "testing")))]
-#[allow(unused_macros, reason = "used where a mistake is worth detecting")]
 macro_rules! planted {
     (Bug::$bug:ident) => {
         false
@@ -55,6 +51,14 @@ mod switches {
 
     /// Every kill point of the engine.
     pub const KILL_POINTS: &[&str] = &[
+        "flush-after-install",
+        "flush-before-install",
+        "install-after-commit",
+        "merge-after-install",
+        "merge-before-install",
+        "open-after-manifest",
+        "open-before-manifest",
+        "write-logged-not-applied",
         #[cfg(test)]
         "unit-test",
     ];

@@ -4,4 +4,10 @@
 //! open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
 //! Nothing here decides *what* to change.
 
+pub(crate) mod edit;
+pub(crate) mod manifest;
 pub mod shape;
+#[expect(clippy::module_inception, reason = "the file is named for its main type")]
+pub(crate) mod version;
+
+pub(crate) use version::{FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, Version};

@@ -1,0 +1,169 @@
+//! A list of writes that happen together.
+
+use crate::db::{Family, Inner, Op, OpAction as Action};
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{KeyRange, Kind, Timestamp};
+use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
+
+/// Writes over any families of one database that become visible and durable together, all or none. Later writes of
+/// a key win over earlier ones of the same batch. Limit: a quarter of the log's limit.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = siltstone::Db::open(dir.path())?;
+/// let family = db.default_family();
+/// let mut batch = siltstone::Batch::new();
+/// batch.put(&family, b"a", b"1").put(&family, b"b", b"2").delete_range(&family, "c".."d");
+/// assert_eq!(batch.len(), 3);
+/// db.write(&batch)?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    families: Vec<Family>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    family: usize,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Cell { kind: Kind, key: Range<usize>, timestamp: Option<Timestamp>, value: Range<usize> },
+    DeleteRange { range: KeyRange, from: Timestamp, to: Timestamp },
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({} writes, {} bytes)", self.len(), self.bytes.len())
+    }
+}
+
+impl Batch {
+    /// No writes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of writes.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no write.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    pub fn user_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all writes, keeping the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.families.clear();
+    }
+
+    fn family(&mut self, family: &Family) -> usize {
+        let known = self.families.iter().rposition(|f| Arc::ptr_eq(&f.store, &family.store));
+        known.unwrap_or_else(|| {
+            self.families.push(family.clone());
+            self.families.len() - 1
+        })
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    fn cell(&mut self, family: &Family, kind: Kind, key: &[u8], timestamp: Option<Timestamp>, value: &[u8]) -> &mut Self {
+        let family = self.family(family);
+        let (key, value) = (self.store(key), self.store(value));
+        self.entries.push(Entry { family, what: What::Cell { kind, key, timestamp, value } });
+        self
+    }
+
+    /// See [`Family::put`].
+    pub fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) -> &mut Self {
+        self.cell(family, Kind::Value, key, None, value)
+    }
+
+    /// See [`Family::put_at`].
+    pub fn put_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp, value: &[u8]) -> &mut Self {
+        self.cell(family, Kind::Value, key, Some(timestamp), value)
+    }
+
+    /// See [`Family::delete`].
+    pub fn delete(&mut self, family: &Family, key: &[u8]) -> &mut Self {
+        self.cell(family, Kind::Tombstone, key, None, &[])
+    }
+
+    /// See [`Family::delete_at`].
+    pub fn delete_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp) -> &mut Self {
+        self.cell(family, Kind::Tombstone, key, Some(timestamp), &[])
+    }
+
+    /// See [`Family::merge`].
+    pub fn merge(&mut self, family: &Family, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.cell(family, Kind::Operand, key, None, operand)
+    }
+
+    /// [`Batch::merge`] at a timestamp of choice.
+    pub fn merge_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp, operand: &[u8]) -> &mut Self {
+        self.cell(family, Kind::Operand, key, Some(timestamp), operand)
+    }
+
+    /// See [`Family::delete_range`].
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, family: &Family, range: impl RangeBounds<K>) -> &mut Self {
+        self.delete_range_at(family, range, Timestamp::ZERO, Timestamp::MAX)
+    }
+
+    /// See [`Family::delete_range_at`].
+    pub fn delete_range_at<K: AsRef<[u8]>>(
+        &mut self,
+        family: &Family,
+        range: impl RangeBounds<K>,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> &mut Self {
+        let family = self.family(family);
+        let range = KeyRange::from_bounds(&range);
+        self.entries.push(Entry { family, what: What::DeleteRange { range, from, to } });
+        self
+    }
+
+    /// The writes as the write path takes them.
+    pub(crate) fn ops(&self, db: &Arc<Inner>) -> Result<Vec<Op<'_>>> {
+        if self.families.iter().any(|f| !Arc::ptr_eq(&f.db, db)) {
+            return Err(Error::new(ErrorKind::Invalid, "the batch names a family of another database"));
+        }
+        let now = Timestamp(db.env.clock.wall_us());
+        Ok(self
+            .entries
+            .iter()
+            .map(|entry| {
+                let family = &self.families[entry.family];
+                let action = match &entry.what {
+                    What::Cell { kind, key, timestamp, value } => Action::Cell {
+                        kind: *kind,
+                        key: &self.bytes[key.clone()],
+                        timestamp: timestamp.unwrap_or_else(|| family.default_timestamp(*kind, now)),
+                        value: &self.bytes[value.clone()],
+                    },
+                    What::DeleteRange { range, from, to } => Action::DeleteRange { range, from: *from, to: *to },
+                };
+                Op { store: &family.store, action }
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,475 @@
+//! Background work of a database: what is running, what to start, and the turns workers take.
+//!
+//! Jobs (flushes, merges) are machines driven by `advance()` and shared by all workers: a worker takes the most urgent
+//! job that is ready, advances it for a slice of time, and puts it back. So a flush never waits for a merge to end,
+//! and one worker can carry any number of merges.
+//!
+//! Owns: the list of jobs, pauses after failures, the rate limiter. Does not own: what is worth doing (`strategy`),
+//! how a merge runs (`merge`), what a finished step changes (`install.rs`).
+
+use super::flush::FlushJob;
+use super::manual::Manual;
+use super::merges::MergeJob;
+use super::store::Store;
+use super::{Inner, State};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::memory::{Segment, Visibility};
+use crate::options::Options;
+use crate::schedule::{Turn, Worker};
+use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
+use crate::types::LogFileId;
+use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// How long a worker stays with one job before it looks at the others.
+const SLICE_NS: u64 = 4_000_000;
+/// Pause before failed work is tried again.
+const RETRY_NS: u64 = 250_000_000;
+/// Pause before a merge that met damaged input is tried again.
+const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
+/// Writers are held up in portions of at least this.
+const PAUSE_NS: u64 = 500_000;
+/// What draining a byte costs until a flush has been measured.
+const DRAIN_NS_PER_BYTE: f64 = 10.0;
+
+/// Write memory at which flushing begins (RNG-9, low watermark): half, so that as much can be written while one
+/// flush is under way.
+pub(crate) fn memory_low(options: &Options) -> u64 {
+    options.write_memory / 2
+}
+
+/// Bytes at which an active segment is frozen (ACC-2; A is 0.1 where cells live in chunks).
+pub(crate) fn active_bytes(options: &Options) -> u64 {
+    options.write_memory / 10
+}
+
+/// The jobs and what they share.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    list: Mutex<Vec<Slot>>,
+    /// One planner at a time.
+    planning: Mutex<()>,
+    pub(crate) manual: Mutex<Vec<Arc<Manual>>>,
+}
+
+struct Slot {
+    id: u32,
+    urgency: Urgency,
+    /// `None` while a worker has it.
+    job: Option<Job>,
+    not_before_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    Merge,
+    Level0Merge,
+    Flush,
+}
+
+enum Job {
+    Flush(FlushJob),
+    Merge(MergeJob),
+}
+
+/// What an advance of a job came to.
+pub(crate) enum Advanced {
+    More,
+    /// Not before that many nanoseconds have passed.
+    Wait(u64),
+    Done,
+}
+
+/// Takes turns on behalf of a database, as long as that is there.
+pub(crate) struct DbWorker(pub(crate) Weak<Inner>);
+
+impl Worker for DbWorker {
+    fn turn(&mut self) -> Turn {
+        match self.0.upgrade() {
+            Some(db) => {
+                // Our own bug must not leave writers waiting for work that nobody does any more.
+                let turn = catch_unwind(AssertUnwindSafe(|| db.turn()));
+                turn.unwrap_or_else(|_| {
+                    db.poison(&Error::new(ErrorKind::Poisoned, "a background worker panicked (see standard error)"));
+                    Turn::Idle
+                })
+            }
+            None => Turn::Idle,
+        }
+    }
+}
+
+impl Inner {
+    fn turn(self: &Arc<Self>) -> Turn {
+        if self.state() != State::Open {
+            return Turn::Idle;
+        }
+        let chores = self.chores();
+        let now = self.env.clock.monotonic_ns();
+        let mut found = self.take_job(now);
+        if !matches!(found, Some((_, Urgency::Flush, _))) {
+            if let Some(_planning) = self.jobs.planning.try_lock() {
+                self.start_due();
+            }
+            if let Some((id, urgency, job)) = found.take() {
+                self.put_back(id, Some(job), 0);
+                let _ = urgency;
+            }
+            found = self.take_job(now);
+        }
+        let Some((id, _, job)) = found else {
+            return if chores { Turn::Worked } else { self.idle(now) };
+        };
+        self.run_slice(id, job, now);
+        Turn::Worked
+    }
+
+    /// Until when there is nothing to do.
+    fn idle(&self, now: u64) -> Turn {
+        let list = self.jobs.list.lock();
+        let next = list.iter().filter(|s| s.job.is_some()).map(|s| s.not_before_ns.saturating_sub(now)).min();
+        match next {
+            Some(ns) => Turn::Until(ns.max(1)),
+            None => Turn::Idle,
+        }
+    }
+
+    fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
+        let mut list = self.jobs.list.lock();
+        let best = list
+            .iter_mut()
+            .filter(|slot| slot.job.is_some() && slot.not_before_ns <= now)
+            .max_by_key(|slot| (slot.urgency, std::cmp::Reverse(slot.id)))?;
+        Some((best.id, best.urgency, best.job.take()?))
+    }
+
+    /// Puts a job back, or forgets it when it is done.
+    fn put_back(&self, id: u32, job: Option<Job>, not_before_ns: u64) {
+        let mut list = self.jobs.list.lock();
+        match job {
+            Some(job) => {
+                if let Some(slot) = list.iter_mut().find(|slot| slot.id == id) {
+                    slot.job = Some(job);
+                    slot.not_before_ns = not_before_ns;
+                }
+            }
+            None => list.retain(|slot| slot.id != id),
+        }
+    }
+
+    fn run_slice(self: &Arc<Self>, id: u32, mut job: Job, began: u64) {
+        loop {
+            let advanced = match &mut job {
+                Job::Flush(job) => job.advance(self),
+                Job::Merge(job) => job.advance(self),
+            };
+            let now = self.env.clock.monotonic_ns();
+            match advanced {
+                Ok(Advanced::More) if now - began < SLICE_NS && self.state() == State::Open => {}
+                Ok(Advanced::More) => return self.put_back(id, Some(job), 0),
+                Ok(Advanced::Wait(ns)) => return self.put_back(id, Some(job), now + ns),
+                Ok(Advanced::Done) => {
+                    *self.background_error.lock() = None;
+                    self.put_back(id, None, 0);
+                    return self.scheduler.notify();
+                }
+                Err(e) => {
+                    self.fail_job(job, &e);
+                    self.put_back(id, None, 0);
+                    return self.scheduler.notify();
+                }
+            }
+        }
+    }
+
+    fn fail_job(&self, job: Job, error: &Error) {
+        let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
+        let (store, what) = match job {
+            Job::Flush(job) => (job.abandon(self, error), "flush"),
+            Job::Merge(job) => (job.abandon(self, error), "merge"),
+        };
+        if error.kind() != ErrorKind::Canceled {
+            store.work.lock().not_before = self.env.clock.monotonic_ns() + pause;
+            self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
+            if what == "flush" || error.kind() == ErrorKind::DiskFull {
+                *self.background_error.lock() = Some(error.clone());
+            }
+        }
+        if self.manifest.lock().is_poisoned() {
+            self.poison(error);
+        }
+    }
+
+    /// Small work that belongs to no job; whether there was any.
+    fn chores(&self) -> bool {
+        let mut worked = false;
+        if let Ok(log) = self.log() {
+            if log.needs_prepare() {
+                // A full disk shows again when the file is really needed.
+                worked |= log.prepare().unwrap_or(false);
+            }
+        }
+        for store in self.stores().iter() {
+            worked |= self.flatten_one(store);
+        }
+        worked |= self.sweep();
+        let now = self.env.clock.monotonic_ns();
+        if now.saturating_sub(self.events_saved.load(Ordering::Relaxed)) > 1_000_000_000 {
+            self.events_saved.store(now, Ordering::Relaxed);
+            // For people only: a failure to write it is not worth failing for.
+            let _ = self.events.save();
+        }
+        worked
+    }
+
+    /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
+    fn flatten_one(&self, store: &Store) -> bool {
+        let version = store.version_full();
+        let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {
+            return false;
+        };
+        // Visible first, snapshots second: one taken between them is at or above what is visible now.
+        let visible = self.snapshots.visible();
+        let snapshots = self.snapshots.read_points();
+        let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
+        let generation = segment.generation();
+        store.swap(|now| {
+            let flattened = |s: &Segment| if s.generation() == generation { flat.clone() } else { s.clone() };
+            let frozen = now.frozen.iter().map(flattened).collect();
+            now.with_memory(now.active.clone(), frozen, now.flush.clone())
+        });
+        self.metrics.freezes.add(1);
+        self.recount_memory();
+        true
+    }
+
+    /// Frees what nobody reads any more.
+    pub(crate) fn sweep(&self) -> bool {
+        if self.graveyard.is_empty() {
+            return false;
+        }
+        let files = self.graveyard.sweep();
+        let mut failed = Vec::new();
+        let worked = !files.is_empty();
+        for path in files {
+            if let Err(e) = self.env.storage.remove(&path) {
+                if e.kind() != std::io::ErrorKind::NotFound {
+                    failed.push(path);
+                }
+            }
+        }
+        if !failed.is_empty() {
+            self.graveyard.retry(failed);
+            return false;
+        }
+        worked
+    }
+
+    /// Starts what is due: flushes, asked-for merges, merges by strategy.
+    fn start_due(self: &Arc<Self>) {
+        let now = self.env.clock.monotonic_ns();
+        let stores = self.stores();
+        self.start_manual();
+        let (flushing, merging) = {
+            let list = self.jobs.list.lock();
+            let flushing = list.iter().filter(|s| s.urgency == Urgency::Flush).count();
+            (flushing, list.len() - flushing)
+        };
+        let merges_free = self.options.workers.saturating_sub(merging);
+        let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
+        let log_front = self.log_front(None);
+        let facts: Vec<StoreFacts<'_>> = stores
+            .iter()
+            .zip(&plans)
+            .map(|(store, merges)| self.store_facts(store, merges, log_front, now))
+            .collect();
+        let db = DbFacts {
+            memory_low: memory_low(&self.options),
+            log_bytes: self.log().map_or(0, |log| log.bytes()),
+            log_limit: self.options.log_limit(),
+            workers_free: stores.len() + merges_free - flushing.min(stores.len()),
+        };
+        let mut merges_left = merges_free;
+        for action in plan_db(&facts, &db) {
+            match action {
+                DbAction::Flush { store, reason } => {
+                    if let Some(store) = stores.iter().find(|s| s.id == store) {
+                        self.start_flush(store, reason);
+                    }
+                }
+                DbAction::Merge { store, index } => {
+                    let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
+                    if merges_left > 0 {
+                        merges_left -= 1;
+                        self.start_merge(&stores[at], plans[at][index].clone(), None);
+                    }
+                }
+            }
+        }
+        for store in stores.iter() {
+            if self.flush_is_asked(store) && now >= store.work.lock().not_before {
+                self.start_flush(store, "it was asked for".into());
+            }
+        }
+    }
+
+    fn store_facts<'a>(
+        &self,
+        store: &Store,
+        merges: &'a [crate::strategy::MergePlan],
+        log_front: LogFileId,
+        now: u64,
+    ) -> StoreFacts<'a> {
+        let version = store.version();
+        let work = store.work.lock();
+        let memory_bytes = version.unflushed_bytes();
+        let left_over = !version.flush.segments.is_empty() && !work.flushing;
+        let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
+        let mine = super::install::store_front(&version);
+        // After a failure the store waits; what an interrupted flush left over is due at once.
+        let waits = now < work.not_before;
+        StoreFacts {
+            store: store.id,
+            memory_bytes: if waits || (version.active.is_empty() && version.frozen.is_empty() && !left_over) {
+                0
+            } else if left_over {
+                self.options.write_memory
+            } else {
+                memory_bytes
+            },
+            memory_limit: store.settings().options.write_memory,
+            flushing_bytes,
+            flush_write_bytes: memory_bytes,
+            log_freed_bytes: if mine == Some(log_front) { self.options.log_file_bytes } else { 0 },
+            holds_log_front: mine == Some(log_front),
+            merges,
+        }
+    }
+
+    pub(super) fn flush_is_asked(&self, store: &Store) -> bool {
+        let asked = store.work.lock().flush_asked;
+        let version = store.version();
+        let oldest = version.segments().map(Segment::generation).min();
+        let oldest = oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
+        oldest.is_some_and(|oldest| oldest <= asked)
+    }
+
+    fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String) {
+        if let Some(job) = FlushJob::start(self, store, reason) {
+            self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
+        }
+    }
+
+    pub(super) fn start_merge(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        plan: crate::strategy::MergePlan,
+        manual: Option<Arc<Manual>>,
+    ) -> bool {
+        let urgency = if plan.empties_level0() { Urgency::Level0Merge } else { Urgency::Merge };
+        match MergeJob::start(self, store, plan, manual) {
+            Some(job) => {
+                self.add_job(job.id(), urgency, Job::Merge(job));
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn add_job(&self, id: u32, urgency: Urgency, job: Job) {
+        self.jobs.list.lock().push(Slot { id, urgency, job: Some(job), not_before_ns: 0 });
+    }
+
+    /// Number for the names of a job's outputs.
+    pub(super) fn next_job(&self) -> u32 {
+        self.next_job.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Drops all jobs; their finished steps stay.
+    pub(super) fn abandon_jobs(&self) {
+        let closed = Error::new(ErrorKind::Closed, "the database was closed");
+        for slot in std::mem::take(&mut *self.jobs.list.lock()) {
+            match slot.job {
+                Some(Job::Flush(job)) => drop(job.abandon(self, &closed)),
+                Some(Job::Merge(job)) => drop(job.abandon(self, &closed)),
+                None => {}
+            }
+        }
+    }
+
+    /// Nothing runs and nothing is due.
+    pub(super) fn is_settled(self: &Arc<Self>) -> bool {
+        if !self.jobs.list.lock().is_empty() {
+            return false;
+        }
+        let now = self.env.clock.monotonic_ns();
+        self.stores().iter().all(|store| {
+            let version = store.version();
+            let flat = version.frozen.iter().all(|s| s.as_active().is_none());
+            flat && version.flush.segments.is_empty()
+                && version.unflushed_bytes() <= memory_low(&self.options)
+                && self.plan_store(store, 1, now).is_empty()
+        })
+    }
+
+    fn pressure(&self) -> Pressure {
+        let memory_low = memory_low(&self.options) + self.options.write_memory / 4;
+        let debt_low = 4 * self.options.write_memory + self.table_bytes.get() / 4;
+        Pressure {
+            memory_used: self.memory_used.get(),
+            memory_low,
+            memory_hard: self.options.write_memory,
+            debt: self.debt.get(),
+            debt_low,
+            debt_hard: 4 * debt_low,
+            level0_runs: self.level0_runs.get(),
+            level0_low: 12,
+            level0_hard: 40,
+            drain_ns_per_byte: match self.drain_ns_per_kib.get() {
+                0 => DRAIN_NS_PER_BYTE,
+                ns => ns as f64 / 1024.0,
+            },
+        }
+    }
+
+    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
+    /// bound until a step has made room. Never waits for a whole merge.
+    pub(crate) fn throttle(&self, bytes: u64) -> Result<()> {
+        let delay = match backpressure(&self.pressure()) {
+            Delay::NsPerByte(ns) if ns == 0.0 => return Ok(()),
+            Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
+            Delay::Stop => return self.wait_for_room(),
+        };
+        let owed = self.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
+        if owed >= PAUSE_NS {
+            self.delay_owed.fetch_sub(owed.min(self.delay_owed.load(Ordering::Relaxed)), Ordering::Relaxed);
+            self.metrics.delays.add(1);
+            self.metrics.delayed_ns.add(owed);
+            self.scheduler.pause(owed.min(20 * PAUSE_NS));
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> Result<()> {
+        self.metrics.stops.add(1);
+        self.scheduler.notify();
+        let mut failed = None;
+        self.scheduler.wait(&mut || {
+            failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
+            failed.is_some() || backpressure(&self.pressure()) != Delay::Stop
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Notes what a flush's bytes cost, for the delay of writers.
+    pub(super) fn note_drain(&self, bytes: u64, ns: u64) {
+        if bytes > 64 << 10 {
+            let measured = ns.saturating_mul(1024) / bytes;
+            let before = self.drain_ns_per_kib.get();
+            self.drain_ns_per_kib.set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Column families: the handle, creating, changing and dropping them.
+
+use super::store::{Settings, Store, memory_options};
+use super::write::{Action, Op};
+use super::{CompactionControl, Inner, Scan, Shared, inspect::SegmentListing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::memory::Active;
+use crate::options::{Durability, FamilyOptions};
+use crate::snapshot::Snapshot;
+use crate::types::{Generation, KeyRange, Kind, Pinned, SeqNo, StoreId, Timestamp};
+use crate::version::Version;
+use crate::version::edit::Change;
+use crate::version::shape::Shape;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// A column family: a sorted map of its own, written together with the others. A cheap handle.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Db, FamilyOptions, Timestamp, Timestamps};
+/// let db = Db::open(dir.path())?;
+/// let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..Default::default() };
+/// let history = db.create_family("history", options)?;
+/// for (time, value) in [(1, "a"), (2, "b"), (3, "c")] {
+///     history.put_at(b"k", Timestamp(time), value.as_bytes())?;
+/// }
+/// let versions = history.get_versions(b"k", 10)?;
+/// assert_eq!(versions.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [3, 2]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Family {
+    pub(crate) db: Shared,
+    pub(crate) store: Arc<Store>,
+}
+
+impl std::fmt::Debug for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Family({})", self.store.name)
+    }
+}
+
+impl Family {
+    pub(crate) fn new(db: Shared, store: Arc<Store>) -> Self {
+        Self { db, store }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.store.name
+    }
+
+    /// Its options.
+    pub fn options(&self) -> FamilyOptions {
+        self.store.settings().options.clone()
+    }
+
+    /// Changes its options, without rewriting data. `timestamps` cannot change.
+    pub fn alter(&self, options: FamilyOptions) -> Result<()> {
+        self.db.alter_family(&self.store, options)
+    }
+
+    fn cell(&self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8], durability: Durability) -> Result<SeqNo> {
+        self.db.check_writable()?;
+        let action = Action::Cell { kind, key, timestamp, value };
+        self.db.write(&[Op { store: &self.store, action }], durability, None)
+    }
+
+    /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of them.
+    pub(crate) fn default_timestamp(&self, kind: Kind, now: Timestamp) -> Timestamp {
+        match (self.store.settings().read.explicit, kind) {
+            (false, _) => Timestamp::ZERO,
+            (true, Kind::Tombstone) => Timestamp::MAX,
+            (true, _) => now,
+        }
+    }
+
+    fn unnamed(&self, kind: Kind) -> Timestamp {
+        match self.store.settings().read.explicit {
+            true => self.default_timestamp(kind, Timestamp(self.db.env.clock.wall_us())),
+            false => Timestamp::ZERO,
+        }
+    }
+
+    /// Sets the key's value; where timestamps are explicit, at the present time. `Buffered`.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<SeqNo> {
+        self.put_with(key, value, Durability::Buffered)
+    }
+
+    /// [`Family::put`] with a durability of choice.
+    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SeqNo> {
+        self.cell(Kind::Value, key, self.unnamed(Kind::Value), value, durability)
+    }
+
+    /// Sets the value of a version (explicit timestamps).
+    pub fn put_at(&self, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<SeqNo> {
+        self.cell(Kind::Value, key, timestamp, value, Durability::Buffered)
+    }
+
+    /// Deletes the key, all its versions.
+    pub fn delete(&self, key: &[u8]) -> Result<SeqNo> {
+        self.cell(Kind::Tombstone, key, self.unnamed(Kind::Tombstone), &[], Durability::Buffered)
+    }
+
+    /// Deletes the key's versions with a timestamp at or below this one (explicit timestamps).
+    pub fn delete_at(&self, key: &[u8], timestamp: Timestamp) -> Result<SeqNo> {
+        self.cell(Kind::Tombstone, key, timestamp, &[], Durability::Buffered)
+    }
+
+    /// Deletes all keys of a range.
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<SeqNo> {
+        self.delete_range_at(range, Timestamp::ZERO, Timestamp::MAX)
+    }
+
+    /// Deletes the versions of all keys of a range whose timestamp lies between two, both included. How it combines
+    /// with `versions`: a version that a newer one has already pushed out does not come back.
+    pub fn delete_range_at<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<SeqNo> {
+        self.db.check_writable()?;
+        let range = KeyRange::from_bounds(&range);
+        let action = Action::DeleteRange { range: &range, from, to };
+        self.db.write(&[Op { store: &self.store, action }], Durability::Buffered, None)
+    }
+
+    /// Adds a merge operand; where timestamps are explicit, at the present time.
+    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<SeqNo> {
+        self.cell(Kind::Operand, key, self.unnamed(Kind::Operand), operand, Durability::Buffered)
+    }
+
+    /// The key's newest value.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
+        self.db.check_open()?;
+        self.db.get(&self.store, key, None)
+    }
+
+    /// The values of many keys, as of one moment, in the order asked.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        let snapshot = self.db.snapshots.take();
+        self.at(&snapshot).multi_get(keys)
+    }
+
+    /// The newest versions of a key, at most `count`, newest first.
+    pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.db.check_open()?;
+        self.db.get_versions(&self.store, key, None, count)
+    }
+
+    /// The keys of a range in order, as of now. An error shows at the first step.
+    pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        Inner::scan(&self.db, &self.store, KeyRange::from_bounds(&range), None)
+    }
+
+    /// The keys that begin with `prefix`.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
+        Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix), None)
+    }
+
+    /// The family as a snapshot sees it.
+    pub fn at(&self, snapshot: &Snapshot) -> Reader {
+        Reader { family: self.clone(), snapshot: snapshot.clone() }
+    }
+
+    /// Writes its memory to tables.
+    pub fn flush(&self) -> Result<()> {
+        self.db.flush(&self.store)
+    }
+
+    /// Merges everything in the range into the last level.
+    pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.compact_with(range, &CompactionControl::default())
+    }
+
+    /// [`Family::compact`] that another thread may cancel and watch.
+    pub fn compact_with<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>, control: &CompactionControl) -> Result<()> {
+        self.db.compact(&self.store, KeyRange::from_bounds(&range), control)
+    }
+
+    /// Its tables as plain data.
+    pub fn shape(&self) -> Shape {
+        (*self.store.version().shape).clone()
+    }
+
+    /// Its memory.
+    pub fn segments(&self) -> Vec<SegmentListing> {
+        super::inspect::segments(&self.store)
+    }
+}
+
+/// A family as a snapshot sees it.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    family: Family,
+    snapshot: Snapshot,
+}
+
+impl Reader {
+    fn check(&self) -> Result<()> {
+        self.family.db.check_open()?;
+        self.family.db.check_snapshot(&self.snapshot)
+    }
+
+    /// The same snapshot's view of another family.
+    pub fn family(&self, family: &Family) -> Reader {
+        family.at(&self.snapshot)
+    }
+
+    /// See [`Family::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
+        self.check()?;
+        self.family.db.get(&self.family.store, key, Some(self.snapshot.seq()))
+    }
+
+    /// See [`Family::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        keys.iter().map(|key| self.get(key.as_ref())).collect()
+    }
+
+    /// See [`Family::get_versions`].
+    pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.check()?;
+        self.family.db.get_versions(&self.family.store, key, Some(self.snapshot.seq()), count)
+    }
+
+    /// See [`Family::scan`].
+    pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        let range = KeyRange::from_bounds(&range);
+        Inner::scan(&self.family.db, &self.family.store, range, Some(self.snapshot.clone()))
+    }
+
+    /// See [`Family::scan_prefix`].
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
+        Inner::scan(&self.family.db, &self.family.store, KeyRange::prefix(prefix), Some(self.snapshot.clone()))
+    }
+}
+
+fn to_json(options: &FamilyOptions) -> Result<String> {
+    serde_json::to_string(options).map_err(|e| Error::invalid(format!("family options: {e}")))
+}
+
+impl Inner {
+    pub(super) fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Arc<Store>> {
+        self.check_writable()?;
+        if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+            return Err(Error::invalid("a family's name has 1 to 255 bytes and no control characters"));
+        }
+        let settings = Settings::resolve(name, options.clone(), &self.registry)?;
+        let _one = self.families.lock();
+        if self.stores().iter().any(|s| s.name == name) {
+            return Err(Error::invalid(format!("family {name} exists")));
+        }
+        let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
+        let options = to_json(&options)?;
+        self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
+        let active = Arc::new(Active::new(Generation(1), memory_options(&self.options)));
+        let version = Version::new(active.into());
+        let name = name.to_string();
+        let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
+        let mut stores = (*self.stores()).clone();
+        stores.push(store.clone());
+        self.stores.store(Arc::new(stores));
+        self.events.record(EventKind::Family, &store.name, "created".into(), &[]);
+        Ok(store)
+    }
+
+    pub(super) fn drop_family(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        if name == super::DEFAULT_FAMILY {
+            return Err(Error::invalid("the default family cannot be dropped"));
+        }
+        let _one = self.families.lock();
+        let stores = self.stores();
+        let store = stores.iter().find(|s| s.name == name);
+        let store = store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
+        // Nothing may be logged for the store after the manifest has forgotten it.
+        store.mark_dropped();
+        self.with_writes_held(|_| ())?;
+        if let Err(e) = self.commit_edit(&vec![Change::DropStore { id: store.id }]) {
+            store.unmark_dropped();
+            return Err(e);
+        }
+        let version = store.version_full();
+        version.tables().for_each(|open| open.handle.make_obsolete());
+        self.stores.store(Arc::new(stores.iter().filter(|s| s.id != store.id).cloned().collect()));
+        self.events.record(EventKind::Family, name, "dropped".into(), &[]);
+        self.recount_memory();
+        self.scheduler.notify();
+        Ok(())
+    }
+
+    fn alter_family(&self, store: &Arc<Store>, options: FamilyOptions) -> Result<()> {
+        self.check_writable()?;
+        let settings = Settings::resolve(&store.name, options.clone(), &self.registry)?;
+        let _one = self.families.lock();
+        store.check_not_dropped()?;
+        if store.settings().options.timestamps != options.timestamps {
+            return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
+        }
+        self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
+        store.set_settings(settings);
+        self.events.record(EventKind::Family, &store.name, "options changed".into(), &[]);
+        self.scheduler.notify();
+        Ok(())
+    }
+
+    /// The options the manifest holds of a family.
+    pub(super) fn parse_options(name: &str, json: &str) -> Result<FamilyOptions> {
+        serde_json::from_str(json).map_err(|e| {
+            let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");
+            Error::new(ErrorKind::Unsupported, message)
+        })
+    }
+}

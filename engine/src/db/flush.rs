@@ -1,0 +1,168 @@
+//! Flushing: memory to tables, as a merge whose only sources are the segments of the flush set, in steps.
+//!
+//! After each step the manifest says which keys of which generation are in tables, the flush set's clip rises, and a
+//! crash or a failure goes on from there. The log is synced to its end before each such edit (invariant I2): a
+//! table must not hold what the log could still lose, or a crash would leave a hole.
+
+use super::Inner;
+use super::background::Advanced;
+use super::install::Install;
+use super::store::Store;
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::merge::{Below, Merge, MergeSpec, OutputRules, Progress, Source};
+use crate::strategy::{InputRun, MergeKind, MergePlan, Target};
+use crate::types::{Generation, KeyRange};
+use crate::version::FlushSet;
+use std::sync::Arc;
+
+pub(crate) struct FlushJob {
+    id: u32,
+    store: Arc<Store>,
+    merge: Merge,
+    /// As a plan without inputs, so that a step is installed like any other.
+    plan: MergePlan,
+    generation: Generation,
+    /// Keys below are done.
+    clip: Vec<u8>,
+    memory_bytes: u64,
+    began_ns: u64,
+    busy_ns: u64,
+    reported: u64,
+}
+
+impl FlushJob {
+    /// Freezes what the store has and takes it as flush set; or takes up one that an earlier job left. `None`
+    /// when there is nothing, or a flush is under way.
+    pub(crate) fn start(db: &Arc<Inner>, store: &Arc<Store>, reason: String) -> Option<Self> {
+        {
+            let mut work = store.work.lock();
+            if work.flushing || store.is_dropped() {
+                return None;
+            }
+            work.flushing = true;
+        }
+        if store.version().flush.segments.is_empty() {
+            db.freeze(store);
+        }
+        store.swap(|now| {
+            if now.flush.segments.is_empty() {
+                let flush = FlushSet { segments: now.frozen.clone(), clip: Vec::new() };
+                now.with_memory(now.active.clone(), Vec::new(), flush)
+            } else {
+                now.with_memory(now.active.clone(), now.frozen.clone(), now.flush.clone())
+            }
+        });
+        let version = store.version_full();
+        let Some(newest) = version.flush.segments.first() else {
+            store.work.lock().flushing = false;
+            return None;
+        };
+        let generation = newest.generation();
+        let settings = store.settings();
+        let clip = version.flush.clip.clone();
+        let range = KeyRange { start: clip.clone(), end: None };
+        let below = version.shape.tables().map(|(_, _, table)| table.live_range()).collect();
+        let sources = version.flush.segments.iter().map(|segment| Source {
+            tombstones: segment.fragments().tombstones_within(&range).collect(),
+            cursor: Box::new(segment.cursor()),
+        });
+        let id = db.next_job();
+        let table_bytes = settings.options.strategy.strategy().table_bytes();
+        let spec = MergeSpec {
+            sources: sources.collect(),
+            range: range.clone(),
+            rules: db.keep_rules(&settings, Below::new(below)),
+            output: OutputRules {
+                dir: db.dir.clone(),
+                table: settings.table_options(false),
+                table_bytes,
+                epoch: db.epoch,
+                job: id,
+            },
+            step_bytes: db.options.step_bytes,
+        };
+        let memory_bytes = version.flush.segments.iter().map(|s| s.bytes() as u64).sum();
+        let plan = MergePlan {
+            inputs: Vec::<InputRun>::new(),
+            output: Target { level: 0, run: generation.0 },
+            range,
+            kind: MergeKind::Merge,
+            bytes: memory_bytes,
+            table_bytes,
+            score: f64::MAX,
+            reason,
+        };
+        let began_ns = db.env.clock.monotonic_ns();
+        let merge = Merge::new(&db.env, spec);
+        let (busy_ns, reported) = (0, 0);
+        Some(Self { id, store: store.clone(), merge, plan, generation, clip, memory_bytes, began_ns, busy_ns, reported })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
+        let from = db.env.clock.monotonic_ns();
+        let progress = self.merge.advance()?;
+        // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
+        db.limiter.take(self.merge.bytes_written() - self.reported);
+        self.reported = self.merge.bytes_written();
+        let Progress::Step(step) = progress else {
+            self.busy_ns += db.env.clock.monotonic_ns() - from;
+            return Ok(Advanced::More);
+        };
+        let done = step.upto.is_none();
+        if !planted!(Bug::CommitBeforeLogSync) {
+            db.log()?.sync().inspect_err(|e| db.poison(e))?;
+        }
+        kill_point!("flush-before-install");
+        let range = KeyRange { start: self.clip.clone(), end: step.upto.clone() };
+        self.clip = step.upto.clone().unwrap_or_default();
+        db.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            outputs: step.outputs,
+            upto: step.upto,
+            flushed: Some((range, self.generation)),
+        })?;
+        kill_point!("flush-after-install");
+        self.busy_ns += db.env.clock.monotonic_ns() - from;
+        if !done {
+            return Ok(Advanced::More);
+        }
+        self.finish(db);
+        Ok(Advanced::Done)
+    }
+
+    fn finish(&self, db: &Arc<Inner>) {
+        self.store.work.lock().flushing = false;
+        let (taken, kept) = self.merge.cells();
+        let bytes = self.merge.bytes_written();
+        db.metrics.flushes.add(1);
+        db.metrics.flushed_bytes.add(bytes);
+        db.metrics.cells_dropped.add(taken - kept);
+        db.note_drain(self.memory_bytes, self.busy_ns);
+        let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
+        let numbers = [
+            ("memory_bytes", self.memory_bytes),
+            ("bytes", bytes),
+            ("cells_in", taken),
+            ("cells_out", kept),
+            ("micros", micros),
+        ];
+        db.events.record(EventKind::Flush, &self.store.name, self.plan.reason.clone(), &numbers);
+    }
+
+    /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
+    pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
+        self.store.work.lock().flushing = false;
+        if let Some(path) = self.merge.unfinished() {
+            drop(self.merge);
+            // An orphan is removed at the next open if this fails.
+            let _ = db.env.storage.remove(&path);
+        }
+        self.store
+    }
+}

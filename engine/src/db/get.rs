@@ -1,0 +1,155 @@
+//! The read of one key: sources in order, newest first, one function a kind of source.
+
+use super::store::Store;
+use super::visible::{Found, Lookup, pin, resolve};
+use super::{Inner, visible::ReadRules};
+use crate::error::Result;
+use crate::types::{CellRef, Fragments, Owner, Pinned, SeqNo, Timestamp, hash};
+use crate::version::Version;
+use std::ops::ControlFlow;
+
+impl Inner {
+    /// The newest visible value of the key. `read`: a snapshot's sequence number, or `None` for now.
+    pub(crate) fn get(&self, store: &Store, key: &[u8], read: Option<SeqNo>) -> Result<Option<Pinned>> {
+        store.check_not_dropped()?;
+        let settings = store.settings();
+        let rules = &settings.read;
+        if rules.explicit {
+            return Ok(self.get_versions(store, key, read, 1)?.pop().map(|(_, value)| value));
+        }
+        let now_us = self.now_for(rules);
+        // The version first, the read point second: a merge drops a cell only for what is visible before its
+        // version is swapped in.
+        let version = store.version();
+        let read = read.unwrap_or_else(|| self.snapshots.visible());
+        let mut lookup = Lookup::new(rules, key, read, now_us);
+        search(&version, key, read, &mut lookup)?;
+        Ok(lookup.finish())
+    }
+
+    /// The sequence number of the newest write that concerns the key, deletes included; zero when there is none
+    /// in what the database holds.
+    pub(crate) fn newest_write(&self, store: &Store, key: &[u8]) -> Result<SeqNo> {
+        let version = store.version();
+        let read = SeqNo::MAX;
+        let rules = ReadRules::default();
+        let mut newest = SeqNo::ZERO;
+        if store.settings().read.explicit {
+            // A write of any timestamp, or a range tombstone of any, concerns the key.
+            let fragments = collect(&version, key, read, &mut |cell, _| newest = newest.max(cell.seq))?;
+            let covers = fragments.find(key).map_or(SeqNo::ZERO, |f| f.covers[0].seq);
+            return Ok(newest.max(covers));
+        }
+        let mut lookup = Lookup::new(&rules, key, read, 0);
+        search(&version, key, read, &mut lookup)?;
+        Ok(lookup.newest())
+    }
+
+    /// Up to `count` visible versions, newest timestamp first.
+    pub(crate) fn get_versions(
+        &self,
+        store: &Store,
+        key: &[u8],
+        read: Option<SeqNo>,
+        count: usize,
+    ) -> Result<Vec<(Timestamp, Pinned)>> {
+        store.check_not_dropped()?;
+        let settings = store.settings();
+        let rules = &settings.read;
+        let now_us = self.now_for(rules);
+        let version = store.version();
+        let read = read.unwrap_or_else(|| self.snapshots.visible());
+        let mut cells: Vec<Found> = Vec::new();
+        let tombstones = collect(&version, key, read, &mut |cell, owner| {
+            cells.push(Found {
+                timestamp: cell.timestamp,
+                seq: cell.seq,
+                kind: cell.kind,
+                written: cell.written,
+                value: pin(cell, owner),
+            });
+        })?;
+        cells.sort_by(Found::order);
+        cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+        let mut found = Vec::new();
+        resolve(rules, key, &cells, &tombstones, read, now_us, &mut |timestamp, value| {
+            if found.len() < count {
+                found.push((timestamp, value));
+            }
+            if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        Ok(found)
+    }
+
+    pub(crate) fn now_for(&self, rules: &ReadRules) -> u64 {
+        if rules.needs_now() { self.env.clock.wall_us() } else { 0 }
+    }
+}
+
+/// Goes through the sources, newest first, until the lookup breaks off.
+fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> Result<()> {
+    if search_memory(version, key, read, lookup).is_break() {
+        return Ok(());
+    }
+    search_tables(version, key, read, lookup)
+}
+
+fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {
+    let flushing = if key < version.flush.clip.as_slice() { &[][..] } else { &version.flush.segments[..] };
+    for segment in std::iter::once(&version.active).chain(&version.frozen).chain(flushing) {
+        lookup.cover(&segment.fragments());
+        segment.get(key, read, &mut |cell, owner| lookup.take(cell, owner))?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> Result<()> {
+    if version.runs.is_empty() {
+        return Ok(());
+    }
+    let hash = hash(key);
+    for run in &version.runs {
+        let Some(open) = run.find(key) else { continue };
+        let table = open.table();
+        lookup.cover(table.fragments());
+        if table.get(key, hash, read, &mut |cell, owner| lookup.take(cell, owner))?.is_break() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Visits every cell of the key in every source, and gathers the range tombstones over it.
+fn collect(
+    version: &Version,
+    key: &[u8],
+    read: SeqNo,
+    take: &mut dyn FnMut(&CellRef<'_>, &dyn Owner),
+) -> Result<Fragments> {
+    let mut visit = |cell: &CellRef<'_>, owner: &dyn Owner| {
+        take(cell, owner);
+        ControlFlow::Continue(())
+    };
+    let only = crate::types::KeyRange { start: key.to_vec(), end: Some(crate::types::successor(key)) };
+    let mut tombstones = Vec::new();
+    let mut add = |fragments: &Fragments| {
+        if !fragments.is_empty() {
+            tombstones.extend(fragments.tombstones_within(&only));
+        }
+    };
+    add(&version.active.fragments());
+    let _ = version.active.get(key, read, &mut visit);
+    let below = key < version.flush.clip.as_slice();
+    let flushing = if below { &[][..] } else { &version.flush.segments[..] };
+    for segment in version.frozen.iter().chain(flushing) {
+        add(&segment.fragments());
+        let _ = segment.get(key, read, &mut visit);
+    }
+    let hash = hash(key);
+    for run in &version.runs {
+        let Some(open) = run.find(key) else { continue };
+        add(open.table().fragments());
+        let _ = open.table().get(key, hash, read, &mut visit)?;
+    }
+    Ok(Fragments::new(tombstones))
+}

@@ -1,0 +1,231 @@
+//! Ingest: tables made elsewhere become part of a family at once, without passing through log and memory.
+//!
+//! Ingested cells are newer than everything written before and older than everything after, so they take one
+//! sequence number between. Memory is searched before tables: a key of the ingested range that is still in memory
+//! would hide the newer ingested cell. So memory is flushed until none of it overlaps, then, with writes held, the
+//! active segment is exchanged for a fresh one (its generation orders the run below later flushes) and the tables
+//! are added to level 0.
+
+use super::{Family, Inner};
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::options::{FamilyOptions, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::storage::Env;
+use crate::table::{Table, TableBuilder, TableOptions};
+use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, TableId, Timestamp};
+use crate::version::Version;
+use crate::version::edit::Change;
+use crate::version::shape::{ShapeChange, TableInfo};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Writes a table outside any database, to be ingested later. Keys must come in ascending order.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Db, FamilyOptions, TableWriter};
+/// let path = dir.path().join("prepared.table");
+/// let mut table = TableWriter::create(&path, &FamilyOptions::default())?;
+/// for n in 0..1000u32 {
+///     table.put(&n.to_be_bytes(), b"value")?;
+/// }
+/// table.finish()?;
+/// let db = Db::open(dir.path().join("db"))?;
+/// db.default_family().ingest(&[path])?;
+/// assert_eq!(db.get(&7u32.to_be_bytes())?.unwrap(), b"value");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub struct TableWriter {
+    builder: TableBuilder,
+    explicit: bool,
+    last: Option<(Vec<u8>, Timestamp)>,
+}
+
+impl std::fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableWriter({} bytes)", self.builder.bytes_written())
+    }
+}
+
+impl TableWriter {
+    /// Creates the file on the local file system, formatted by the family's options.
+    pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
+        Self::create_in(&Env::local(), path, options)
+    }
+
+    /// Creates the file in another environment.
+    pub fn create_in(env: &Env, path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
+        options.validate()?;
+        let table = TableOptions {
+            block_bytes: options.block_bytes,
+            bloom_bits: options.bloom_bits,
+            compression: options.compression,
+            ..TableOptions::default()
+        };
+        let identity = env.random.next_u64();
+        let created = env.clock.wall_us();
+        let builder = TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
+        Ok(Self { builder, explicit: options.timestamps == crate::options::Timestamps::Explicit, last: None })
+    }
+
+    /// Adds a key and its value; keys strictly ascending.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.add(Kind::Value, key, Timestamp::ZERO, value)
+    }
+
+    /// Adds a version; keys ascending, timestamps of a key descending.
+    pub fn put_at(&mut self, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
+        self.add(Kind::Value, key, timestamp, value)
+    }
+
+    /// Adds a delete of the key.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let timestamp = if self.explicit { Timestamp::MAX } else { Timestamp::ZERO };
+        self.add(Kind::Tombstone, key, timestamp, &[])
+    }
+
+    fn add(&mut self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
+        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!("key of {} or value of {} bytes is over the limit", key.len(), value.len())));
+        }
+        let ascending = self
+            .last
+            .as_ref()
+            .is_none_or(|(last, at)| key > last.as_slice() || (key == last.as_slice() && timestamp < *at));
+        if !ascending || (timestamp != Timestamp::ZERO && !self.explicit) {
+            return Err(Error::invalid(format!("key \"{}\" is out of order", key.escape_ascii())));
+        }
+        self.last = Some((key.to_vec(), timestamp));
+        self.builder.add(&CellRef { key, timestamp, seq: SeqNo::ZERO, kind, written: 0, value })
+    }
+
+    /// Ends and syncs the file.
+    pub fn finish(self) -> Result<()> {
+        if self.builder.is_empty() {
+            return Err(Error::invalid("a table without cells cannot be ingested"));
+        }
+        self.builder.finish().map(|_| ())
+    }
+}
+
+impl Family {
+    /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not overlap each
+    /// other. Files are linked, or copied from another file system; the originals stay.
+    pub fn ingest(&self, paths: &[impl AsRef<Path>]) -> Result<SeqNo> {
+        let paths: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
+        self.db.ingest(self, &paths)
+    }
+}
+
+impl Inner {
+    fn ingest(self: &Arc<Self>, family: &Family, paths: &[PathBuf]) -> Result<SeqNo> {
+        self.check_writable()?;
+        if paths.is_empty() {
+            return Err(Error::invalid("no table to ingest"));
+        }
+        let store = &family.store;
+        let explicit = store.settings().read.explicit;
+        let mut infos = self.read_foreign(paths, explicit)?;
+        infos.sort_by(|(_, a), (_, b)| a.range.start.cmp(&b.range.start));
+        if infos.windows(2).any(|w| w[0].1.range.overlaps(&w[1].1.range)) {
+            return Err(Error::invalid("the tables to ingest overlap each other"));
+        }
+        let linked = self.link_foreign(&infos)?;
+        let ingested = self.add_ingested(family, &linked);
+        if ingested.is_err() {
+            for info in &linked {
+                let _ = self.env.storage.remove(&self.dir.join(info.id.file_name()));
+            }
+        }
+        let seq = ingested?;
+        let numbers = [("tables", linked.len() as u64), ("bytes", linked.iter().map(|i| i.bytes).sum()), ("seq", seq.0)];
+        self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
+        Ok(seq)
+    }
+
+    /// Opens and verifies every byte of the files.
+    fn read_foreign(&self, paths: &[PathBuf], explicit: bool) -> Result<Vec<(PathBuf, TableInfo)>> {
+        let mut infos = Vec::new();
+        for path in paths {
+            let table = Table::open_unknown(&self.env.storage, path, &self.cache)?;
+            table.verify()?;
+            let info = (**table.info()).clone();
+            if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
+                return Err(Error::invalid(format!("{} was not written for ingesting", path.display())));
+            }
+            if !explicit && info.times.1 != Timestamp::ZERO {
+                return Err(Error::invalid(format!("{} has timestamps, the family keeps none", path.display())));
+            }
+            infos.push((path.clone(), info));
+        }
+        Ok(infos)
+    }
+
+    fn link_foreign(&self, infos: &[(PathBuf, TableInfo)]) -> Result<Vec<TableInfo>> {
+        let storage = &self.env.storage;
+        let job = self.next_job();
+        let mut linked = Vec::new();
+        for (part, (path, info)) in infos.iter().enumerate() {
+            let id = TableId { epoch: self.epoch, job, part: part as u32 };
+            let target = self.dir.join(id.file_name());
+            storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
+            linked.push(TableInfo { id, ..info.clone() });
+        }
+        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+        Ok(linked)
+    }
+
+    fn add_ingested(self: &Arc<Self>, family: &Family, linked: &[TableInfo]) -> Result<SeqNo> {
+        let store = &family.store;
+        let ranges: Vec<KeyRange> = linked.iter().map(|info| info.range.clone()).collect();
+        let done = Mutex::new(None);
+        loop {
+            self.flush(store)?;
+            let turn = self.with_one_seq(|seq| {
+                if memory_overlaps(&store.version_full(), &ranges)? {
+                    return Ok(false);
+                }
+                let run = store.take_generation();
+                let active = store.new_active(&self.options);
+                store.swap(|now| now.with_fresh_active(active.clone()));
+                let infos = linked
+                    .iter()
+                    .map(|info| Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() }));
+                let infos: Vec<_> = infos.collect();
+                let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
+                let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
+                let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
+                let mark = self.install_change(store, change, vec![Change::LastSeq(seq)], &opened)?;
+                *done.lock() = Some((seq, mark));
+                Ok(true)
+            })?;
+            if turn {
+                break;
+            }
+        }
+        let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
+        self.log_note(mark)?;
+        self.scheduler.notify();
+        Ok(seq)
+    }
+}
+
+/// Whether memory holds any cell or range tombstone in one of the ranges.
+fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
+    for segment in std::iter::once(&version.active).chain(version.segments()) {
+        let fragments = segment.fragments();
+        for range in ranges {
+            if fragments.iter().any(|f| f.range.overlaps(range)) {
+                return Ok(true);
+            }
+            let mut cursor = segment.cursor();
+            cursor.seek(&range.start)?;
+            if cursor.valid() && range.ends_after(cursor.cell().key) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

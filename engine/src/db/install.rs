@@ -1,0 +1,204 @@
+//! Making a step of a flush or merge true: durable in the manifest first, then one version swap.
+//!
+//! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the manifest's
+//! order. After a failure nothing changed in memory, and the inputs stay; outputs that no manifest names are
+//! removed at the next open.
+
+use super::Inner;
+use super::store::Store;
+use crate::error::{Error, Result};
+use crate::strategy::{MergePlan, Step};
+use crate::table::{CursorOptions, Table};
+use crate::types::{Cursor, Generation, KeyRange, LogFileId, TableId};
+use crate::version::edit::{Change, Edit};
+use crate::version::manifest::Mark;
+use crate::version::shape::{Shape, ShapeChange, TableInfo};
+use crate::version::{FlushSet, TableHandle, Version};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A step to install.
+pub(crate) struct Install<'a> {
+    pub(crate) store: &'a Arc<Store>,
+    pub(crate) plan: &'a MergePlan,
+    pub(crate) outputs: Vec<Arc<TableInfo>>,
+    pub(crate) upto: Option<Vec<u8>>,
+    /// For a flush: these keys of generations up to this one are in tables now.
+    pub(crate) flushed: Option<(KeyRange, Generation)>,
+}
+
+impl Inner {
+    pub(crate) fn install(self: &Arc<Self>, install: Install<'_>) -> Result<()> {
+        let Install { store, plan, outputs, upto, flushed } = install;
+        if !planted!(Bug::SkipDirectorySync) {
+            let sync = self.env.storage.sync_dir(&self.dir);
+            sync.map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+        }
+        let opened = self.open_tables(&outputs)?;
+        let mut manifest = self.manifest.lock();
+        store.check_not_dropped()?;
+        let version = store.version_full();
+        let bytes_below = match &upto {
+            Some(key) => bytes_below(&version, plan, key)?,
+            None => Vec::new(),
+        };
+        let last = upto.is_none();
+        let step = Step { outputs, upto: upto.clone(), bytes_below };
+        let mut change = plan.change(&version.shape, &step);
+        if flushed.is_some() {
+            // A flush has no inputs among the tables; what is in its way is memory.
+            change.range = KeyRange::all();
+        }
+        let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
+        let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
+        let mut front = None;
+        if let Some((range, generation)) = flushed.clone() {
+            edit.push(Change::Flushed { store: store.id, range, generation });
+            edit.push(Change::LastSeq(self.snapshots.visible()));
+            edit.push(Change::LogSynced(self.log()?.synced()));
+            if last {
+                front = Some(self.log_front(Some(store)));
+                edit.extend(front.map(Change::LogFirst));
+            }
+        }
+        let mark = manifest.commit(&edit)?;
+        kill_point!("install-after-commit");
+        let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        store.swap(|now| {
+            let mut next = now.with_shape(shape.clone(), &opened);
+            if flushed.is_some() {
+                next.flush = match &upto {
+                    Some(key) => FlushSet { segments: now.flush.segments.clone(), clip: key.clone() },
+                    None => FlushSet::default(),
+                };
+            }
+            next
+        });
+        for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
+            if !shape_holds(&shape, open.info.id) {
+                open.handle.make_obsolete();
+            }
+        }
+        drop(manifest);
+        self.recount_memory();
+        self.log_note(mark)?;
+        if let Some(front) = front {
+            self.log()?.release(front)?;
+        }
+        self.scheduler.notify();
+        Ok(())
+    }
+
+    /// Opens tables just written or ingested.
+    pub(crate) fn open_tables(&self, infos: &[Arc<TableInfo>]) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
+        infos.iter().map(|info| Ok((info.id, self.open_table(info)?))).collect()
+    }
+
+    pub(crate) fn open_table(&self, info: &Arc<TableInfo>) -> Result<Arc<TableHandle>> {
+        let path = self.dir.join(info.id.file_name());
+        let table = Table::open(&self.env.storage, &path, info.clone(), &self.cache)?;
+        Ok(TableHandle::new(table, path, self.graveyard.clone()))
+    }
+
+    /// Commits changes that concern no version.
+    pub(crate) fn commit_edit(&self, edit: &Edit) -> Result<()> {
+        let mark = {
+            let mut manifest = self.manifest.lock();
+            let committed = manifest.commit(edit);
+            if manifest.is_poisoned() {
+                if let Err(e) = &committed {
+                    self.poison(e);
+                }
+            }
+            committed?
+        };
+        self.log_note(mark)
+    }
+
+    /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
+    pub(crate) fn install_change(
+        &self,
+        store: &Arc<Store>,
+        change: ShapeChange,
+        more: Edit,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
+    ) -> Result<Mark> {
+        let mut manifest = self.manifest.lock();
+        let mut edit = vec![Change::Shape { store: store.id, change }];
+        edit.extend(more);
+        let mark = manifest.commit(&edit)?;
+        let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        store.swap(|now| {
+            let mut next = now.with_shape(shape.clone(), opened);
+            next.flush = now.flush.clone();
+            next
+        });
+        drop(manifest);
+        self.recount_memory();
+        Ok(mark)
+    }
+
+    /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
+    pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let front = || {
+            let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
+            self.stores()
+                .iter()
+                .filter_map(|store| {
+                    let version = store.version();
+                    match without {
+                        Some(without) if without.id == store.id => front_without_flush(&version),
+                        _ => store_front(&version),
+                    }
+                })
+                .fold(end, LogFileId::min)
+        };
+        // With writes held, so that nothing is logged into an empty segment meanwhile.
+        self.with_writes_held(|_| front()).unwrap_or(LogFileId::ZERO)
+    }
+
+    /// Counts write memory and table bytes anew.
+    pub(crate) fn recount_memory(&self) {
+        let (mut memory, mut tables, mut level0) = (0, 0, 0);
+        let mut debt = 0;
+        for store in self.stores().iter() {
+            let version = store.version();
+            memory += version.memory_bytes();
+            tables += version.shape.live_bytes();
+            level0 = level0.max(version.shape.levels.first().map_or(0, |l| l.runs.len()) as u64);
+            debt += store.work.try_lock().map_or(0, |work| work.debt);
+        }
+        self.memory_used.set(memory);
+        self.table_bytes.set(tables);
+        self.level0_runs.set(level0);
+        self.debt.set(debt);
+    }
+}
+
+fn shape_holds(shape: &Shape, id: TableId) -> bool {
+    shape.tables().any(|(_, _, table)| table.id == id)
+}
+
+/// The oldest log file that the store's memory came from; `None` when it holds nothing.
+pub(super) fn store_front(version: &Version) -> Option<LogFileId> {
+    let flushing = version.flush.segments.iter().filter_map(|s| s.log_front());
+    flushing.chain(front_without_flush(version)).min()
+}
+
+fn front_without_flush(version: &Version) -> Option<LogFileId> {
+    version.frozen.iter().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
+}
+
+/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it.
+fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
+    let inputs: Vec<TableId> = plan.tables().collect();
+    let mut below = Vec::new();
+    for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
+        if open.start() < key && open.info.range.ends_after(key) {
+            let mut cursor = open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
+            cursor.seek(key)?;
+            below.push((open.info.id, cursor.offset()));
+        }
+    }
+    Ok(below)
+}

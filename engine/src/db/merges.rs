@@ -1,0 +1,254 @@
+//! Merges of tables: from a strategy's plan to a running machine, step by step into the manifest.
+
+use super::Inner;
+use super::background::Advanced;
+use super::install::Install;
+use super::manual::Manual;
+use super::store::{Settings, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, Progress, RunCursor, Source};
+use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
+use crate::table::CursorOptions;
+use crate::types::{Sketch, TableId};
+use crate::version::Version;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Merges read this much of an input at once.
+const READ_AHEAD: usize = 512 << 10;
+/// Plans see time in steps of this many seconds.
+const CLOCK_BUCKET_S: u64 = 60;
+
+pub(crate) struct MergeJob {
+    id: u32,
+    store: Arc<Store>,
+    plan: MergePlan,
+    /// `None` for a move.
+    merge: Option<Merge>,
+    manual: Option<Arc<Manual>>,
+    reported: u64,
+    began_ns: u64,
+}
+
+impl Inner {
+    /// The merges the store's strategy would start now, best first.
+    pub(super) fn plan_store(self: &Arc<Self>, store: &Arc<Store>, merges_max: usize, now: u64) -> Vec<MergePlan> {
+        let version = store.version_full();
+        let mut work = store.work.lock();
+        if store.is_dropped() || now < work.not_before {
+            return Vec::new();
+        }
+        let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let distinct = |tables: &[TableId]| distinct(&version, tables);
+        let facts = Facts {
+            clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S,
+            draw: self.env.random.next_u64(),
+            free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
+            running: &running,
+            flush_bytes: super::background::memory_low(&self.options),
+            merges_max,
+            distinct: &distinct,
+        };
+        let settings = store.settings();
+        let strategy = settings.options.strategy.strategy();
+        work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
+        if merges_max == 0 || self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id)) {
+            return Vec::new();
+        }
+        let plan = strategy.plan(&version.shape, &facts, &work.plan_state);
+        work.plan_state = plan.state;
+        plan.merges
+    }
+
+    pub(super) fn keep_rules(&self, settings: &Settings, below: Below) -> KeepRules {
+        let read = &settings.read;
+        let mut read_points = self.snapshots.read_points();
+        if planted!(Bug::IgnoreSnapshotInMerge) {
+            read_points.clear();
+        }
+        KeepRules {
+            read_points,
+            explicit: read.explicit,
+            versions: read.versions,
+            ttl_us: read.ttl_us,
+            now_us: self.env.clock.wall_us(),
+            operator: read.operator.clone(),
+            filter: read.filter.clone(),
+            below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { below },
+        }
+    }
+}
+
+/// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.
+fn distinct(version: &Version, tables: &[TableId]) -> u64 {
+    let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
+    let mut union = Sketch::new();
+    let mut unread = 0;
+    for open in version.tables().filter(|open| wanted.contains(&open.info.id)) {
+        match open.table().sketch() {
+            Ok(sketch) => union.merge(&sketch),
+            Err(_) => unread += open.info.distinct,
+        }
+    }
+    union.estimate() + unread
+}
+
+impl MergeJob {
+    /// Starts what the plan says; `None` when the store no longer fits it.
+    pub(crate) fn start(
+        db: &Arc<Inner>,
+        store: &Arc<Store>,
+        plan: MergePlan,
+        manual: Option<Arc<Manual>>,
+    ) -> Option<Self> {
+        let id = db.next_job();
+        let mut work = store.work.lock();
+        let version = store.version_full();
+        let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        if let Err(why) = validate(&version.shape, &plan, &running) {
+            let reason = format!("plan refused: {why} ({})", plan.reason);
+            db.events.record(EventKind::Defer, &store.name, reason, &[]);
+            return None;
+        }
+        let merge = match plan.kind {
+            MergeKind::Move => None,
+            MergeKind::Merge => Some(machine(db, store, &version, &plan, id)?),
+        };
+        work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        drop(work);
+        let began_ns = db.env.clock.monotonic_ns();
+        Some(Self { id, store: store.clone(), plan, merge, manual, reported: 0, began_ns })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
+        if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
+            return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
+        }
+        let Some(merge) = &mut self.merge else {
+            let (store, plan) = (&self.store, &self.plan);
+            db.install(Install { store, plan, outputs: Vec::new(), upto: None, flushed: None })?;
+            db.metrics.moves.add(1);
+            self.finish(db, EventKind::Move);
+            return Ok(Advanced::Done);
+        };
+        let progress = merge.advance()?;
+        let written = merge.bytes_written();
+        let wait = db.limiter.take(written - self.reported);
+        self.reported = written;
+        if let Some(manual) = &self.manual {
+            manual.note_progress(written, self.plan.bytes);
+        }
+        let Progress::Step(step) = progress else {
+            return Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More });
+        };
+        let upto = step.upto.clone();
+        kill_point!("merge-before-install");
+        let (store, plan) = (&self.store, &self.plan);
+        db.install(Install { store, plan, outputs: step.outputs, upto: step.upto, flushed: None })?;
+        kill_point!("merge-after-install");
+        db.metrics.merge_steps.add(1);
+        match upto {
+            Some(key) => {
+                let mut work = self.store.work.lock();
+                if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
+                    running.clip = Some(key);
+                }
+                drop(work);
+                Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More })
+            }
+            None => {
+                db.metrics.merges.add(1);
+                self.finish(db, EventKind::Merge);
+                Ok(Advanced::Done)
+            }
+        }
+    }
+
+    fn finish(&self, db: &Inner, kind: EventKind) {
+        self.leave(None);
+        let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
+        let bytes = self.merge.as_ref().map_or(0, Merge::bytes_written);
+        db.metrics.merged_bytes.add(bytes);
+        if kind == EventKind::Merge {
+            db.metrics.merged_in_bytes.add(self.plan.bytes);
+        }
+        db.metrics.cells_dropped.add(taken - kept);
+        let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
+        let numbers = [
+            ("score_percent", (self.plan.score * 100.0) as u64),
+            ("bytes_in", self.plan.bytes),
+            ("bytes", bytes),
+            ("cells_in", taken),
+            ("cells_out", kept),
+            ("to_level", self.plan.output.level as u64),
+            ("micros", micros),
+        ];
+        db.events.record(kind, &self.store.name, self.plan.reason.clone(), &numbers);
+    }
+
+    fn leave(&self, error: Option<&Error>) {
+        self.store.work.lock().running.retain(|(id, _)| *id != self.id);
+        if let Some(manual) = &self.manual {
+            manual.end(error);
+        }
+    }
+
+    /// Gives up: the steps that were installed stay.
+    pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
+        self.leave(Some(why));
+        if let Some(path) = self.merge.as_ref().and_then(Merge::unfinished) {
+            drop(self.merge);
+            // An orphan is removed at the next open if this fails.
+            let _ = db.env.storage.remove(&path);
+        }
+        self.store
+    }
+}
+
+fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u32) -> Option<Merge> {
+    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
+    let inputs: BTreeSet<TableId> = plan.tables().collect();
+    let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
+    let mut sources = Vec::new();
+    let mut oldest = (0, 0);
+    for input in &plan.inputs {
+        oldest = (input.level, input.run);
+        let tables: Vec<_> =
+            input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
+        let tombstones = tables
+            .iter()
+            .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
+            .collect();
+        sources.push(Source { cursor: Box::new(RunCursor::new(tables, options)), tombstones });
+    }
+    // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
+    let below = version
+        .shape
+        .tables()
+        .filter(|(level, run, table)| {
+            !inputs.contains(&table.id) && (*level > oldest.0 || (*level == oldest.0 && run.id <= oldest.1))
+        })
+        .map(|(_, _, table)| table.live_range());
+    let below = Below::new(below.collect());
+    let settings = store.settings();
+    let last = plan.output.level + 1 >= version.shape.levels.len();
+    let spec = MergeSpec {
+        sources,
+        range: plan.range.clone(),
+        rules: db.keep_rules(&settings, below),
+        output: OutputRules {
+            dir: db.dir.clone(),
+            table: settings.table_options(last),
+            table_bytes: plan.table_bytes,
+            epoch: db.epoch,
+            job: id,
+        },
+        step_bytes: db.options.step_bytes,
+    };
+    Some(Merge::new(&db.env, spec))
+}

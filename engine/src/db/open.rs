@@ -1,0 +1,520 @@
+//! Opening: the manifest, the tables it names, the log behind them. The order matters (invariant I2):
+//!
+//! 1. Lock the directory, read the manifest, open every table it names.
+//! 2. Read the log's history into memory, skipping what tables already hold (by generation, invariant I1).
+//! 3. Check the manifest against the longest one the log knew of: a manifest that lost its tail is an error.
+//! 4. Make the history durable, then write a fresh manifest with a new epoch and the place where history ended.
+//!    Only now may files that are no part of it be removed.
+//! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
+
+use super::background::{DbWorker, Jobs, active_bytes};
+use super::store::{Settings, Store, memory_options};
+use super::write::Commit;
+use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, State};
+use crate::cache::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{EventKind, Events, Listener};
+use crate::log::{Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover};
+use crate::memory::Active;
+use crate::metrics::{Counter, Metrics};
+use crate::operator::{CompactionFilter, MergeOperator, Registry};
+use crate::options::{FamilyOptions, Options};
+use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
+use crate::snapshot::Snapshots;
+use crate::storage::Env;
+use crate::table::Table;
+use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
+use crate::version::edit::{Flushed, State as ManifestState, StoreState};
+use crate::version::manifest::{self, Manifest, Mark};
+use crate::version::{Graveyard, TableHandle, Version};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// How to open a database.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Builder, FamilyOptions, Options};
+/// let db = Builder::new()
+///     .options(Options { write_memory: 8 << 20, ..Default::default() })
+///     .family("users", FamilyOptions::default())
+///     .open(dir.path())?;
+/// db.family("users")?.put(b"ada", b"1815")?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Builder {
+    options: Options,
+    env: Env,
+    scheduler: MakeScheduler,
+    registry: Registry,
+    listener: Option<Listener>,
+    families: Vec<(String, FamilyOptions)>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Default options, the machine's own files and clock, workers on threads.
+    pub fn new() -> Self {
+        Self {
+            options: Options::default(),
+            env: Env::local(),
+            scheduler: Arc::new(|| Arc::new(ThreadScheduler::new())),
+            registry: Registry::default(),
+            listener: None,
+            families: Vec::new(),
+        }
+    }
+
+    /// Settings.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Files, clock and randomness to live in.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Who runs background work.
+    #[must_use]
+    pub fn scheduler(mut self, scheduler: Arc<dyn crate::schedule::Scheduler>) -> Self {
+        self.scheduler = Arc::new(move || scheduler.clone());
+        self
+    }
+
+    /// Registers a merge operator under a name that families refer to.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str, operator: Arc<dyn MergeOperator>) -> Self {
+        self.registry.operators.insert(name.to_string(), operator);
+        self
+    }
+
+    /// Registers a compaction filter under a name that families refer to.
+    #[must_use]
+    pub fn filter(mut self, name: &str, filter: Arc<dyn CompactionFilter>) -> Self {
+        self.registry.filters.insert(name.to_string(), filter);
+        self
+    }
+
+    /// Is told of every event.
+    #[must_use]
+    pub fn listener(mut self, listener: impl Fn(&crate::event::Event) + Send + Sync + 'static) -> Self {
+        self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// Makes sure the family is there, with these options (changed if it has others).
+    #[must_use]
+    pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
+        self.families.push((name.to_string(), options));
+        self
+    }
+
+    /// Opens the database in `dir`.
+    pub fn open(self, dir: impl AsRef<Path>) -> Result<Db> {
+        self.options.validate()?;
+        open(self, dir.as_ref())
+    }
+
+    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk. Where
+    /// another process is writing to it, what that process removes meanwhile shows as an error.
+    pub fn open_read_only(self, dir: impl AsRef<Path>) -> Result<Db> {
+        self.options.validate()?;
+        open_read_only(self, dir.as_ref())
+    }
+}
+
+fn open(builder: Builder, dir: &Path) -> Result<Db> {
+    let env = &builder.env;
+    let storage = &env.storage;
+    let found = manifest::current(env, dir)?;
+    if found.is_none() {
+        refuse_creation(&builder, dir)?;
+        storage.create_dir(dir).map_err(|e| Error::io("create the directory", dir, e))?;
+    } else if builder.options.error_if_exists {
+        return Err(Error::invalid(format!("{} holds a database already", dir.display())));
+    }
+    let lock_path = dir.join("LOCK");
+    let lock = storage.lock(&lock_path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), lock_path.display()))
+        }
+        _ => Error::io("lock", &lock_path, e),
+    })?;
+    // Read again under the lock: another process may have been here.
+    let loaded = manifest::load(env, dir)?;
+    let (mut state, mark) = match loaded {
+        Some(loaded) => (loaded.state, Some(loaded.mark)),
+        None => {
+            refuse_leftovers(env, dir)?;
+            (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+        }
+    };
+    let cache = BlockCache::new(builder.options.cache_bytes());
+    let graveyard = Arc::new(Graveyard::default());
+    let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let recovered = read_log(env, dir, &state, mark, &mut replay)?;
+    let database = state.database;
+    recovered.make_durable(env, dir, database)?;
+
+    state.epoch += 1;
+    state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
+    state.log_synced = state.log_synced.max(recovered.end);
+    if !planted!(Bug::ForgetLogEnd) {
+        state.log_ends.push(LogEnd { at: recovered.end, next: recovered.next_file });
+    }
+    let epoch = state.epoch;
+    let last_seq = state.last_seq;
+    let number = highest_manifest(env, dir)?.max(mark.map_or(0, |m| m.number)) + 1;
+    kill_point!("open-before-manifest");
+    let manifest = Manifest::start(env, dir, number, state)?;
+    kill_point!("open-after-manifest");
+    remove_orphans(env, dir, manifest.state(), &recovered);
+
+    let options = &builder.options;
+    let log_options = LogOptions {
+        file_bytes: options.log_file_bytes,
+        recycle_max: 2,
+        written_ahead: if options.log_written_ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
+    };
+    let (log, appender) = Log::open(env, dir, log_options, LogStart::behind(database, &recovered))?;
+    let stores = replay.finish();
+    let commit = Commit::new(appender, last_seq.next());
+    let created = mark.is_none();
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let families = builder.families.clone();
+    let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
+    inner.log_note(inner.manifest.lock().mark())?;
+    let numbers = [
+        ("log_bytes", recovered.bytes),
+        ("log_frames", recovered.frames),
+        ("epoch", u64::from(epoch)),
+    ];
+    inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
+    finish(inner, families)
+}
+
+fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
+    let env = &builder.env;
+    let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
+    let state = loaded.state;
+    let cache = BlockCache::new(builder.options.cache_bytes());
+    let graveyard = Arc::new(Graveyard::default());
+    let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut replay)?;
+    let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
+    let (epoch, database) = (state.epoch, state.database);
+    let manifest = Manifest::read_only(env, dir, loaded.mark, state);
+    let stores = replay.finish();
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let inner = assemble(builder, dir, parts, None)?;
+    default_of(Shared::new(inner))
+}
+
+fn no_database(dir: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()))
+}
+
+fn refuse_creation(builder: &Builder, dir: &Path) -> Result<()> {
+    if !builder.options.create_if_missing {
+        return Err(no_database(dir));
+    }
+    Ok(())
+}
+
+/// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
+/// crash during creation leaves is one manifest and no table or log.)
+fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
+    let left = has(|n| TableId::parse_file_name(n).is_some())
+        .or_else(|| has(|n| crate::log::parse_file_name(n).is_some()))
+        .or_else(|| has(|n| manifest::parse_file_name(n).is_some_and(|number| number > 1)));
+    match left {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("CURRENT is missing, expected it beside {name}");
+            Err(Error::corruption(dir.join("CURRENT"), 0, message))
+        }
+    }
+}
+
+fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    Ok(names.iter().filter_map(|n| manifest::parse_file_name(n)).max().unwrap_or(0))
+}
+
+/// The stores of the manifest with their tables open and nothing in memory.
+fn open_stores(
+    builder: &Builder,
+    dir: &Path,
+    state: &ManifestState,
+    cache: &Arc<BlockCache>,
+    graveyard: &Arc<Graveyard>,
+) -> Result<BTreeMap<StoreId, Arc<Store>>> {
+    state.stores.iter().map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?))).collect()
+}
+
+fn open_store(
+    builder: &Builder,
+    dir: &Path,
+    id: StoreId,
+    state: &StoreState,
+    cache: &Arc<BlockCache>,
+    graveyard: &Arc<Graveyard>,
+) -> Result<Arc<Store>> {
+    let options = Inner::parse_options(&state.name, &state.options)?;
+    let settings = Settings::resolve(&state.name, options, &builder.registry)?;
+    let storage = &builder.env.storage;
+    let mut handles = BTreeMap::new();
+    for (_, _, info) in state.shape.tables() {
+        let path = dir.join(info.id.file_name());
+        if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+            return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
+        }
+        let table = Table::open(storage, &path, info.clone(), cache)?;
+        handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
+    }
+    let first = Generation(state.last_generation.0 + 2);
+    let active = Arc::new(Active::new(first, memory_options(&builder.options)));
+    let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
+    Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
+}
+
+fn read_log(
+    env: &Env,
+    dir: &Path,
+    state: &ManifestState,
+    mark: Option<Mark>,
+    replay: &mut Replay<'_>,
+) -> Result<Recovered> {
+    let options = RecoverOptions {
+        database_id: state.database,
+        first_file: state.log_first,
+        known_synced: state.log_synced,
+        ends: &state.log_ends,
+    };
+    let recovered = recover(env, dir, &options, &mut |frame| replay.frame(frame))?;
+    if let (Some(note), Some(mark)) = (recovered.note, mark) {
+        if (note.manifest, note.length) > (mark.number, mark.length) {
+            let path = dir.join(manifest::file_name(mark.number));
+            let message = format!(
+                "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the log knew of that much",
+                mark.length, note.length, note.manifest
+            );
+            return Err(Error::corruption(path, mark.length, message));
+        }
+    }
+    Ok(recovered)
+}
+
+/// Puts the log's history into memory.
+struct Replay<'a> {
+    builder: &'a Builder,
+    stores: BTreeMap<StoreId, (Arc<Store>, Flushed)>,
+    max_seq: SeqNo,
+}
+
+impl<'a> Replay<'a> {
+    fn new(builder: &'a Builder, state: &ManifestState, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
+        let stores = stores.into_iter().map(|(id, store)| {
+            let flushed = state.stores[&id].flushed.clone();
+            (id, (store, flushed))
+        });
+        Self { builder, stores: stores.collect(), max_seq: SeqNo::ZERO }
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
+        for logged in frame.entries() {
+            // Cells of a family that was dropped since are not there any more.
+            let Some((store, flushed)) = self.stores.get(&logged.store) else { continue };
+            let generation = logged.generation;
+            store.raise_generation(generation);
+            match logged.entry {
+                Entry::Cell(cell) => {
+                    self.max_seq = self.max_seq.max(cell.seq);
+                    if generation <= flushed.at(cell.key) && !planted!(Bug::ReplayFlushedGenerations) {
+                        continue;
+                    }
+                    let version = store.version();
+                    version.active().writer().insert(&cell);
+                    version.active.fed_by(frame.start.file);
+                }
+                Entry::RangeTombstone(tombstone) => {
+                    self.max_seq = self.max_seq.max(tombstone.seq);
+                    self.tombstone(store, flushed, generation, &tombstone, frame.start.file);
+                }
+            }
+            self.freeze_if_full(store);
+        }
+        Ok(())
+    }
+
+    /// The parts of a range tombstone that no table holds yet.
+    fn tombstone(
+        &self,
+        store: &Store,
+        flushed: &Flushed,
+        generation: Generation,
+        tombstone: &RangeTombstone,
+        file: LogFileId,
+    ) {
+        for (interval, at) in flushed.intervals() {
+            let range = tombstone.range.intersect(&interval);
+            if at < generation && !range.is_empty() {
+                let version = store.version();
+                version.active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
+                version.active.fed_by(file);
+            }
+        }
+    }
+
+    fn freeze_if_full(&self, store: &Store) {
+        if (store.version().active.bytes() as u64) < active_bytes(&self.builder.options) {
+            return;
+        }
+        let active = store.new_active(&self.builder.options);
+        store.swap(|now| now.with_fresh_active(active.clone()));
+    }
+
+    /// The stores, each with an active segment whose generation is above all that the log holds.
+    fn finish(self) -> Vec<Arc<Store>> {
+        let stores: Vec<_> = self.stores.into_values().map(|(store, _)| store).collect();
+        for store in &stores {
+            let active = store.new_active(&self.builder.options);
+            store.swap(|now| now.with_fresh_active(active.clone()));
+        }
+        stores
+    }
+}
+
+/// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
+/// cannot be removed now is tried again at the next open.
+fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Recovered) {
+    let Ok(names) = env.storage.list(dir) else { return };
+    let live = |id: TableId| {
+        state.stores.values().any(|store| store.shape.tables().any(|(_, _, table)| table.id == id))
+    };
+    for name in names {
+        let orphan = match TableId::parse_file_name(&name) {
+            // Only lower epochs: a higher one would be another owner's (invariant I5).
+            Some(id) => id.epoch < state.epoch && !live(id),
+            None => name.ends_with(".new"),
+        };
+        if orphan {
+            let _ = env.storage.remove(&dir.join(name));
+        }
+    }
+    for file in &recovered.stale {
+        let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
+    }
+}
+
+struct Parts {
+    stores: Vec<Arc<Store>>,
+    manifest: Manifest,
+    cache: Arc<BlockCache>,
+    graveyard: Arc<Graveyard>,
+    epoch: u32,
+    database: u64,
+    last_seq: SeqNo,
+}
+
+type Writing = (Arc<Log>, Commit, Box<dyn Send + Sync>);
+
+fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>) -> Result<Arc<Inner>> {
+    let Builder { options, env, scheduler, registry, listener, .. } = builder;
+    let snapshots = Arc::new(Snapshots::default());
+    snapshots.publish(parts.last_seq);
+    let (log, commit, lock) = match writing {
+        Some((log, commit, lock)) => (Some(log), Some(commit), Some(lock)),
+        None => (None, None, None),
+    };
+    let inner = Arc::new(Inner {
+        dir: dir.to_path_buf(),
+        registry,
+        epoch: parts.epoch,
+        database: parts.database,
+        state: AtomicU8::new(State::Open as u8),
+        poisoned: Mutex::new(None),
+        background_error: Mutex::new(None),
+        stores: ArcSwap::from_pointee(parts.stores),
+        families: Mutex::new(()),
+        snapshots,
+        log,
+        commit,
+        manifest: Mutex::new(parts.manifest),
+        cache: parts.cache,
+        graveyard: parts.graveyard,
+        limiter: Limiter::new(env.clock.clone(), options.rate_limit),
+        jobs: Jobs::default(),
+        next_job: AtomicU32::new(1),
+        scheduler: scheduler(),
+        events: Events::new(&env, dir, options.events_kept, listener),
+        events_saved: AtomicU64::new(0),
+        metrics: Metrics::default(),
+        memory_used: Counter::default(),
+        table_bytes: Counter::default(),
+        level0_runs: Counter::default(),
+        debt: Counter::default(),
+        drain_ns_per_kib: Counter::default(),
+        delay_owed: AtomicU64::new(0),
+        lock: Mutex::new(lock),
+        env,
+        options,
+    });
+    inner.recount_memory();
+    Ok(inner)
+}
+
+/// Starts the workers and makes sure the families asked for are there.
+fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
+    // From here on a failure closes what was opened.
+    let inner = Shared::new(inner);
+    let workers = (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
+    inner.scheduler.start(workers.collect());
+    let known = |name: &str| inner.stores().iter().find(|s| s.name == name).cloned();
+    if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {
+        inner.create_family(DEFAULT_FAMILY, FamilyOptions::default())?;
+    }
+    for (name, options) in families {
+        match known(&name) {
+            None => {
+                inner.create_family(&name, options)?;
+            }
+            Some(store) if store.settings().options != options => {
+                Family::new(inner.clone(), store).alter(options)?;
+            }
+            Some(_) => {}
+        }
+    }
+    default_of(inner)
+}
+
+fn default_of(inner: Shared) -> Result<Db> {
+    let stores = inner.stores();
+    let store = stores.iter().find(|s| s.name == DEFAULT_FAMILY);
+    let store = store.ok_or_else(|| Error::new(ErrorKind::NotFound, "the database has no default family"))?;
+    let default = Family::new(inner.clone(), store.clone());
+    Ok(Db { inner, default })
+}

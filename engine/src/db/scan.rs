@@ -1,0 +1,317 @@
+//! Scans, both ways.
+//!
+//! A scan pins one version and one read point. With implicit timestamps going forward, the first cell of a key that
+//! is at or below the read point decides, so nothing is collected or copied but the key (to skip its older
+//! cells). Everything else (operands, explicit timestamps, going backward) gathers a key's cells and resolves
+//! them as a get does.
+
+use super::{Inner, Shared};
+use super::store::{Settings, Store};
+use super::visible::{Found, resolve};
+use crate::error::{Error, Result};
+use crate::merge::{Floor, Merging, RunCursor};
+use crate::snapshot::Snapshot;
+use crate::table::CursorOptions;
+use crate::types::{Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, Timestamp};
+use crate::version::Version;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// A key and its value, as a scan yields them.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Zero in families with implicit timestamps.
+    pub timestamp: Timestamp,
+    /// The value.
+    pub value: Pinned,
+}
+
+/// Walks over a range of keys in order; an iterator of [`Entry`]s. It sees the database as it was when it was made.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// for key in ["ant", "bee", "cat"] {
+///     db.put(key.as_bytes(), b"1")?;
+/// }
+/// let keys: Vec<_> = db.scan("b"..).map(|entry| entry.map(|e| e.key)).collect::<siltstone::Result<_>>()?;
+/// assert_eq!(keys, [b"bee", b"cat"]);
+/// let last = db.scan::<&str>(..).reverse().next().unwrap()?;
+/// assert_eq!(last.key, b"cat");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub struct Scan {
+    cursor: Merging<Box<dyn Cursor>>,
+    settings: Arc<Settings>,
+    tombstones: Fragments,
+    range: KeyRange,
+    read: SeqNo,
+    now_us: u64,
+    reverse: bool,
+    started: bool,
+    failed: bool,
+    /// Why there is nothing to scan; the first step says so.
+    refused: Option<Error>,
+    /// The last key taken, whose older cells are to be skipped.
+    key: Vec<u8>,
+    key_taken: bool,
+    /// Resolved versions of the current key not yet yielded.
+    ready: VecDeque<(Timestamp, Pinned)>,
+    cells: Vec<Found>,
+    _version: Arc<Version>,
+    _snapshot: Option<Snapshot>,
+    _db: Shared,
+}
+
+impl Inner {
+    pub(crate) fn scan(
+        db: &Shared,
+        store: &Arc<Store>,
+        range: KeyRange,
+        snapshot: Option<Snapshot>,
+    ) -> Scan {
+        let refused = db.check_open().and_then(|()| store.check_not_dropped());
+        let refused = refused.and_then(|()| snapshot.as_ref().map_or(Ok(()), |s| db.check_snapshot(s)));
+        let settings = arc_swap::Guard::into_inner(store.settings());
+        let now_us = db.now_for(&settings.read);
+        let version = store.version_full();
+        let read = snapshot.as_ref().map_or_else(|| db.snapshots.visible(), Snapshot::seq);
+        let (cursors, tombstones) = sources(&version, &range, read);
+        Scan {
+            cursor: Merging::new(cursors),
+            settings,
+            tombstones,
+            range,
+            read,
+            now_us,
+            reverse: false,
+            started: false,
+            failed: false,
+            key: Vec::new(),
+            key_taken: false,
+            ready: VecDeque::new(),
+            cells: Vec::new(),
+            _version: version,
+            _snapshot: snapshot,
+            _db: db.clone(),
+            refused: refused.err(),
+        }
+    }
+
+    /// Whether anything concerning a key of the range was written after `seq`.
+    pub(crate) fn written_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<bool> {
+        let version = store.version();
+        let (mut cursors, tombstones) = sources(&version, range, SeqNo::MAX);
+        if tombstones.iter().any(|f| f.covers[0].seq > seq) {
+            return Ok(true);
+        }
+        for cursor in &mut cursors {
+            cursor.seek(&range.start)?;
+            while cursor.valid() && range.ends_after(cursor.cell().key) {
+                if cursor.cell().seq > seq {
+                    return Ok(true);
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Cursors over everything in the version that overlaps the range, newest first, and its range tombstones.
+fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Box<dyn Cursor>>, Fragments) {
+    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
+    let mut tombstones = Vec::new();
+    let mut add = |fragments: &Fragments, within: &KeyRange| {
+        if !fragments.is_empty() {
+            tombstones.extend(fragments.tombstones_within(within).filter(|t| t.seq <= read));
+        }
+    };
+    if !version.active.is_empty() {
+        add(&version.active.fragments(), range);
+        cursors.push(Box::new(version.active.cursor()));
+    }
+    for segment in &version.frozen {
+        add(&segment.fragments(), range);
+        cursors.push(Box::new(segment.cursor()));
+    }
+    let clip = &version.flush.clip;
+    let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
+    for segment in &version.flush.segments {
+        add(&segment.fragments(), &above);
+        match clip.is_empty() {
+            true => cursors.push(Box::new(segment.cursor())),
+            false => cursors.push(Box::new(Floor::new(segment.cursor(), clip.clone()))),
+        }
+    }
+    let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
+    for run in &version.runs {
+        let tables: Vec<_> =
+            run.tables.iter().filter(|t| range.ends_after(t.start()) && t.info.range.ends_after(&range.start)).cloned().collect();
+        for open in &tables {
+            if !open.table().fragments().is_empty() {
+                add(open.table().fragments(), &range.intersect(&open.info.live_range()));
+            }
+        }
+        if !tables.is_empty() {
+            cursors.push(Box::new(RunCursor::new(tables, options)));
+        }
+    }
+    (cursors, Fragments::new(tombstones))
+}
+
+impl Scan {
+    /// The same range from its end to its start. Before the first entry was taken.
+    #[must_use]
+    pub fn reverse(mut self) -> Self {
+        assert!(!self.started, "a scan cannot turn around once it began");
+        self.reverse = !self.reverse;
+        self
+    }
+
+    /// Goes to the first key at or after `key` (going backward: at or before it) within the range. Reuses the open
+    /// cursors, so many seeks over one scan are cheaper than many scans.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.ready.clear();
+        self.key_taken = false;
+        self.started = true;
+        let sought = match self.reverse {
+            false => self.cursor.seek(key.max(&self.range.start)),
+            true => {
+                let after = crate::types::successor(key);
+                let end = self.range.end.as_deref().filter(|end| *end < after.as_slice());
+                let end = end.unwrap_or(&after).to_vec();
+                self.cursor.seek_before(Some(&end))
+            }
+        };
+        self.failed = sought.is_err();
+        sought
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.started = true;
+        match self.reverse {
+            false => self.cursor.seek(&self.range.start),
+            true => self.cursor.seek_before(self.range.end.as_deref()),
+        }
+    }
+
+    fn in_range(&self) -> bool {
+        self.cursor.valid() && {
+            let key = self.cursor.cell().key;
+            if self.reverse { key >= self.range.start.as_slice() } else { self.range.ends_after(key) }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Entry>> {
+        if !self.started {
+            self.start()?;
+        }
+        loop {
+            if let Some((timestamp, value)) = self.ready.pop_front() {
+                return Ok(Some(Entry { key: self.key.clone(), timestamp, value }));
+            }
+            if !self.in_range() {
+                return Ok(None);
+            }
+            if !self.reverse && !self.settings.read.explicit {
+                if let Some(entry) = self.forward_one()? {
+                    return Ok(Some(entry));
+                }
+            } else {
+                self.gather_key()?;
+            }
+        }
+    }
+
+    /// Looks at the cell here: its entry if it decides its key with a value; goes on by at least one cell.
+    fn forward_one(&mut self) -> Result<Option<Entry>> {
+        let cell = self.cursor.cell();
+        if (self.key_taken && cell.key == self.key) || cell.seq > self.read {
+            self.cursor.next()?;
+            return Ok(None);
+        }
+        if cell.kind == Kind::Operand {
+            self.gather_key()?;
+            return Ok(None);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(cell.key);
+        self.key_taken = true;
+        let deleted = cell.kind == Kind::Tombstone || self.is_covered(cell.key, cell.seq);
+        let gone = deleted || self.is_gone(cell.written, cell.key, cell.value);
+        let entry = (!gone).then(|| {
+            let value = self.cursor.pinned_value();
+            Entry { key: self.key.clone(), timestamp: Timestamp::ZERO, value }
+        });
+        self.cursor.next()?;
+        Ok(entry)
+    }
+
+    fn is_covered(&self, key: &[u8], seq: SeqNo) -> bool {
+        !self.tombstones.is_empty()
+            && self.tombstones.newest_over(key, Timestamp::ZERO, self.read).is_some_and(|over| seq < over)
+    }
+
+    fn is_gone(&self, written: u64, key: &[u8], value: &[u8]) -> bool {
+        let rules = &self.settings.read;
+        (rules.ttl_us > 0 && written.saturating_add(rules.ttl_us) <= self.now_us)
+            || rules.filter.as_ref().is_some_and(|f| f.remove(key, Timestamp::ZERO, value, self.now_us))
+    }
+
+    /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves them.
+    fn gather_key(&mut self) -> Result<()> {
+        self.key.clear();
+        self.key.extend_from_slice(self.cursor.cell().key);
+        self.key_taken = true;
+        self.cells.clear();
+        while self.cursor.valid() && self.cursor.cell().key == self.key {
+            let cell = self.cursor.cell();
+            if cell.seq <= self.read {
+                let (timestamp, seq, kind, written) = (cell.timestamp, cell.seq, cell.kind, cell.written);
+                let value = self.cursor.pinned_value();
+                self.cells.push(Found { timestamp, seq, kind, written, value });
+            }
+            if self.reverse { self.cursor.prev()? } else { self.cursor.next()? }
+        }
+        if self.reverse {
+            self.cells.reverse();
+        }
+        self.cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+        let Self { settings, key, cells, tombstones, ready, .. } = self;
+        resolve(&settings.read, key, cells, tombstones, self.read, self.now_us, &mut |timestamp, value| {
+            ready.push_back((timestamp, value));
+            if settings.read.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if self.reverse {
+            self.ready.make_contiguous().reverse();
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(why) = self.refused.take() {
+            self.failed = true;
+            return Some(Err(why));
+        }
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scan({} at {})", self.range, self.read)
+    }
+}

@@ -1,0 +1,173 @@
+//! One column family inside: its options, its memory and tables (the version), its merges in flight.
+
+use super::visible::ReadRules;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{Active, MemoryOptions};
+use crate::operator::Registry;
+use crate::options::{FamilyOptions, Options, Timestamps};
+use crate::strategy::{PlanState, RunningMerge};
+use crate::table::TableOptions;
+use crate::types::{Generation, StoreId};
+use crate::version::{Graveyard, Version};
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) struct Store {
+    pub(crate) id: StoreId,
+    pub(crate) name: String,
+    settings: ArcSwap<Settings>,
+    version: ArcSwap<Version>,
+    graveyard: Arc<Graveyard>,
+    next_generation: AtomicU64,
+    dropped: AtomicBool,
+    pub(crate) work: Mutex<StoreWork>,
+}
+
+/// What only background work looks at.
+#[derive(Default)]
+pub(crate) struct StoreWork {
+    /// A flush of this store is under way.
+    pub(crate) flushing: bool,
+    /// Somebody asked for a flush of everything up to this generation.
+    pub(crate) flush_asked: Generation,
+    pub(crate) plan_state: PlanState,
+    pub(crate) running: Vec<(u32, RunningMerge)>,
+    /// After a failed merge or flush: not before this moment (monotonic ns).
+    pub(crate) not_before: u64,
+    /// Debt found by the last plan.
+    pub(crate) debt: u64,
+}
+
+/// Options with the names in them resolved.
+pub(crate) struct Settings {
+    pub(crate) options: FamilyOptions,
+    pub(crate) read: ReadRules,
+}
+
+impl Settings {
+    pub(crate) fn resolve(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
+        options.validate()?;
+        let missing = |what: &str, wanted: &str| {
+            let message = format!("family {name} needs the {what} \"{wanted}\", which is not registered");
+            Error::new(ErrorKind::Unsupported, message)
+        };
+        let operator = match &options.merge_operator {
+            Some(wanted) => {
+                Some(registry.operators.get(wanted).ok_or_else(|| missing("merge operator", wanted))?.clone())
+            }
+            None => None,
+        };
+        let filter = match &options.filter {
+            Some(wanted) => Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone()),
+            None => None,
+        };
+        let read = ReadRules {
+            explicit: options.timestamps == Timestamps::Explicit,
+            versions: options.versions,
+            ttl_us: options.ttl_us,
+            operator,
+            filter,
+        };
+        Ok(Self { options, read })
+    }
+
+    pub(crate) fn table_options(&self, last_level: bool) -> TableOptions {
+        let o = &self.options;
+        let compression = match (last_level, o.compression_last) {
+            (true, Some(last)) => last,
+            _ => o.compression,
+        };
+        TableOptions {
+            block_bytes: o.block_bytes,
+            bloom_bits: o.bloom_bits,
+            compression,
+            ..TableOptions::default()
+        }
+    }
+}
+
+pub(crate) fn memory_options(options: &Options) -> MemoryOptions {
+    MemoryOptions::for_active_bytes(super::background::active_bytes(options) as usize)
+}
+
+impl Store {
+    pub(crate) fn new(
+        id: StoreId,
+        name: String,
+        settings: Settings,
+        version: Version,
+        next_generation: Generation,
+        graveyard: Arc<Graveyard>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name,
+            settings: ArcSwap::from_pointee(settings),
+            version: ArcSwap::from_pointee(version),
+            graveyard,
+            next_generation: AtomicU64::new(next_generation.0),
+            dropped: AtomicBool::new(false),
+            work: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> Guard<Arc<Settings>> {
+        self.settings.load()
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The store as it is now. A reader calls this first and takes its read point second.
+    #[inline]
+    pub(crate) fn version(&self) -> Guard<Arc<Version>> {
+        self.version.load()
+    }
+
+    pub(crate) fn version_full(&self) -> Arc<Version> {
+        self.version.load_full()
+    }
+
+    /// Swaps in what `change` makes of the present version, trying again when another change came between.
+    pub(crate) fn swap(&self, change: impl Fn(&Version) -> Version) {
+        let before = self.version.rcu(|now| Arc::new(change(now)));
+        self.graveyard.bury(before);
+    }
+
+    /// The generation for a new active segment; the one before it stays reserved for cells that a flush keeps
+    /// in memory (invariant I1).
+    pub(crate) fn take_generation(&self) -> Generation {
+        Generation(self.next_generation.fetch_add(2, Ordering::Relaxed) + 1)
+    }
+
+    /// Generations up to this one are taken.
+    pub(crate) fn raise_generation(&self, taken: Generation) {
+        self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn new_active(&self, options: &Options) -> Arc<Active> {
+        Arc::new(Active::new(self.take_generation(), memory_options(options)))
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn unmark_dropped(&self) {
+        self.dropped.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn check_not_dropped(&self) -> Result<()> {
+        if self.is_dropped() {
+            return Err(Error::new(ErrorKind::NotFound, format!("family {} was dropped", self.name)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Conditional writes and optimistic transactions: reads are noted, and checked again at the moment of writing, with
+//! nothing else being written meanwhile.
+
+use super::{Db, Entry, Family, Inner};
+use crate::batch::Batch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Durability;
+use crate::snapshot::Snapshot;
+use crate::types::{KeyRange, Pinned, SeqNo};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// What a key must be for a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// It has no value.
+    Absent,
+    /// It has some value.
+    Present,
+    /// It has this value.
+    Value(Vec<u8>),
+    /// Nothing concerning it was written after this.
+    NotNewerThan(SeqNo),
+}
+
+/// A condition of a conditional write; see [`Db::write_if`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Batch, Condition, Db, Durability, ErrorKind, Expected};
+/// let db = Db::open(dir.path())?;
+/// let family = db.default_family();
+/// let mut batch = Batch::new();
+/// batch.put(&family, b"lock", b"mine");
+/// let absent = [Condition::new(&family, b"lock", Expected::Absent)];
+/// db.write_if(&absent, &batch, Durability::Buffered)?;
+/// let second = db.write_if(&absent, &batch, Durability::Buffered);
+/// assert_eq!(second.unwrap_err().kind(), ErrorKind::Conflict);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Condition {
+    family: Family,
+    key: Vec<u8>,
+    expected: Expected,
+}
+
+impl Condition {
+    /// The key must be as expected.
+    pub fn new(family: &Family, key: impl Into<Vec<u8>>, expected: Expected) -> Self {
+        Self { family: family.clone(), key: key.into(), expected }
+    }
+
+    pub(super) fn check(&self, db: &Arc<Inner>) -> Result<()> {
+        let Self { family, key, expected } = self;
+        if !Arc::ptr_eq(&family.db, db) {
+            return Err(Error::new(ErrorKind::Invalid, "the condition names a family of another database"));
+        }
+        let holds = match expected {
+            Expected::NotNewerThan(seq) => db.newest_write(&family.store, key)? <= *seq,
+            Expected::Absent => db.get(&family.store, key, None)?.is_none(),
+            Expected::Present => db.get(&family.store, key, None)?.is_some(),
+            Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
+        };
+        if holds {
+            return Ok(());
+        }
+        let message = format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name());
+        Err(Error::new(ErrorKind::Conflict, message))
+    }
+}
+
+/// An optimistic transaction: reads see the database as it was when it began, plus its own writes of single keys;
+/// the commit fails with `Conflict` if anything that was read (keys and whole ranges) was written by others since.
+/// Committed transactions are serializable. Dropping it forgets it.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Db, Durability, ErrorKind};
+/// let db = Db::open(dir.path())?;
+/// let family = db.default_family();
+/// db.put(b"balance", b"7")?;
+/// let mut transaction = db.begin();
+/// let balance = transaction.get(&family, b"balance")?.unwrap();
+/// transaction.put(&family, b"balance", &[balance[0] + 1]);
+/// db.put(b"balance", b"0")?;
+/// assert_eq!(transaction.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Conflict);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub struct Transaction {
+    db: Db,
+    snapshot: Snapshot,
+    keys: Vec<(Family, Vec<u8>)>,
+    ranges: Vec<(Family, KeyRange)>,
+    batch: Batch,
+    /// Values of keys written here; `None` for a delete.
+    own: Vec<(Family, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction(at {}, {} reads, {:?})", self.snapshot.seq(), self.keys.len() + self.ranges.len(), self.batch)
+    }
+}
+
+impl Transaction {
+    pub(super) fn new(db: Db) -> Self {
+        let snapshot = db.snapshot();
+        Self { db, snapshot, keys: Vec::new(), ranges: Vec::new(), batch: Batch::new(), own: Vec::new() }
+    }
+
+    /// The key's value: the transaction's own, else as of its beginning.
+    pub fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Pinned>> {
+        let own = self.own.iter().rev().find(|(f, k, _)| k == key && Arc::ptr_eq(&f.store, &family.store));
+        if let Some((_, _, value)) = own {
+            return Ok(value.clone().map(Pinned::from));
+        }
+        self.keys.push((family.clone(), key.to_vec()));
+        family.at(&self.snapshot).get(key)
+    }
+
+    /// The keys of a range as of the transaction's beginning, without its own writes. At the commit the whole range
+    /// must be as it was.
+    pub fn scan<K: AsRef<[u8]>>(&mut self, family: &Family, range: impl RangeBounds<K>) -> Result<Vec<Entry>> {
+        let range = KeyRange::from_bounds(&range);
+        self.ranges.push((family.clone(), range.clone()));
+        let db = &self.db.inner;
+        Inner::scan(db, &family.store, range, Some(self.snapshot.clone())).collect()
+    }
+
+    /// Puts at the commit.
+    pub fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) {
+        self.batch.put(family, key, value);
+        self.own.push((family.clone(), key.to_vec(), Some(value.to_vec())));
+    }
+
+    /// Deletes at the commit.
+    pub fn delete(&mut self, family: &Family, key: &[u8]) {
+        self.batch.delete(family, key);
+        self.own.push((family.clone(), key.to_vec(), None));
+    }
+
+    /// Makes all writes true, if nothing that was read has been written since; else `Conflict`.
+    pub fn commit(self, durability: Durability) -> Result<SeqNo> {
+        let db = &self.db.inner;
+        let seq = self.snapshot.seq();
+        let check = || {
+            for (family, key) in &self.keys {
+                Condition::new(family, key.clone(), Expected::NotNewerThan(seq)).check(db)?;
+            }
+            for (family, range) in &self.ranges {
+                if db.written_since(&family.store, range, seq)? {
+                    let message = format!("range {range} of family {} was written to", family.name());
+                    return Err(Error::new(ErrorKind::Conflict, message));
+                }
+            }
+            Ok(())
+        };
+        db.write(&self.batch.ops(db)?, durability, Some(&check))
+    }
+}

@@ -1,0 +1,202 @@
+//! What a reader sees of a key. (What a *merge* keeps is decided in `merge/keep.rs`.)
+//!
+//! A reader has a read point and one `now`. Of the cells of a key with a sequence number at or below the read
+//! point, in order: a tombstone deletes what is older at or below its timestamp; the newest of each timestamp
+//! counts; operands combine with what is under them; expired and unwanted values are not there; the first
+//! `versions` timestamps that are left are the answer. With implicit timestamps the first decisive cell, going
+//! from the newest source to the oldest, ends the search ([`Lookup`]).
+
+use crate::operator::{CompactionFilter, MergeOperator};
+use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, Timestamp};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// How a family's cells are read.
+#[derive(Clone, Default)]
+pub(crate) struct ReadRules {
+    pub(crate) explicit: bool,
+    pub(crate) versions: u32,
+    pub(crate) ttl_us: u64,
+    pub(crate) operator: Option<Arc<dyn MergeOperator>>,
+    pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
+}
+
+impl ReadRules {
+    /// Whether a read needs to know the time.
+    pub(crate) fn needs_now(&self) -> bool {
+        self.ttl_us > 0 || self.filter.is_some()
+    }
+
+    fn expired(&self, born_us: u64, now_us: u64) -> bool {
+        self.ttl_us > 0 && born_us.saturating_add(self.ttl_us) <= now_us
+    }
+
+    fn unwanted(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool {
+        self.filter.as_ref().is_some_and(|f| f.remove(key, timestamp, value, now_us))
+    }
+
+    /// The value of operands (newest first) over a base. Without an operator the newest operand stands.
+    fn combine(&self, key: &[u8], base: Option<&[u8]>, operands: &[Pinned]) -> Pinned {
+        match &self.operator {
+            Some(operator) => {
+                let oldest_first: Vec<&[u8]> = operands.iter().rev().map(|o| &**o).collect();
+                Pinned::from(operator.merge(key, base, &oldest_first))
+            }
+            None => operands[0].clone(),
+        }
+    }
+}
+
+/// The search for the value of one key with implicit timestamps, newest source first.
+pub(crate) struct Lookup<'a> {
+    rules: &'a ReadRules,
+    key: &'a [u8],
+    read: SeqNo,
+    now_us: u64,
+    /// The newest range tombstone over the key so far: older cells are deleted.
+    deleted_below: SeqNo,
+    operands: Vec<Pinned>,
+    answer: Option<Pinned>,
+    /// Sequence number of the newest cell or tombstone met.
+    newest: SeqNo,
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(rules: &'a ReadRules, key: &'a [u8], read: SeqNo, now_us: u64) -> Self {
+        Self {
+            rules,
+            key,
+            read,
+            now_us,
+            deleted_below: SeqNo::ZERO,
+            operands: Vec::new(),
+            answer: None,
+            newest: SeqNo::ZERO,
+        }
+    }
+
+    /// Range tombstones of the source that is visited next.
+    #[inline]
+    pub(crate) fn cover(&mut self, fragments: &Fragments) {
+        if !fragments.is_empty() {
+            if let Some(seq) = fragments.newest_over(self.key, Timestamp::ZERO, self.read) {
+                self.deleted_below = seq.max(self.deleted_below);
+                self.newest = seq.max(self.newest);
+            }
+        }
+    }
+
+    /// A cell of the key, newest first; `Break` when the answer is known.
+    pub(crate) fn take(&mut self, cell: &CellRef<'_>, owner: &dyn Owner) -> ControlFlow<()> {
+        self.newest = cell.seq.max(self.newest);
+        if cell.seq < self.deleted_below || cell.kind == Kind::Tombstone {
+            return ControlFlow::Break(());
+        }
+        if self.rules.expired(cell.written, self.now_us) {
+            return ControlFlow::Break(());
+        }
+        match cell.kind {
+            Kind::Operand => {
+                self.operands.push(pin(cell, owner));
+                ControlFlow::Continue(())
+            }
+            _ => {
+                self.answer = Some(pin(cell, owner));
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// The value, once the search broke off or every source was visited.
+    pub(crate) fn finish(self) -> Option<Pinned> {
+        let value = match self.operands.is_empty() {
+            true => self.answer?,
+            false => self.rules.combine(self.key, self.answer.as_deref(), &self.operands),
+        };
+        (!self.rules.unwanted(self.key, Timestamp::ZERO, &value, self.now_us)).then_some(value)
+    }
+
+    /// The newest write met that concerns the key.
+    pub(crate) fn newest(&self) -> SeqNo {
+        self.newest
+    }
+}
+
+pub(crate) fn pin(cell: &CellRef<'_>, owner: &dyn Owner) -> Pinned {
+    // SAFETY: the cell was handed out together with this owner.
+    #[expect(unsafe_code, reason = "the one call that pins what a visit handed out")]
+    unsafe {
+        Pinned::held(cell.value, owner)
+    }
+}
+
+/// A cell met while reading a key, without the key.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) timestamp: Timestamp,
+    pub(crate) seq: SeqNo,
+    pub(crate) kind: Kind,
+    pub(crate) written: u64,
+    pub(crate) value: Pinned,
+}
+
+impl Found {
+    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
+        other.timestamp.cmp(&self.timestamp).then_with(|| other.seq.cmp(&self.seq))
+    }
+}
+
+/// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off. `cells` are
+/// all cells of the key at or below the read point, in order; equal ones (met twice) count once.
+pub(crate) fn resolve(
+    rules: &ReadRules,
+    key: &[u8],
+    cells: &[Found],
+    tombstones: &Fragments,
+    read: SeqNo,
+    now_us: u64,
+    emit: &mut dyn FnMut(Timestamp, Pinned) -> ControlFlow<()>,
+) {
+    let fragment = tombstones.find(key);
+    // The newest point tombstone so far: all further cells have a timestamp at or below its own.
+    let mut deleted_below = SeqNo::ZERO;
+    let mut left = if rules.explicit && rules.versions > 0 { rules.versions } else { u32::MAX };
+    let mut at = 0;
+    while at < cells.len() && left > 0 {
+        let timestamp = cells[at].timestamp;
+        let end = at + cells[at..].iter().take_while(|c| c.timestamp == timestamp).count();
+        let covered = fragment.and_then(|f| f.newest_over(timestamp, read)).unwrap_or(SeqNo::ZERO);
+        let mut operands: Vec<Pinned> = Vec::new();
+        let mut base = None;
+        for cell in &cells[at..end] {
+            let born = if rules.explicit { timestamp.0 } else { cell.written };
+            let gone = cell.seq < deleted_below.max(covered) || rules.expired(born, now_us);
+            if gone || cell.kind == Kind::Tombstone {
+                break;
+            }
+            if cell.kind == Kind::Value {
+                base = Some(cell.value.clone());
+                break;
+            }
+            operands.push(cell.value.clone());
+        }
+        for cell in &cells[at..end] {
+            if cell.kind == Kind::Tombstone {
+                deleted_below = deleted_below.max(cell.seq);
+            }
+        }
+        at = end;
+        let value = match (operands.is_empty(), base) {
+            (true, None) => continue,
+            (true, Some(base)) => base,
+            (false, base) => rules.combine(key, base.as_deref(), &operands),
+        };
+        if rules.unwanted(key, timestamp, &value, now_us) {
+            continue;
+        }
+        left -= 1;
+        if emit(timestamp, value).is_break() {
+            return;
+        }
+    }
+}

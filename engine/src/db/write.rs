@@ -1,0 +1,293 @@
+//! The write path, and the order it keeps.
+//!
+//! The naive write: give the batch its sequence numbers, append it to the log, sync if asked, insert it into memory,
+//! make it visible. Done under one lock that is correct, but an fdatasync under the lock would hold everybody up
+//! and give each `Sync` writer a sync of its own. So there are two stages with a ticket between them:
+//!
+//! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
+//! 2. If `Sync` was asked: [`crate::log::Log::sync`], which serves everyone who arrived before it began.
+//! 3. *Apply stage*, under `turn`, in ticket order: insert into the active segments, publish the sequence number.
+//!
+//! A lone writer goes straight through two uncontended locks. Under contention appends of one writer overlap
+//! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes visible
+//! only after its own sync, and never before an older one.
+//!
+//! Who needs memory to hold everything logged so far (freezing, conditional writes) keeps `stage` locked and waits
+//! for the last ticket: nothing new is logged meanwhile, so a record's generation is that of the segment its
+//! cells are inserted into (invariants I1, I4).
+//!
+//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the log is poisoned.
+
+use super::Inner;
+use super::store::Store;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Appender, FrameEncoder, Note};
+use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
+use crate::version::manifest::Mark;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// One operation of a batch.
+pub(crate) struct Op<'a> {
+    pub(crate) store: &'a Arc<Store>,
+    pub(crate) action: Action<'a>,
+}
+
+pub(crate) enum Action<'a> {
+    Cell { kind: Kind, key: &'a [u8], timestamp: Timestamp, value: &'a [u8] },
+    DeleteRange { range: &'a KeyRange, from: Timestamp, to: Timestamp },
+}
+
+impl Op<'_> {
+    fn bytes(&self) -> usize {
+        match &self.action {
+            Action::Cell { key, value, .. } => key.len() + value.len(),
+            Action::DeleteRange { range, .. } => range.start.len() + range.end.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.store.check_not_dropped()?;
+        let key_bytes = match &self.action {
+            Action::Cell { key, .. } => key.len(),
+            Action::DeleteRange { range, .. } => range.start.len().max(range.end.as_ref().map_or(0, Vec::len)),
+        };
+        if key_bytes > KEY_BYTES_MAX {
+            return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
+        }
+        if let Action::Cell { value, timestamp, kind, .. } = &self.action {
+            if value.len() > VALUE_BYTES_MAX {
+                let message = format!("value has {} bytes, the limit is {VALUE_BYTES_MAX}", value.len());
+                return Err(Error::invalid(message));
+            }
+            let settings = self.store.settings();
+            if !settings.read.explicit && *timestamp != Timestamp::ZERO {
+                return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
+            }
+            if *kind == Kind::Operand && settings.read.operator.is_none() {
+                return Err(Error::invalid(format!("family {} has no merge operator", self.store.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The stages a write goes through.
+pub(crate) struct Commit {
+    stage: Mutex<LogStage>,
+    turn: Mutex<u64>,
+    turned: Condvar,
+}
+
+pub(crate) struct LogStage {
+    appender: Appender,
+    frame: FrameEncoder,
+    next_seq: SeqNo,
+    next_ticket: u64,
+}
+
+impl Commit {
+    pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
+        let stage = LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0 };
+        Self { stage: Mutex::new(stage), turn: Mutex::new(0), turned: Condvar::new() }
+    }
+
+    /// Waits until everything logged so far is in memory.
+    fn wait_applied(&self, stage: &LogStage) {
+        let mut turn = self.turn.lock();
+        while *turn != stage.next_ticket {
+            self.turned.wait(&mut turn);
+        }
+    }
+
+    fn wait_turn(&self, ticket: u64) -> MutexGuard<'_, u64> {
+        let mut turn = self.turn.lock();
+        while *turn != ticket {
+            self.turned.wait(&mut turn);
+        }
+        turn
+    }
+
+    fn end_turn(&self, mut turn: MutexGuard<'_, u64>) {
+        *turn += 1;
+        drop(turn);
+        self.turned.notify_all();
+    }
+}
+
+impl Inner {
+    /// Writes the operations, all or none. `condition` is asked with everything older in memory and nothing newer
+    /// logged; its error is the answer. The sequence number of the last operation.
+    pub(crate) fn write(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        condition: Option<&dyn Fn() -> Result<()>>,
+    ) -> Result<SeqNo> {
+        let commit = self.commit()?;
+        let mut bytes = 0;
+        for op in ops {
+            op.check()?;
+            bytes += op.bytes() as u64;
+        }
+        if bytes > self.options.batch_bytes_max() && ops.len() > 1 {
+            let limit = self.options.batch_bytes_max();
+            return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
+        }
+        self.throttle(bytes)?;
+        let wall_us = self.env.clock.wall_us();
+
+        let mut stage = commit.stage.lock();
+        if let Some(condition) = condition {
+            commit.wait_applied(&stage);
+            condition()?;
+        }
+        if ops.is_empty() {
+            return Ok(SeqNo(stage.next_seq.0 - 1));
+        }
+        let first = stage.next_seq;
+        self.log_ops(&mut stage, ops, wall_us)?;
+        let last = SeqNo(first.0 + ops.len() as u64 - 1);
+        let ticket = stage.next_ticket;
+        stage.next_seq = last.next();
+        stage.next_ticket += 1;
+        drop(stage);
+
+        let acked_early = planted!(Bug::AcknowledgeBeforeSync);
+        let synced = match durability {
+            Durability::Sync if !acked_early && !planted!(Bug::SkipLogSync) => self.log()?.sync().map(|_| ()),
+            _ => Ok(()),
+        };
+        kill_point!("write-logged-not-applied");
+        let turn = commit.wait_turn(ticket);
+        if synced.is_ok() {
+            self.apply_ops(ops, first, wall_us);
+            self.snapshots.publish(last);
+        }
+        commit.end_turn(turn);
+        if let Err(e) = synced {
+            self.poison(&e);
+            return Err(e);
+        }
+        self.metrics.writes.add(ops.len() as u64);
+        self.metrics.user_bytes.add(bytes);
+        for op in ops {
+            self.freeze_if_full(op.store);
+        }
+        Ok(last)
+    }
+
+    fn log_ops(&self, stage: &mut LogStage, ops: &[Op<'_>], wall_us: u64) -> Result<()> {
+        let LogStage { appender, frame, next_seq, .. } = stage;
+        frame.begin(*next_seq, wall_us);
+        let mut part = None;
+        for op in ops {
+            if part != Some(op.store.id) {
+                frame.part(op.store.id, op.store.version().active.generation());
+                part = Some(op.store.id);
+            }
+            let _seq = match &op.action {
+                Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
+                Action::DeleteRange { range, from, to } => {
+                    let seq = SeqNo::ZERO;
+                    frame.range_tombstone(&RangeTombstone { range: (*range).clone(), from: *from, to: *to, seq })
+                }
+            };
+        }
+        let at = match appender.append(frame) {
+            Ok(at) => at,
+            Err(e) => {
+                if e.kind() != ErrorKind::DiskFull {
+                    self.poison(&e);
+                }
+                return Err(e);
+            }
+        };
+        for op in ops {
+            op.store.version().active.fed_by(at.start.file);
+        }
+        Ok(())
+    }
+
+    fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) {
+        let mut grown = 0;
+        for (i, op) in ops.iter().enumerate() {
+            let seq = SeqNo(first.0 + i as u64);
+            let version = op.store.version();
+            let before = version.active.bytes();
+            match &op.action {
+                Action::Cell { .. } => {
+                    version.active().writer().insert(&cell_of(op, seq, wall_us));
+                }
+                Action::DeleteRange { range, from, to } => {
+                    let tombstone = RangeTombstone { range: (*range).clone(), from: *from, to: *to, seq };
+                    version.active().writer().add_range_tombstone(tombstone);
+                }
+            }
+            grown += version.active.bytes() - before;
+        }
+        if grown > 0 {
+            self.memory_used.add(grown as u64);
+        }
+    }
+
+    /// Freezes the store's active segment once it is full, and wakes the background.
+    fn freeze_if_full(&self, store: &Arc<Store>) {
+        if store.version().active.bytes() as u64 >= super::background::active_bytes(&self.options) {
+            self.freeze(store);
+            self.scheduler.notify();
+        }
+    }
+
+    /// Puts a fresh active segment in the place of the store's present one, unless that is empty.
+    pub(crate) fn freeze(&self, store: &Arc<Store>) {
+        let Ok(commit) = self.commit() else { return };
+        let stage = commit.stage.lock();
+        commit.wait_applied(&stage);
+        if store.version().active.is_empty() {
+            return;
+        }
+        let active = store.new_active(&self.options);
+        store.swap(|now| now.with_fresh_active(active.clone()));
+        self.recount_memory();
+    }
+
+    /// Runs with nothing being logged and everything logged applied.
+    pub(crate) fn with_writes_held<T>(&self, run: impl FnOnce(SeqNo) -> T) -> Result<T> {
+        let commit = self.commit()?;
+        let stage = commit.stage.lock();
+        commit.wait_applied(&stage);
+        Ok(run(SeqNo(stage.next_seq.0 - 1)))
+    }
+
+    /// Runs with writes held and one sequence number of its own; if it answers `true`, the number is used up and
+    /// becomes visible.
+    pub(crate) fn with_one_seq(&self, run: impl FnOnce(SeqNo) -> Result<bool>) -> Result<bool> {
+        let commit = self.commit()?;
+        let mut stage = commit.stage.lock();
+        commit.wait_applied(&stage);
+        let used = run(stage.next_seq)?;
+        if used {
+            self.snapshots.publish(stage.next_seq);
+            stage.next_seq = stage.next_seq.next();
+        }
+        Ok(used)
+    }
+
+    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed.
+    pub(crate) fn log_note(&self, mark: Mark) -> Result<()> {
+        let commit = self.commit()?;
+        let mut stage = commit.stage.lock();
+        let LogStage { appender, frame, next_seq, .. } = &mut *stage;
+        let note = Note { manifest: mark.number, length: mark.length };
+        frame.note(note, *next_seq, self.env.clock.wall_us());
+        appender.append(frame).map(|_| ())
+    }
+}
+
+fn cell_of<'a>(op: &'a Op<'_>, seq: SeqNo, wall_us: u64) -> CellRef<'a> {
+    let Action::Cell { kind, key, timestamp, value } = &op.action else { unreachable!("only for cells") };
+    let written = if op.store.settings().options.keeps_written() { wall_us } else { 0 };
+    CellRef { key, timestamp: *timestamp, seq, kind: *kind, written, value }
+}

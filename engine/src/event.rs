@@ -1,0 +1,158 @@
+//! What the database decided and did, with the numbers it rested on: for listeners, for `inspect`, for statistics.
+//!
+//! The newest events are also kept in the file `EVENTS` (one line each, a checksum in front), so that a later process
+//! can show them. The file is for people: it is not synced, and losing it harms nothing.
+
+use crate::error::{Error, Result};
+use crate::storage::Env;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What kind of thing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The database was opened; recovery's numbers.
+    Open,
+    /// A store's memory was written to tables.
+    Flush,
+    /// Tables were merged.
+    Merge,
+    /// A table was moved to another level without rewriting.
+    Move,
+    /// A merge that could be made was put off.
+    Defer,
+    /// Writers were held up or stopped.
+    Stall,
+    /// Log files were given up.
+    LogCut,
+    /// Background work failed.
+    Failure,
+    /// A family was created, changed or dropped.
+    Family,
+    /// A checkpoint was taken.
+    Checkpoint,
+    /// Tables were ingested.
+    Ingest,
+    /// The database was closed.
+    Close,
+}
+
+/// One decision or deed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Wall-clock microseconds since the epoch.
+    pub at_us: u64,
+    /// What kind.
+    pub kind: EventKind,
+    /// The family concerned; empty for the database.
+    pub family: String,
+    /// Why, in words.
+    pub reason: String,
+    /// The numbers behind it and what it gave, by name.
+    pub numbers: BTreeMap<String, u64>,
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = serde_json::to_value(self.kind).ok();
+        let kind = kind.as_ref().and_then(|k| k.as_str()).unwrap_or("event");
+        write!(f, "{}.{:06} {kind}", self.at_us / 1_000_000, self.at_us % 1_000_000)?;
+        if !self.family.is_empty() {
+            write!(f, " {}", self.family)?;
+        }
+        write!(f, ": {}", self.reason)?;
+        for (name, n) in &self.numbers {
+            write!(f, " {name}={n}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Called with each event, on the thread where it happened: be quick, and don't call the database.
+pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+const FILE: &str = "EVENTS";
+
+pub(crate) struct Events {
+    env: Env,
+    path: PathBuf,
+    keep: usize,
+    listener: Option<Listener>,
+    newest: Mutex<VecDeque<Event>>,
+    unsaved: AtomicBool,
+}
+
+impl Events {
+    pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
+        let newest = Mutex::new(load(env, dir).unwrap_or_default().into());
+        let (env, path) = (env.clone(), dir.join(FILE));
+        Self { env, path, keep, listener, newest, unsaved: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn record(&self, kind: EventKind, family: &str, reason: String, numbers: &[(&str, u64)]) {
+        let numbers = numbers.iter().map(|(name, n)| ((*name).to_string(), *n)).collect();
+        let at_us = self.env.clock.wall_us();
+        let event = Event { at_us, kind, family: family.to_string(), reason, numbers };
+        if let Some(listener) = &self.listener {
+            listener(&event);
+        }
+        if self.keep == 0 {
+            return;
+        }
+        let mut newest = self.newest.lock();
+        newest.push_back(event);
+        while newest.len() > self.keep {
+            newest.pop_front();
+        }
+        self.unsaved.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn list(&self) -> Vec<Event> {
+        self.newest.lock().iter().cloned().collect()
+    }
+
+    /// Writes the file if something happened since the last time.
+    pub(crate) fn save(&self) -> Result<()> {
+        if !self.unsaved.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for event in self.newest.lock().iter() {
+            let line = serde_json::to_string(event).map_err(|e| Error::invalid(e.to_string()))?;
+            text.push_str(&format!("{:08x} {line}\n", crc32c::crc32c(line.as_bytes())));
+        }
+        let new = self.path.with_extension("new");
+        let failed = |e| Error::io("write", &new, e);
+        let mut file = self.env.storage.create(&new).map_err(failed)?;
+        file.write(text.as_bytes()).map_err(failed)?;
+        drop(file);
+        self.env.storage.rename(&new, &self.path).map_err(|e| Error::io("rename to", &self.path, e))
+    }
+}
+
+/// The events kept in a database's directory. Lines whose checksum fails are left out.
+pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
+    let path = dir.join(FILE);
+    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Ok(Vec::new());
+    }
+    let text = crate::version::manifest::read_file(env, &path)?;
+    let text = String::from_utf8_lossy(&text);
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            let (sum, json) = line.split_once(' ')?;
+            let sum = u32::from_str_radix(sum, 16).ok()?;
+            if crc32c::crc32c(json.as_bytes()) != sum {
+                return None;
+            }
+            serde_json::from_str(json).ok()
+        })
+        .collect())
+}

@@ -1,0 +1,337 @@
+//! Which cells of a merge survive. (What a *reader* sees is decided in `db/visible.rs`; the two must agree on
+//! expiry, filters and shadowing but never share a function, as they answer different questions.)
+//!
+//! Read points (registered snapshots) cut history into *stripes*: two cells in one stripe are seen by exactly the
+//! same readers, so of two versions of one (key, timestamp) in one stripe only the newer is ever seen. Everything
+//! newer than the last snapshot is one stripe: a reader without snapshot takes its version before its read point,
+//! so it never needs what a merge has dropped from under a newer cell.
+//!
+//! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped when
+//! - a newer value or tombstone of the same timestamp lies in its stripe (shadowed);
+//! - a point tombstone met before it, or a range tombstone of this merge, is newer and lies in its stripe;
+//! - at least `versions` newer timestamps survive that every reader of this cell sees too, and that no tombstone
+//!   of this merge deletes for anybody;
+//! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
+//!
+//! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
+//! nothing below and no older reader they become one value without base; else they are passed on.
+//!
+//! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever it
+//! deletes within this merge is in its own stripe and dropped with it.
+
+use crate::error::Result;
+use crate::operator::{CompactionFilter, MergeOperator};
+use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
+use std::sync::Arc;
+
+/// The rules of one merge.
+#[derive(Clone)]
+pub(crate) struct KeepRules {
+    /// Sequence numbers of registered snapshots, ascending.
+    pub(crate) read_points: Vec<SeqNo>,
+    /// Timestamps are part of the key, so versions are counted.
+    pub(crate) explicit: bool,
+    /// Versions kept of a key; 0 for all.
+    pub(crate) versions: u32,
+    /// Microseconds of life; 0 for ever.
+    pub(crate) ttl_us: u64,
+    /// Wall clock for expiry and filter.
+    pub(crate) now_us: u64,
+    pub(crate) operator: Option<Arc<dyn MergeOperator>>,
+    pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
+    /// Where older data lies that is no input.
+    pub(crate) below: Below,
+}
+
+/// Keys under which older data may lie outside a merge: sorted, disjoint ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Below {
+    ranges: Vec<KeyRange>,
+}
+
+impl Below {
+    pub(crate) fn new(mut ranges: Vec<KeyRange>) -> Self {
+        ranges.retain(|r| !r.is_empty());
+        ranges.sort_by(|a, b| a.start.cmp(&b.start));
+        let mut disjoint: Vec<KeyRange> = Vec::new();
+        for range in ranges {
+            match disjoint.last_mut() {
+                Some(last) if last.ends_after(&range.start) => *last = last.cover(&range),
+                _ => disjoint.push(range),
+            }
+        }
+        Self { ranges: disjoint }
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        let after = self.ranges.partition_point(|r| r.start.as_slice() <= key);
+        after.checked_sub(1).is_some_and(|at| self.ranges[at].ends_after(key))
+    }
+
+    fn overlaps(&self, range: &KeyRange) -> bool {
+        self.ranges.iter().any(|r| r.overlaps(range))
+    }
+}
+
+/// Where the surviving cells go.
+pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
+
+/// Takes a merge's cells in order and passes on those that survive.
+pub(crate) struct Keep {
+    rules: KeepRules,
+    /// Range tombstones of all inputs.
+    tombstones: Fragments,
+    key: Vec<u8>,
+    started: bool,
+    /// Something older may lie under the current key.
+    key_below: bool,
+    timestamp: Timestamp,
+    /// Stripe in which a value or tombstone of the current (key, timestamp) was seen last.
+    shadow: Option<usize>,
+    /// Point tombstones of the current key: newest sequence number by stripe.
+    deleted: Vec<(usize, SeqNo)>,
+    /// Versions of the current key that count, by stripe of their newest cell.
+    counted: Vec<usize>,
+    counted_this: bool,
+    /// Operands of the current (key, timestamp) in one stripe, newest first.
+    pending: Vec<Cell>,
+    pub(crate) taken: u64,
+    pub(crate) kept: u64,
+}
+
+impl Keep {
+    pub(crate) fn new(rules: KeepRules, tombstones: Fragments) -> Self {
+        Self {
+            rules,
+            tombstones,
+            key: Vec::new(),
+            started: false,
+            key_below: false,
+            timestamp: Timestamp::ZERO,
+            shadow: None,
+            deleted: Vec::new(),
+            counted: Vec::new(),
+            counted_this: false,
+            pending: Vec::new(),
+            taken: 0,
+            kept: 0,
+        }
+    }
+
+    /// How many read points are older than the cell: equal for cells that the same readers see.
+    fn stripe(&self, seq: SeqNo) -> usize {
+        match self.rules.read_points.len() {
+            0 => 0,
+            _ => self.rules.read_points.partition_point(|point| *point < seq),
+        }
+    }
+
+    /// Whether `key` begins a new group, so that a table may end before it.
+    pub(crate) fn is_new_key(&self, key: &[u8]) -> bool {
+        !self.started || self.key != key
+    }
+
+    /// Takes the next cell in order.
+    pub(crate) fn push(&mut self, cell: &CellRef<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        if self.is_new_key(cell.key) {
+            self.end_key(sink)?;
+            self.begin_key(cell);
+        } else if cell.timestamp != self.timestamp {
+            self.end_timestamp(sink)?;
+            self.begin_timestamp(cell.timestamp);
+        }
+        self.taken += 1;
+        let stripe = self.stripe(cell.seq);
+        if self.shadow == Some(stripe) && !(self.rules.explicit && cell.kind == Kind::Tombstone) {
+            return Ok(());
+        }
+        if self.pending.last().is_some_and(|newer| self.stripe(newer.seq) != stripe) {
+            self.pass_pending(sink)?;
+        }
+        let (deleted, deleted_for_some) = self.is_deleted(cell, stripe);
+        if deleted && cell.kind != Kind::Tombstone {
+            self.combine_pending(None, sink)?;
+            return Ok(());
+        }
+        match cell.kind {
+            Kind::Tombstone => {
+                self.combine_pending(None, sink)?;
+                let shadowed = self.shadow == Some(stripe) && !self.rules.explicit;
+                self.shadow = Some(stripe);
+                if deleted || shadowed {
+                    return Ok(());
+                }
+                self.deleted.push((stripe, cell.seq));
+                if self.key_below || stripe > 0 {
+                    self.pass(cell, sink)?;
+                }
+                Ok(())
+            }
+            Kind::Operand => {
+                if self.over_count(stripe, deleted_for_some) {
+                    return Ok(());
+                }
+                match self.rules.operator {
+                    Some(_) => self.pending.push(cell.to_cell()),
+                    None => self.pass(cell, sink)?,
+                }
+                Ok(())
+            }
+            Kind::Value => {
+                self.shadow = Some(stripe);
+                if !self.pending.is_empty() {
+                    return self.combine_pending(Some(cell.value), sink);
+                }
+                if self.over_count(stripe, deleted_for_some) {
+                    return Ok(());
+                }
+                self.pass_value(cell, stripe, sink)
+            }
+        }
+    }
+
+    /// After the last cell.
+    pub(crate) fn finish(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        self.end_key(sink)
+    }
+
+    fn begin_key(&mut self, cell: &CellRef<'_>) {
+        self.started = true;
+        self.key.clear();
+        self.key.extend_from_slice(cell.key);
+        self.key_below = self.rules.below.holds(cell.key);
+        self.deleted.clear();
+        self.counted.clear();
+        self.begin_timestamp(cell.timestamp);
+    }
+
+    fn begin_timestamp(&mut self, timestamp: Timestamp) {
+        self.timestamp = timestamp;
+        self.shadow = None;
+        self.counted_this = false;
+    }
+
+    /// Ends the current key: after this, all that survives of it has been passed on.
+    pub(crate) fn end_key(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        self.end_timestamp(sink)
+    }
+
+    fn end_timestamp(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        if let Some(newest) = self.pending.first() {
+            if !self.key_below && self.stripe(newest.seq) == 0 {
+                return self.combine_pending(None, sink);
+            }
+        }
+        self.pass_pending(sink)
+    }
+
+    /// Whether a tombstone of this merge deletes the cell for everyone who would see it, and whether one deletes
+    /// it for anyone.
+    fn is_deleted(&self, cell: &CellRef<'_>, stripe: usize) -> (bool, bool) {
+        let (mut all, mut some) = (false, false);
+        for (at, seq) in &self.deleted {
+            if *seq > cell.seq {
+                some = true;
+                all |= *at == stripe;
+            }
+        }
+        if let Some(fragment) = self.tombstones.find(cell.key) {
+            for cover in &fragment.covers {
+                if cover.seq > cell.seq && cover.from <= cell.timestamp && cell.timestamp <= cover.to {
+                    some = true;
+                    all |= self.stripe(cover.seq) == stripe;
+                }
+            }
+        }
+        (all, some)
+    }
+
+    /// Counts the version once, and says whether enough newer ones survive for every reader of this cell.
+    fn over_count(&mut self, stripe: usize, deleted_for_some: bool) -> bool {
+        if !self.rules.explicit || self.rules.versions == 0 {
+            return false;
+        }
+        let newer = self.counted.len() - usize::from(self.counted_this);
+        let seen = self.counted[..newer].iter().filter(|at| **at <= stripe).count();
+        if seen >= self.rules.versions as usize {
+            return true;
+        }
+        if !self.counted_this && !deleted_for_some {
+            self.counted.push(stripe);
+            self.counted_this = true;
+        }
+        false
+    }
+
+    fn pass(&mut self, cell: &CellRef<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        self.kept += 1;
+        sink(cell)
+    }
+
+    /// Passes a value on unless it is expired or unwanted.
+    fn pass_value(&mut self, cell: &CellRef<'_>, stripe: usize, sink: &mut Sink<'_>) -> Result<()> {
+        let rules = &self.rules;
+        let born = if rules.explicit { cell.timestamp.0 } else { cell.written };
+        let expired = rules.ttl_us > 0 && born.saturating_add(rules.ttl_us) <= rules.now_us;
+        let unwanted = || {
+            rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
+        };
+        let last = !self.key_below && stripe == 0;
+        if !expired && !unwanted() {
+            return self.pass(cell, sink);
+        }
+        if last {
+            return Ok(());
+        }
+        if !expired && rules.explicit {
+            // A tombstone here would delete older timestamps too; the readers' filter hides the cell.
+            return self.pass(cell, sink);
+        }
+        self.deleted.push((stripe, cell.seq));
+        self.pass(&CellRef { kind: Kind::Tombstone, value: &[], written: 0, ..*cell }, sink)
+    }
+
+    /// Passes held-back operands on as they are.
+    fn pass_pending(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        for operand in &pending {
+            self.pass(&operand.as_ref(), sink)?;
+        }
+        Ok(())
+    }
+
+    /// Turns held-back operands and their base into one value.
+    fn combine_pending(&mut self, base: Option<&[u8]>, sink: &mut Sink<'_>) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let (Some(newest), Some(operator)) = (pending.first(), self.rules.operator.clone()) else { return Ok(()) };
+        let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
+        let value = operator.merge(&newest.key, base, &operands);
+        let stripe = self.stripe(newest.seq);
+        self.shadow = Some(stripe);
+        let combined = CellRef { kind: Kind::Value, value: &value, ..newest.as_ref() };
+        self.pass_value(&combined, stripe, sink)
+    }
+
+    /// The range tombstones that must go on within `range`.
+    pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+        let mut kept: Vec<RangeTombstone> = Vec::new();
+        for tombstone in self.tombstones.tombstones_within(range) {
+            let stripe = self.stripe(tombstone.seq);
+            if stripe == 0 && !self.rules.below.overlaps(&tombstone.range) {
+                continue;
+            }
+            // Newest first within a fragment: one that a newer one of its stripe includes says nothing.
+            let said = kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {
+                self.stripe(k.seq) == stripe && k.from <= tombstone.from && tombstone.to <= k.to
+            });
+            if !said {
+                kept.push(tombstone);
+            }
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+#[path = "keep_tests.rs"]
+mod tests;

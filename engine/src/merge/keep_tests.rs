@@ -1,0 +1,150 @@
+//! One story a rule: cells in, read points, what survives.
+
+use super::*;
+use crate::merge::merging::tests::cell;
+
+struct Concat;
+impl MergeOperator for Concat {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+        let mut all = base.unwrap_or(b"-").to_vec();
+        operands.iter().for_each(|o| all.extend_from_slice(o));
+        all
+    }
+}
+
+fn rules(points: &[u64]) -> KeepRules {
+    KeepRules {
+        read_points: points.iter().map(|p| SeqNo(*p)).collect(),
+        explicit: false,
+        versions: 0,
+        ttl_us: 0,
+        now_us: 1_000,
+        operator: Some(Arc::new(Concat)),
+        filter: None,
+        below: Below::default(),
+    }
+}
+
+fn somewhere_below() -> Below {
+    Below::new(vec![KeyRange::all()])
+}
+
+/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `+value` for an operand.
+fn parse(text: &str) -> Cell {
+    let (head, value) = text.split_once('=').unwrap();
+    let (head, seq) = head.split_once('#').unwrap();
+    let (key, timestamp) = head.split_once('@').unwrap_or((head, "0"));
+    let (kind, value) = match value {
+        "-" => (Kind::Tombstone, ""),
+        _ => value.strip_prefix('+').map_or((Kind::Value, value), |v| (Kind::Operand, v)),
+    };
+    let mut cell = cell(key, seq.parse().unwrap(), kind, value);
+    cell.timestamp = Timestamp(timestamp.parse().unwrap());
+    cell
+}
+
+fn show(cell: &CellRef<'_>) -> String {
+    let value = String::from_utf8_lossy(cell.value);
+    let value = match cell.kind {
+        Kind::Tombstone => "-".into(),
+        Kind::Operand => format!("+{value}"),
+        Kind::Value => value.into_owned(),
+    };
+    let timestamp = if cell.timestamp.0 > 0 { format!("@{}", cell.timestamp) } else { String::new() };
+    format!("{}{timestamp}#{}={value}", String::from_utf8_lossy(cell.key), cell.seq)
+}
+
+fn survivors(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> String {
+    let mut keep = Keep::new(rules, Fragments::new(tombstones));
+    let mut out = Vec::new();
+    let mut sink = |c: &CellRef<'_>| {
+        out.push(show(c));
+        Ok(())
+    };
+    for text in cells.split_whitespace() {
+        keep.push(&parse(text).as_ref(), &mut sink).unwrap();
+    }
+    keep.finish(&mut sink).unwrap();
+    out.join(" ")
+}
+
+fn range_tombstone(start: &str, end: &str, seq: u64) -> RangeTombstone {
+    let range = KeyRange::new(start, end);
+    RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(seq) }
+}
+
+#[test]
+fn without_snapshots_only_the_newest_version_survives() {
+    assert_eq!(survivors(rules(&[]), vec![], "a#9=x a#5=y b#3=z"), "a#9=x b#3=z");
+}
+
+#[test]
+fn each_snapshot_keeps_the_version_it_sees() {
+    assert_eq!(survivors(rules(&[4, 7]), vec![], "a#9=x a#8=w a#7=v a#5=u a#4=t a#2=s"), "a#9=x a#7=v a#4=t");
+}
+
+#[test]
+fn a_tombstone_goes_only_with_nothing_below_and_no_older_snapshot() {
+    assert_eq!(survivors(rules(&[]), vec![], "a#9=- a#5=y"), "");
+    assert_eq!(survivors(rules(&[6]), vec![], "a#9=- a#5=y"), "a#9=- a#5=y");
+    let below = KeepRules { below: somewhere_below(), ..rules(&[]) };
+    assert_eq!(survivors(below, vec![], "a#9=- a#5=y"), "a#9=-");
+}
+
+#[test]
+fn operands_join_their_base_within_a_stripe_only() {
+    let below = || KeepRules { below: somewhere_below(), ..rules(&[]) };
+    assert_eq!(survivors(below(), vec![], "a#9=+c a#8=+b a#5=a"), "a#9=abc");
+    assert_eq!(survivors(below(), vec![], "a#9=+c a#8=+b"), "a#9=+c a#8=+b");
+    assert_eq!(survivors(rules(&[]), vec![], "a#9=+c a#8=+b"), "a#9=-bc");
+    assert_eq!(survivors(rules(&[8]), vec![], "a#9=+c a#8=+b a#5=a"), "a#9=+c a#8=ab");
+    assert_eq!(survivors(below(), vec![], "a#9=+c a#8=- a#5=a"), "a#9=-c");
+}
+
+#[test]
+fn a_range_tombstone_deletes_older_cells_of_its_stripe() {
+    let tombstones = || vec![range_tombstone("a", "c", 6)];
+    assert_eq!(survivors(rules(&[]), tombstones(), "a#9=x a#5=y b#4=z c#3=w"), "a#9=x c#3=w");
+    assert_eq!(survivors(rules(&[5]), tombstones(), "a#9=x a#5=y b#4=z c#3=w"), "a#9=x a#5=y b#4=z c#3=w");
+}
+
+#[test]
+fn range_tombstones_go_on_while_something_is_below_or_a_snapshot_is_older() {
+    let go_on = |rules: KeepRules| {
+        let tombstones = vec![range_tombstone("a", "m", 6), range_tombstone("a", "m", 4)];
+        let keep = Keep::new(rules, Fragments::new(tombstones));
+        keep.tombstones_within(&KeyRange::new("b", "d")).len()
+    };
+    assert_eq!(go_on(rules(&[])), 0);
+    assert_eq!(go_on(KeepRules { below: somewhere_below(), ..rules(&[]) }), 1);
+    assert_eq!(go_on(KeepRules { below: somewhere_below(), ..rules(&[5]) }), 2);
+    assert_eq!(go_on(rules(&[5])), 1);
+}
+
+#[test]
+fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
+    let explicit = |points: &[u64]| KeepRules { explicit: true, versions: 2, ..rules(points) };
+    assert_eq!(survivors(explicit(&[]), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
+    // A reader at 5 sees timestamps 9 and 7 only.
+    assert_eq!(survivors(explicit(&[5]), vec![], "a@9#1=x a@8#7=y a@7#3=z a@6#2=w"), "a@9#1=x a@8#7=y a@7#3=z");
+}
+
+#[test]
+fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
+    let explicit = || KeepRules { explicit: true, ..rules(&[]) };
+    assert_eq!(survivors(explicit(), vec![], "a@9#1=x a@8#5=- a@8#2=y a@7#7=z a@6#3=w"), "a@9#1=x a@7#7=z");
+}
+
+#[test]
+fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
+    let expiring = |below: Below| KeepRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
+    assert_eq!(survivors(expiring(Below::default()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x");
+    assert_eq!(survivors(expiring(somewhere_below()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x a@400#2=-");
+}
+
+#[test]
+fn ranges_below_are_joined_and_searched() {
+    let below = Below::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
+    assert_eq!(["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())), [true, true, false, true, false]);
+    assert!(!below.overlaps(&KeyRange::new("d", "m")));
+}

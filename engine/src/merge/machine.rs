@@ -1,0 +1,161 @@
+//! The machine that runs one merge: `advance()` does at most one output block's work or two milliseconds of it,
+//! and says when a step is ready to be made durable. It never waits and knows no database, so workers can switch
+//! between merges at every advance, a simulation can interleave them, and a compaction server can run it.
+
+use super::keep::{Keep, KeepRules};
+use super::merging::Merging;
+use super::output::{Output, OutputRules};
+use crate::error::Result;
+use crate::storage::Env;
+use crate::types::{Cursor, Fragments, KeyRange, RangeTombstone};
+use crate::version::shape::TableInfo;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const ADVANCE_NS: u64 = 2_000_000;
+/// The clock is asked every this many cells.
+const CELLS_PER_LOOK: u32 = 64;
+
+/// A sorted input and its range tombstones, both restricted to what still counts of it.
+pub(crate) struct Source {
+    pub(crate) cursor: Box<dyn Cursor>,
+    pub(crate) tombstones: Vec<RangeTombstone>,
+}
+
+/// A merge to run.
+pub(crate) struct MergeSpec {
+    /// Newest first.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) range: KeyRange,
+    pub(crate) rules: KeepRules,
+    pub(crate) output: OutputRules,
+    /// A step ends at the first table end after this many output bytes.
+    pub(crate) step_bytes: u64,
+}
+
+/// What an advance came to.
+pub(crate) enum Progress {
+    /// There is more to do.
+    Working,
+    /// A step's outputs are synced: make it durable before advancing again.
+    Step(Step),
+}
+
+/// The result of one step.
+pub(crate) struct Step {
+    /// Finished, synced tables (the directory is not synced yet).
+    pub(crate) outputs: Vec<Arc<TableInfo>>,
+    /// The inputs' cells below this key are done; `None`: all are, this was the last step.
+    pub(crate) upto: Option<Vec<u8>>,
+}
+
+/// A running merge.
+pub(crate) struct Merge {
+    env: Env,
+    cursor: Merging<Box<dyn Cursor>>,
+    range: KeyRange,
+    keep: Keep,
+    output: Output,
+    step_bytes: u64,
+    step_began: u64,
+    started: bool,
+    done: bool,
+}
+
+impl Merge {
+    pub(crate) fn new(env: &Env, spec: MergeSpec) -> Self {
+        let mut tombstones = Vec::new();
+        let mut cursors = Vec::new();
+        for source in spec.sources {
+            tombstones.extend(source.tombstones.into_iter().map(|t| RangeTombstone {
+                range: t.range.intersect(&spec.range),
+                ..t
+            }));
+            cursors.push(source.cursor);
+        }
+        Self {
+            env: env.clone(),
+            cursor: Merging::new(cursors),
+            keep: Keep::new(spec.rules, Fragments::new(tombstones)),
+            output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
+            range: spec.range,
+            step_bytes: spec.step_bytes,
+            step_began: 0,
+            started: false,
+            done: false,
+        }
+    }
+
+    /// Does a little. After the last step (`upto` is `None`) it must not be called again.
+    pub(crate) fn advance(&mut self) -> Result<Progress> {
+        assert!(!self.done, "advance after the last step");
+        if !self.started {
+            self.started = true;
+            self.cursor.seek(&self.range.start)?;
+            return Ok(Progress::Working);
+        }
+        let began = self.env.clock.monotonic_ns();
+        let blocks = self.output.data_blocks();
+        let mut looks = 0;
+        while self.cursor.valid() {
+            let cell = self.cursor.cell();
+            if !self.range.ends_after(cell.key) {
+                break;
+            }
+            if self.output.is_full() && self.keep.is_new_key(cell.key) {
+                let key = cell.key.to_vec();
+                if let Some(step) = self.end_table(&key)? {
+                    return Ok(Progress::Step(step));
+                }
+                return Ok(Progress::Working);
+            }
+            let output = &mut self.output;
+            self.keep.push(&cell, &mut |cell| output.add(cell))?;
+            self.cursor.next()?;
+            looks += 1;
+            if self.output.data_blocks() > blocks {
+                return Ok(Progress::Working);
+            }
+            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+                return Ok(Progress::Working);
+            }
+        }
+        self.finish().map(Progress::Step)
+    }
+
+    /// Ends the table before `key`; the step too when it has enough bytes.
+    fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
+        let output = &mut self.output;
+        self.keep.end_key(&mut |cell| output.add(cell))?;
+        self.output.cut(Some(key), &self.keep)?;
+        if self.output.bytes - self.step_began < self.step_bytes {
+            return Ok(None);
+        }
+        self.step_began = self.output.bytes;
+        Ok(Some(Step { outputs: self.output.take_finished(), upto: Some(key.to_vec()) }))
+    }
+
+    fn finish(&mut self) -> Result<Step> {
+        self.done = true;
+        let output = &mut self.output;
+        self.keep.finish(&mut |cell| output.add(cell))?;
+        let end = self.range.end.clone();
+        self.output.cut(end.as_deref(), &self.keep)?;
+        Ok(Step { outputs: self.output.take_finished(), upto: None })
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.output.bytes_so_far()
+    }
+
+    /// (cells taken in, cells passed on) so far.
+    pub(crate) fn cells(&self) -> (u64, u64) {
+        (self.keep.taken, self.keep.kept)
+    }
+
+    /// The file being written, to be removed when the merge is given up.
+    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
+        self.output.unfinished()
+    }
+}

@@ -1,0 +1,108 @@
+//! Writes surviving cells into tables and decides where these end.
+//!
+//! A table ends only between two keys. Output *i* covers the keys from its own first bound to the next one's, and
+//! takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no table of a
+//! run says anything about its neighbour's keys.
+
+use super::keep::Keep;
+use crate::error::Result;
+use crate::storage::Env;
+use crate::table::{TableBuilder, TableOptions};
+use crate::types::{CellRef, KeyRange, TableId};
+use crate::version::shape::TableInfo;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How outputs are made.
+#[derive(Clone)]
+pub(crate) struct OutputRules {
+    pub(crate) dir: PathBuf,
+    pub(crate) table: TableOptions,
+    /// A table ends when it has about this many bytes.
+    pub(crate) table_bytes: u64,
+    /// Epoch and job of the names; parts count up.
+    pub(crate) epoch: u32,
+    pub(crate) job: u32,
+}
+
+/// The tables being written.
+pub(crate) struct Output {
+    env: Env,
+    rules: OutputRules,
+    builder: Option<TableBuilder>,
+    part: u32,
+    /// Where the current table's interval begins.
+    low: Vec<u8>,
+    /// Finished and synced since the last step.
+    finished: Vec<Arc<TableInfo>>,
+    pub(crate) bytes: u64,
+}
+
+impl Output {
+    pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
+        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0 }
+    }
+
+    fn builder(&mut self) -> Result<&mut TableBuilder> {
+        if self.builder.is_none() {
+            let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part };
+            self.part += 1;
+            let path = self.rules.dir.join(id.file_name());
+            let identity = self.env.random.next_u64();
+            let created = self.env.clock.wall_us();
+            let storage = &*self.env.storage;
+            self.builder = Some(TableBuilder::new(storage, &path, id, identity, &self.rules.table, created)?);
+        }
+        Ok(self.builder.as_mut().expect("just set"))
+    }
+
+    pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        self.builder()?.add(cell)
+    }
+
+    /// Whether the table should end before the next key.
+    pub(crate) fn is_full(&self) -> bool {
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.table_bytes)
+    }
+
+    /// Data blocks of the current table so far.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.builder.as_ref().map_or(0, TableBuilder::data_blocks)
+    }
+
+    /// Bytes of all tables since the merge began, the current one included.
+    pub(crate) fn bytes_so_far(&self) -> u64 {
+        self.bytes + self.builder.as_ref().map_or(0, TableBuilder::estimated_bytes)
+    }
+
+    /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval included.
+    pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Keep) -> Result<()> {
+        let interval = KeyRange { start: std::mem::take(&mut self.low), end: high.map(<[u8]>::to_vec) };
+        let tombstones = keep.tombstones_within(&interval);
+        if self.builder.is_some() || !tombstones.is_empty() {
+            let builder = self.builder()?;
+            if !planted!(Bug::LoseRangeTombstoneAtCut) || high.is_none() {
+                tombstones.into_iter().try_for_each(|t| builder.add_range_tombstone(t))?;
+            }
+            if let Some(builder) = self.builder.take() {
+                let info = builder.finish()?;
+                self.bytes += info.bytes;
+                self.finished.push(Arc::new(info));
+            }
+        }
+        self.low = high.unwrap_or_default().to_vec();
+        Ok(())
+    }
+
+    /// What was finished since the last call.
+    pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// The name of the table being written, whose file is of no use if the merge is given up.
+    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
+        self.builder.as_ref()?;
+        let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part - 1 };
+        Some(self.rules.dir.join(id.file_name()))
+    }
+}

@@ -1,0 +1,148 @@
+//! A run of tables as one sorted source, opened lazily, and a floor under any source.
+
+use crate::error::Result;
+use crate::table::{CursorOptions, TableCursor};
+use crate::types::{CellRef, Cursor, Pinned};
+use crate::version::OpenTable;
+
+/// Walks the live ranges of a run's tables one after the other. Opens a table only when it gets there.
+pub(crate) struct RunCursor {
+    tables: Vec<OpenTable>,
+    options: CursorOptions,
+    /// The open table and its cursor.
+    at: Option<(usize, TableCursor)>,
+}
+
+impl RunCursor {
+    /// `tables` of one run, in order.
+    pub(crate) fn new(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
+        Self { tables, options, at: None }
+    }
+
+    fn open(&mut self, i: usize) -> &mut TableCursor {
+        if self.at.as_ref().is_none_or(|(open, _)| *open != i) {
+            self.at = Some((i, self.tables[i].table().cursor(self.options)));
+        }
+        &mut self.at.as_mut().expect("just set").1
+    }
+
+    /// While the cursor is behind its table's end, goes on to the first cell of the next tables.
+    fn skip_forward(&mut self) -> Result<()> {
+        while let Some((i, cursor)) = &self.at {
+            if cursor.valid() {
+                return Ok(());
+            }
+            let next = i + 1;
+            if next == self.tables.len() {
+                self.at = None;
+                return Ok(());
+            }
+            let start = self.tables[next].start().to_vec();
+            self.open(next).seek(&start)?;
+        }
+        Ok(())
+    }
+
+    /// While the cursor is before its table's live range, goes on to the last cell of the previous tables.
+    fn skip_backward(&mut self) -> Result<()> {
+        while let Some((i, cursor)) = &self.at {
+            if cursor.valid() && cursor.cell().key >= self.tables[*i].start() {
+                return Ok(());
+            }
+            let Some(previous) = i.checked_sub(1) else {
+                self.at = None;
+                return Ok(());
+            };
+            self.open(previous).seek_before(None)?;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for RunCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let at = self.tables.partition_point(|t| !t.info.range.ends_after(key));
+        if at == self.tables.len() {
+            self.at = None;
+            return Ok(());
+        }
+        let start = self.tables[at].start().max(key).to_vec();
+        self.open(at).seek(&start)?;
+        self.skip_forward()
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let end = key.map_or(self.tables.len(), |key| self.tables.partition_point(|t| t.start() < key));
+        let Some(at) = end.checked_sub(1) else {
+            self.at = None;
+            return Ok(());
+        };
+        self.open(at).seek_before(key)?;
+        self.skip_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let (_, cursor) = self.at.as_mut().expect("next on a valid cursor");
+        cursor.next()?;
+        if cursor.valid() { Ok(()) } else { self.skip_forward() }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let (_, cursor) = self.at.as_mut().expect("prev on a valid cursor");
+        cursor.prev()?;
+        self.skip_backward()
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.at.as_ref().is_some_and(|(_, cursor)| cursor.valid())
+    }
+
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        self.at.as_ref().expect("cell of a valid cursor").1.cell()
+    }
+
+    fn pinned_value(&self) -> Pinned {
+        self.at.as_ref().expect("value of a valid cursor").1.pinned_value()
+    }
+}
+
+/// A source of which only keys at or above a floor count: a flush set whose lower part is in tables already.
+pub(crate) struct Floor<C> {
+    cursor: C,
+    floor: Vec<u8>,
+}
+
+impl<C: Cursor> Floor<C> {
+    pub(crate) fn new(cursor: C, floor: Vec<u8>) -> Self {
+        Self { cursor, floor }
+    }
+}
+
+impl<C: Cursor> Cursor for Floor<C> {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor.seek(key.max(&self.floor))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.cursor.seek_before(key)
+    }
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.cursor.prev()
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid() && self.cursor.cell().key >= self.floor.as_slice()
+    }
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        self.cursor.cell()
+    }
+    fn pinned_value(&self) -> Pinned {
+        self.cursor.pinned_value()
+    }
+}

@@ -1,0 +1,107 @@
+//! Counters of a database, and the statistics made of them.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) writes: Counter,
+    pub(crate) user_bytes: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) flushed_bytes: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) merge_steps: Counter,
+    pub(crate) moves: Counter,
+    pub(crate) merged_bytes: Counter,
+    pub(crate) merged_in_bytes: Counter,
+    pub(crate) cells_dropped: Counter,
+    pub(crate) delays: Counter,
+    pub(crate) delayed_ns: Counter,
+    pub(crate) stops: Counter,
+    pub(crate) freezes: Counter,
+}
+
+/// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Cells and range tombstones written.
+    pub writes: u64,
+    /// Keys and values written.
+    pub user_bytes: u64,
+    /// Frames and headers appended to the log.
+    pub log_bytes_written: u64,
+    /// Log files filled with zeros ahead of use.
+    pub log_bytes_written_ahead: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Log on disk now.
+    pub log_bytes: u64,
+    /// Flushes finished.
+    pub flushes: u64,
+    /// Table bytes written by flushes.
+    pub flushed_bytes: u64,
+    /// Merges finished, moves apart.
+    pub merges: u64,
+    /// Steps made durable by merges and flushes.
+    pub merge_steps: u64,
+    /// Tables moved down without rewriting.
+    pub moves: u64,
+    /// Table bytes written by merges.
+    pub merged_bytes: u64,
+    /// Table bytes that merges took as input.
+    pub merged_in_bytes: u64,
+    /// Cells that merges and flushes found nobody needs.
+    pub cells_dropped: u64,
+    /// Writes held up a little.
+    pub delays: u64,
+    /// Nanoseconds of it in all.
+    pub delayed_ns: u64,
+    /// Writes that had to wait at the hard bound of write memory.
+    pub stops: u64,
+    /// Active segments frozen.
+    pub freezes: u64,
+    /// Unflushed writes in memory, capacity counted.
+    pub write_memory: u64,
+    /// Tables, all families.
+    pub tables: u64,
+    /// What the tables answer for.
+    pub table_bytes: u64,
+    /// Merging still owed.
+    pub debt: u64,
+    /// Snapshots held.
+    pub snapshots: u64,
+    /// Old versions that some reader or scan still holds.
+    pub old_versions: u64,
+    /// Block cache: found, not found, bytes held.
+    pub cache_hits: u64,
+    /// Blocks that had to be read.
+    pub cache_misses: u64,
+    /// Bytes of cached blocks.
+    pub cache_bytes: u64,
+}
+
+impl Statistics {
+    /// Table bytes written by flushes and merges for each byte flushed.
+    pub fn write_amplification(&self) -> f64 {
+        (self.flushed_bytes + self.merged_bytes) as f64 / self.flushed_bytes.max(1) as f64
+    }
+}

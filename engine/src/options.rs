@@ -1,0 +1,201 @@
+//! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are given
+//! to [`crate::Builder`] instead.
+
+use crate::error::{Error, Result};
+use crate::strategy::StrategyOptions;
+use crate::table::Compression;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the longest key: 64 KiB.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the longest value: just under 1 GiB.
+pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
+
+/// Settings of a database. All can differ from one open to the next.
+///
+/// ```
+/// let options = siltstone::Options { memory_budget: 512 << 20, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Create the database when the directory holds none. Default true.
+    pub create_if_missing: bool,
+    /// Refuse to open an existing database. Default false.
+    pub error_if_exists: bool,
+    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB.
+    pub memory_budget: u64,
+    /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
+    pub write_memory: u64,
+    /// Bytes of one log file. Default 16 MiB.
+    pub log_file_bytes: u64,
+    /// Bytes of log beyond which the family that holds its oldest part is flushed; at least four times
+    /// `write_memory`, which is also the default (written as 0).
+    pub log_bytes_max: u64,
+    /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device bytes
+    /// once, as files are recycled. Pays where most writes are `Sync`. Default false.
+    pub log_written_ahead: bool,
+    /// Background workers that flush and merge. Default 2.
+    pub workers: usize,
+    /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
+    /// cause. Default 64 MiB.
+    pub step_bytes: u64,
+    /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
+    pub rate_limit: u64,
+    /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
+    pub events_kept: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create_if_missing: true,
+            error_if_exists: false,
+            memory_budget: 256 << 20,
+            write_memory: 64 << 20,
+            log_file_bytes: 16 << 20,
+            log_bytes_max: 0,
+            log_written_ahead: false,
+            workers: 2,
+            step_bytes: 64 << 20,
+            rate_limit: 0,
+            events_kept: 1_000,
+        }
+    }
+}
+
+impl Options {
+    /// Checks that the settings make sense together.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::invalid(format!("option {what}")));
+        if self.write_memory < 16 << 10 {
+            return refuse("write_memory is under 16 KiB");
+        }
+        if self.memory_budget < self.write_memory {
+            return refuse("memory_budget is smaller than write_memory");
+        }
+        if self.log_file_bytes < 4 << 10 || self.log_file_bytes > 1 << 30 {
+            return refuse("log_file_bytes is not between 4 KiB and 1 GiB");
+        }
+        if self.log_bytes_max != 0 && self.log_bytes_max < 4 * self.write_memory {
+            return refuse("log_bytes_max is under four times write_memory");
+        }
+        if self.workers == 0 || self.workers > 256 {
+            return refuse("workers is not between 1 and 256");
+        }
+        if self.step_bytes < 4 << 10 {
+            return refuse("step_bytes is under 4 KiB");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log_limit(&self) -> u64 {
+        (4 * self.write_memory).max(self.log_bytes_max)
+    }
+
+    /// Largest batch: a quarter of the log limit.
+    pub(crate) fn batch_bytes_max(&self) -> u64 {
+        self.log_limit() / 4
+    }
+
+    /// What the block cache may take.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.memory_budget - self.write_memory
+    }
+}
+
+/// Whether cells of a family carry timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timestamps {
+    /// One value a key; a newer write replaces it.
+    #[default]
+    Implicit,
+    /// Versions by timestamp, given with each write.
+    Explicit,
+}
+
+/// Settings of a column family. Stored in the database; `timestamps` never changes, the rest may at any open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FamilyOptions {
+    /// Whether cells carry timestamps. Fixed when the family is created.
+    pub timestamps: Timestamps,
+    /// With explicit timestamps: how many versions of a key are kept, newest first; 0 keeps all. Default 1.
+    pub versions: u32,
+    /// Microseconds after which a cell is gone: counted from its timestamp where explicit, else from its
+    /// writing. 0 for never.
+    pub ttl_us: u64,
+    /// Compression of blocks. Default lz4.
+    pub compression: Compression,
+    /// Compression of the last level, where most data lies; `None` for the same as `compression`.
+    pub compression_last: Option<Compression>,
+    /// Raw bytes of a data block. Default 4 KiB.
+    pub block_bytes: usize,
+    /// Filter bits a key; 0 for no filters. Default 10.
+    pub bloom_bits: u32,
+    /// When and what to merge. Default `leveled`.
+    pub strategy: StrategyOptions,
+    /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
+    pub write_memory: u64,
+    /// Name of a registered [`crate::MergeOperator`].
+    pub merge_operator: Option<String>,
+    /// Name of a registered [`crate::CompactionFilter`].
+    pub filter: Option<String>,
+}
+
+impl Default for FamilyOptions {
+    fn default() -> Self {
+        Self {
+            timestamps: Timestamps::Implicit,
+            versions: 1,
+            ttl_us: 0,
+            compression: Compression::Lz4,
+            compression_last: None,
+            block_bytes: 4 << 10,
+            bloom_bits: 10,
+            strategy: StrategyOptions::default(),
+            write_memory: 0,
+            merge_operator: None,
+            filter: None,
+        }
+    }
+}
+
+impl FamilyOptions {
+    /// Checks that the settings make sense together.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::invalid(format!("family option {what}")));
+        let implicit = self.timestamps == Timestamps::Implicit;
+        if implicit && self.versions != 1 {
+            return refuse("versions needs timestamps = explicit");
+        }
+        if implicit && self.ttl_us > 0 && self.merge_operator.is_some() {
+            return refuse("ttl_us with merge_operator needs timestamps = explicit");
+        }
+        if !(64..=16 << 20).contains(&self.block_bytes) {
+            return refuse("block_bytes is not between 64 B and 16 MiB");
+        }
+        if self.bloom_bits > 64 {
+            return refuse("bloom_bits is over 64");
+        }
+        self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
+    }
+
+    /// Families that count a TTL from the moment of writing keep that moment in each cell.
+    pub(crate) fn keeps_written(&self) -> bool {
+        self.ttl_us > 0 && self.timestamps == Timestamps::Implicit
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When no kill of the process can lose it any more. A power loss may lose the newest writes, never an
+    /// older one before a newer one.
+    #[default]
+    Buffered,
+    /// When no power loss can lose it any more.
+    Sync,
+}

@@ -1,0 +1,385 @@
+//! The manifest: the durable list of edits, and `CURRENT`, the name of the manifest in force.
+//!
+//! An edit is one record, synced before anything relies on it. A record cut short by a crash was never relied on,
+//! so an unreadable tail is the end; that the tail was really never relied on is checked against the notes that
+//! the log carries (see `log`), which say how long the manifest was known to be. Every open starts a fresh manifest
+//! holding the whole state, so nothing is ever appended behind a torn tail, and so does a commit after a failed
+//! write. A failed *sync* poisons: whether the edit will be seen is unknown until the next open.
+//!
+//! Layouts: docs/format.md. This file does not know what the edits mean.
+
+use super::edit::{self, Change, Edit, State};
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{Env, WriteFile};
+use crate::types::codec::{put_u32, put_u64};
+use std::path::{Path, PathBuf};
+
+const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
+const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
+/// Magic, database id, number, crc.
+const HEADER_BYTES: usize = 28;
+/// Length, crc.
+const RECORD_HEADER_BYTES: usize = 8;
+/// A record longer than this was never written.
+const RECORD_BYTES_MAX: usize = 1 << 30;
+const CURRENT: &str = "CURRENT";
+
+/// How much of which manifest is durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Mark {
+    pub(crate) number: u64,
+    pub(crate) length: u64,
+}
+
+/// A manifest as found on disk.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) state: State,
+    /// What of it is readable.
+    pub(crate) mark: Mark,
+}
+
+/// The manifest being written.
+pub(crate) struct Manifest {
+    env: Env,
+    dir: PathBuf,
+    state: State,
+    mark: Mark,
+    file: Option<Box<dyn WriteFile>>,
+    /// Length of the record that held the whole state.
+    base: u64,
+    poisoned: bool,
+}
+
+pub(crate) fn file_name(number: u64) -> String {
+    format!("manifest-{number:08}")
+}
+
+pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("manifest-")?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+fn crc(bytes: &[u8], database: u64, number: u64, offset: u64) -> u32 {
+    let mut crc = crc32c::crc32c(&database.to_le_bytes());
+    crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
+    crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, bytes)
+}
+
+fn header(magic: &[u8; 8], database: u64, number: u64) -> Vec<u8> {
+    let mut out = magic.to_vec();
+    put_u64(&mut out, database);
+    put_u64(&mut out, number);
+    let sum = crc(&out, database, number, 0);
+    put_u32(&mut out, sum);
+    out
+}
+
+/// The (database, number) of a file's header.
+fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)> {
+    let wrong = |what: String| Error::corruption(path, 0, what);
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return Err(wrong(format!("file is {} bytes, expected at least {HEADER_BYTES}", bytes.len())));
+    };
+    if head[..7] != magic[..7] {
+        return Err(wrong(format!("magic is \"{}\", expected \"{}\"", head[..8].escape_ascii(), magic.escape_ascii())));
+    }
+    if head[7] != magic[7] {
+        let message = format!("{} has format version {}, this release reads {}", path.display(), head[7] as char, magic[7] as char);
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+    let (database, number) = (number_at(8), number_at(16));
+    let found = u32::from_le_bytes(std::array::from_fn(|i| head[24 + i]));
+    let expected = crc(&head[..24], database, number, 0);
+    if found != expected {
+        return Err(wrong(format!("header checksum is {found:08x}, expected {expected:08x}")));
+    }
+    Ok((database, number))
+}
+
+/// Reads a whole small file.
+pub(crate) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
+    let failed = |e| Error::io("read", path, e);
+    let file = env.storage.open(path).map_err(failed)?;
+    let len = file.len().map_err(failed)?;
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::invalid("file too large to read"))?];
+    file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// Which manifest is in force; `None` when the directory holds no database.
+pub(crate) fn current(env: &Env, dir: &Path) -> Result<Option<(u64, u64)>> {
+    let path = dir.join(CURRENT);
+    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Ok(None);
+    }
+    let bytes = read_file(env, &path)?;
+    let found = check_header(&bytes, CURRENT_MAGIC, &path)?;
+    if bytes.len() != HEADER_BYTES {
+        return Err(Error::corruption(&path, HEADER_BYTES as u64, "bytes behind the end, expected none"));
+    }
+    Ok(Some(found))
+}
+
+/// Reads the manifest in force; `None` when the directory holds no database.
+pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
+    let Some((database, number)) = current(env, dir)? else { return Ok(None) };
+    load_number(env, dir, database, number).map(Some)
+}
+
+fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Loaded> {
+    let path = dir.join(file_name(number));
+    let bytes = read_file(env, &path)?;
+    let (found_database, found_number) = check_header(&bytes, MANIFEST_MAGIC, &path)?;
+    if (found_database, found_number) != (database, number) {
+        let message = format!(
+            "manifest says it is number {found_number} of database {found_database:016x}, expected {number} of {database:016x}"
+        );
+        return Err(Error::corruption(&path, 8, message));
+    }
+    let mut state = State::default();
+    let mut at = HEADER_BYTES;
+    while let Some(payload) = record(&bytes, at, database, number) {
+        let wrong = |what: String| Error::corruption(&path, at as u64, what);
+        let edit = edit::decode(payload).map_err(|e| wrong(format!("manifest record: {}", e.0)))?;
+        for change in &edit {
+            state.apply(change).map_err(|why| wrong(format!("manifest record does not apply: {why}")))?;
+        }
+        at += RECORD_HEADER_BYTES + payload.len();
+    }
+    if at == HEADER_BYTES {
+        return Err(Error::corruption(&path, at as u64, "first manifest record is unreadable, expected the whole state"));
+    }
+    if state.database != database {
+        return Err(Error::corruption(&path, at as u64, "manifest is of another database"));
+    }
+    // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
+    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some()) {
+        let message = format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
+        return Err(Error::corruption(&path, at as u64, message));
+    }
+    Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
+}
+
+/// The payload of the record at that offset, if it is whole.
+fn record(bytes: &[u8], at: usize, database: u64, number: u64) -> Option<&[u8]> {
+    let rest = bytes.get(at..)?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (sum, rest) = rest.split_first_chunk()?;
+    let len = u32::from_le_bytes(*len) as usize;
+    if len == 0 || len > RECORD_BYTES_MAX {
+        return None;
+    }
+    let payload = rest.get(..len)?;
+    (crc(payload, database, number, at as u64) == u32::from_le_bytes(*sum)).then_some(payload)
+}
+
+impl Manifest {
+    /// Writes a fresh manifest with the whole state and makes it the one in force.
+    pub(crate) fn start(env: &Env, dir: &Path, number: u64, state: State) -> Result<Manifest> {
+        let mark = Mark { number: number - 1, length: 0 };
+        let (env, dir) = (env.clone(), dir.to_path_buf());
+        let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false };
+        manifest.rotate()?;
+        Ok(manifest)
+    }
+
+    /// The manifest of a database that is only read: every commit is refused.
+    pub(crate) fn read_only(env: &Env, dir: &Path, mark: Mark, state: State) -> Manifest {
+        let (env, dir) = (env.clone(), dir.to_path_buf());
+        Manifest { env, dir, state, mark, file: None, base: 0, poisoned: true }
+    }
+
+    /// Whether no commit can succeed any more.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Makes the edit durable, then part of the state. After an error the state is as before; whether the edit
+    /// will be found after a crash is unknown, so what it hands over must be kept.
+    pub(crate) fn commit(&mut self, edit: &Edit) -> Result<Mark> {
+        if self.poisoned {
+            return Err(Error::new(ErrorKind::Poisoned, "a sync of the manifest failed before; reopen the database"));
+        }
+        let mut next = self.state.clone();
+        for change in edit {
+            next.apply(change).map_err(|why| Error::invalid(format!("edit does not apply: {why}")))?;
+        }
+        let grown = self.mark.length > (4 * self.base).max(256 << 10);
+        if self.file.is_none() || grown {
+            let before = std::mem::replace(&mut self.state, next);
+            return match self.rotate() {
+                Ok(()) => Ok(self.mark),
+                Err(e) => {
+                    self.state = before;
+                    Err(e)
+                }
+            };
+        }
+        self.append(edit)?;
+        self.state = next;
+        Ok(self.mark)
+    }
+
+    fn append(&mut self, edit: &[Change]) -> Result<()> {
+        let path = self.dir.join(file_name(self.mark.number));
+        let payload = edit::encode(edit);
+        let mut bytes = Vec::with_capacity(payload.len() + RECORD_HEADER_BYTES);
+        put_u32(&mut bytes, payload.len() as u32);
+        put_u32(&mut bytes, crc(&payload, self.state.database, self.mark.number, self.mark.length));
+        bytes.extend_from_slice(&payload);
+        let file = self.file.as_mut().expect("commit rotates when there is no file");
+        if let Err(e) = file.write(&bytes) {
+            // The tail is unknown now: the next commit starts a fresh file.
+            self.file = None;
+            return Err(Error::io("append to the manifest", path, e));
+        }
+        if let Err(e) = file.sync() {
+            self.poisoned = true;
+            return Err(Error::io("sync the manifest", path, e));
+        }
+        self.mark.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Starts the next file with the whole state.
+    fn rotate(&mut self) -> Result<()> {
+        let old = self.mark;
+        let number = old.number + 1;
+        let path = self.dir.join(file_name(number));
+        let written = self.write_fresh(&path, number);
+        let (file, length) = match written {
+            Ok(done) => done,
+            Err(e) => {
+                // `CURRENT` may or may not name the new file; the old one must not be appended to any more.
+                self.file = None;
+                self.mark.number = number;
+                return Err(e);
+            }
+        };
+        self.file = Some(file);
+        self.mark = Mark { number, length };
+        self.base = length;
+        self.remove_older(number);
+        Ok(())
+    }
+
+    fn write_fresh(&mut self, path: &Path, number: u64) -> Result<(Box<dyn WriteFile>, u64)> {
+        let storage = &self.env.storage;
+        let database = self.state.database;
+        let payload = edit::encode(&self.state.to_edit());
+        let mut bytes = header(MANIFEST_MAGIC, database, number);
+        put_u32(&mut bytes, payload.len() as u32);
+        put_u32(&mut bytes, crc(&payload, database, number, HEADER_BYTES as u64));
+        bytes.extend_from_slice(&payload);
+        let failed = |e| Error::io("write a manifest", path, e);
+        let mut file = storage.create(path).map_err(failed)?;
+        file.write(&bytes).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+
+        let temporary = self.dir.join("CURRENT.new");
+        let current = self.dir.join(CURRENT);
+        let failed = |e| Error::io("write", &temporary, e);
+        let mut pointer = storage.create(&temporary).map_err(failed)?;
+        pointer.write(&header(CURRENT_MAGIC, database, number)).map_err(failed)?;
+        pointer.sync().map_err(failed)?;
+        storage.rename(&temporary, &current).map_err(|e| Error::io("rename to", &current, e))?;
+        if let Err(e) = storage.sync_dir(&self.dir) {
+            // Which manifest a crash would leave in force is unknown from here on.
+            self.poisoned = true;
+            return Err(Error::io("sync the directory", &self.dir, e));
+        }
+        Ok((file, bytes.len() as u64))
+    }
+
+    /// Older manifests are of no use any more; a failure to remove them harms nothing and is tried again at the
+    /// next rotation.
+    fn remove_older(&self, number: u64) {
+        let Ok(names) = self.env.storage.list(&self.dir) else { return };
+        for name in names {
+            if parse_file_name(&name).is_some_and(|n| n < number) {
+                let _ = self.env.storage.remove(&self.dir.join(name));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LogFileId, SeqNo, StoreId};
+
+    fn fresh(dir: &Path) -> (Env, Manifest) {
+        let env = Env::local();
+        let state = State { database: 7, epoch: 1, ..State::default() };
+        let manifest = Manifest::start(&env, dir, 1, state).unwrap();
+        (env, manifest)
+    }
+
+    fn edit(n: u64) -> Edit {
+        vec![Change::LastSeq(SeqNo(n)), Change::LogFirst(LogFileId(n))]
+    }
+
+    #[test]
+    fn edits_are_there_after_reading_back_also_across_a_rotation() {
+        let dir = tempfile::tempdir().unwrap();
+        let (env, mut manifest) = fresh(dir.path());
+        manifest.commit(&edit(1)).unwrap();
+        manifest.rotate().unwrap();
+        manifest.commit(&edit(2)).unwrap();
+        let loaded = load(&env, dir.path()).unwrap().unwrap();
+        assert_eq!((loaded.state.last_seq, loaded.mark), (SeqNo(2), manifest.mark()));
+        assert_eq!(loaded.state, *manifest.state());
+        let old = dir.path().join(file_name(1));
+        assert!(!env.storage.exists(&old).unwrap(), "the older manifest is gone");
+    }
+
+    #[test]
+    fn an_edit_that_does_not_apply_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (env, mut manifest) = fresh(dir.path());
+        let before = manifest.mark();
+        let wrong = vec![Change::StoreOptions { id: StoreId(5), options: String::new() }];
+        assert_eq!(manifest.commit(&wrong).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(load(&env, dir.path()).unwrap().unwrap().mark, before);
+    }
+
+    #[test]
+    fn every_cut_leaves_a_prefix_and_every_flip_a_prefix_or_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (env, mut manifest) = fresh(dir.path());
+        let marks: Vec<Mark> = (1..=3).map(|n| manifest.commit(&edit(n)).unwrap()).collect();
+        let path = dir.path().join(file_name(1));
+        let whole = read_file(&env, &path).unwrap();
+        let write = |bytes: &[u8]| env.storage.create(&path).unwrap().write(bytes).unwrap();
+        for cut in 0..whole.len() {
+            write(&whole[..cut]);
+            if let Ok(loaded) = load(&env, dir.path()) {
+                let loaded = loaded.unwrap();
+                let n = marks.iter().filter(|m| m.length <= cut as u64).count() as u64;
+                assert_eq!(loaded.state.last_seq, SeqNo(n), "cut at {cut}");
+            }
+        }
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            write(&bytes);
+            match load(&env, dir.path()) {
+                // Only the last record may be taken for a torn tail; the log's notes tell the two apart.
+                Ok(loaded) => assert_eq!(loaded.unwrap().mark, marks[1], "flip at {at}"),
+                Err(e) => assert!(matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{e}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A store at one moment: memory and open tables in one immutable object (invariant I3). A reader loads it once,
+//! takes its read point second, and sees either side of any change, never a mixture. Changes build a new object
+//! and swap it in; who loses the race builds again from the winner's.
+
+use super::shape::{Shape, TableInfo};
+use crate::memory::{Active, Segment};
+use crate::table::Table;
+use crate::types::TableId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A store at one moment.
+pub(crate) struct Version {
+    /// Takes the writes.
+    pub(crate) active: Segment,
+    /// Frozen segments that are not being flushed, newest first.
+    pub(crate) frozen: Vec<Segment>,
+    /// The flush set, newest first.
+    pub(crate) flush: FlushSet,
+    /// The tables as plain data.
+    pub(crate) shape: Arc<Shape>,
+    /// The same tables open, newest data first.
+    pub(crate) runs: Vec<OpenRun>,
+}
+
+/// The segments being flushed. Cells below `clip` are in tables already.
+#[derive(Clone, Default)]
+pub(crate) struct FlushSet {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) clip: Vec<u8>,
+}
+
+/// A run with its tables open.
+#[derive(Clone)]
+pub(crate) struct OpenRun {
+    pub(crate) level: usize,
+    pub(crate) tables: Vec<OpenTable>,
+}
+
+/// A table with what the shape says of it.
+#[derive(Clone)]
+pub(crate) struct OpenTable {
+    pub(crate) info: Arc<TableInfo>,
+    pub(crate) handle: Arc<TableHandle>,
+}
+
+impl OpenTable {
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.handle.table
+    }
+
+    /// Whether the table answers for the key.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        key >= self.start() && self.info.range.ends_after(key)
+    }
+
+    /// First key the table answers for.
+    #[inline]
+    pub(crate) fn start(&self) -> &[u8] {
+        match &self.info.clip {
+            Some(clip) => clip.key.as_slice().max(self.info.range.start.as_slice()),
+            None => &self.info.range.start,
+        }
+    }
+}
+
+impl OpenRun {
+    /// The table that answers for the key. O(log n).
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&OpenTable> {
+        let at = match &self.tables[..] {
+            [_] => 0,
+            tables => tables.partition_point(|t| t.start() <= key).checked_sub(1)?,
+        };
+        Some(&self.tables[at]).filter(|t| t.covers(key))
+    }
+}
+
+/// An open table; its file goes when the last version that names it is gone, if it was made obsolete.
+pub(crate) struct TableHandle {
+    pub(crate) table: Arc<Table>,
+    path: PathBuf,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl TableHandle {
+    pub(crate) fn new(table: Arc<Table>, path: PathBuf, graveyard: Arc<Graveyard>) -> Arc<Self> {
+        Arc::new(Self { table, path, obsolete: AtomicBool::new(false), graveyard })
+    }
+
+    /// The manifest no longer names the table.
+    pub(crate) fn make_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.graveyard.files.lock().push(std::mem::take(&mut self.path));
+        }
+    }
+}
+
+/// Where last references go, so that no get pays for freeing memory or removing files.
+#[derive(Default)]
+pub(crate) struct Graveyard {
+    versions: Mutex<Vec<Arc<Version>>>,
+    files: Mutex<Vec<PathBuf>>,
+}
+
+impl Graveyard {
+    /// Keeps a version that was swapped out until no reader has it.
+    pub(crate) fn bury(&self, version: Arc<Version>) {
+        self.versions.lock().push(version);
+    }
+
+    /// Drops versions that nobody else holds and hands back the files that may be removed.
+    pub(crate) fn sweep(&self) -> Vec<PathBuf> {
+        let free: Vec<_> = {
+            let mut versions = self.versions.lock();
+            let (free, held) = versions.drain(..).partition(|v| Arc::strong_count(v) == 1);
+            *versions = held;
+            free
+        };
+        drop(free);
+        std::mem::take(&mut self.files.lock())
+    }
+
+    /// Gives files back whose removal failed.
+    pub(crate) fn retry(&self, files: Vec<PathBuf>) {
+        self.files.lock().extend(files);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.lock().is_empty() && self.files.lock().is_empty()
+    }
+
+    /// Number of versions that somebody still reads.
+    pub(crate) fn held(&self) -> usize {
+        self.versions.lock().len()
+    }
+}
+
+impl Version {
+    /// A store without tables.
+    pub(crate) fn new(active: Segment) -> Self {
+        Self {
+            active,
+            frozen: Vec::new(),
+            flush: FlushSet::default(),
+            shape: Arc::default(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// The segment that takes the writes.
+    pub(crate) fn active(&self) -> &Arc<Active> {
+        self.active.as_active().expect("the first segment is never flat")
+    }
+
+    /// The same with the active segment frozen (left out if empty) and another in its place.
+    pub(crate) fn with_fresh_active(&self, active: Arc<Active>) -> Version {
+        let mut frozen = Vec::with_capacity(self.frozen.len() + 1);
+        if !self.active.is_empty() {
+            frozen.push(self.active.clone());
+        }
+        frozen.extend_from_slice(&self.frozen);
+        self.with_memory(active.into(), frozen, self.flush.clone())
+    }
+
+    /// All frozen memory, newest first, the flush set last.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.frozen.iter().chain(&self.flush.segments)
+    }
+
+    /// Bytes of memory the version holds.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.active.bytes() as u64 + self.segments().map(|s| s.bytes() as u64).sum::<u64>()
+    }
+
+    /// Bytes that a flush starting now would take.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.active.bytes() as u64 + self.frozen.iter().map(|s| s.bytes() as u64).sum::<u64>()
+    }
+
+    /// Every open table.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &OpenTable> {
+        self.runs.iter().flat_map(|run| &run.tables)
+    }
+
+    /// The same memory with other tables: those of `shape`, found among this version's and `opened`.
+    pub(crate) fn with_shape(
+        &self,
+        shape: Arc<Shape>,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
+    ) -> Version {
+        let known: BTreeMap<TableId, &Arc<TableHandle>> =
+            self.tables().map(|t| (t.info.id, &t.handle)).chain(opened.iter().map(|(id, h)| (*id, h))).collect();
+        let runs = open_runs(&shape, |id| known[&id].clone());
+        Version { active: self.active.clone(), frozen: self.frozen.clone(), flush: self.flush.clone(), shape, runs }
+    }
+
+    /// The same with other frozen segments.
+    pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
+        Version { active, frozen, flush, shape: self.shape.clone(), runs: self.runs.clone() }
+    }
+}
+
+/// Opens the runs of a shape in reading order.
+pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHandle>) -> Vec<OpenRun> {
+    let mut runs = Vec::new();
+    for (level, l) in shape.levels.iter().enumerate() {
+        for run in &l.runs {
+            let tables =
+                run.tables().iter().map(|info| OpenTable { info: info.clone(), handle: handle(info.id) }).collect();
+            runs.push(OpenRun { level, tables });
+        }
+    }
+    runs
+}

@@ -1,0 +1,114 @@
+//! Writing, reading, flushing, merging, reopening.
+
+use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Options};
+
+fn small() -> Options {
+    Options { write_memory: 256 << 10, memory_budget: 2 << 20, log_file_bytes: 64 << 10, step_bytes: 64 << 10, ..Options::default() }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+#[test]
+fn what_was_written_is_read_back_from_memory_tables_and_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Builder::new().options(small()).open(dir.path()).unwrap();
+    for round in 0..3u32 {
+        for n in 0..20_000 {
+            db.put(&key(n), format!("{round}-{n}").as_bytes()).unwrap();
+        }
+    }
+    for n in (0..20_000).step_by(7) {
+        db.delete(&key(n)).unwrap();
+    }
+    let check = |db: &Db| {
+        for n in 0..20_000 {
+            let expected = (n % 7 != 0).then(|| format!("2-{n}").into_bytes());
+            assert_eq!(db.get(&key(n)).unwrap().as_deref(), expected.as_deref(), "key {n}");
+        }
+        let found = db.scan::<&str>(..).map(|e| e.unwrap().key).collect::<Vec<_>>();
+        let expected: Vec<_> = (0..20_000).filter(|n| n % 7 != 0).map(key).collect();
+        assert_eq!(found, expected);
+        let mut back = db.scan::<&str>(..).reverse().map(|e| e.unwrap().key).collect::<Vec<_>>();
+        back.reverse();
+        assert_eq!(back, expected);
+    };
+    check(&db);
+    assert!(db.statistics().flushes > 0);
+    db.settle().unwrap();
+    check(&db);
+    db.default_family().compact::<&str>(..).unwrap();
+    check(&db);
+    db.close().unwrap();
+    assert_eq!(db.get(b"x").unwrap_err().kind(), ErrorKind::Closed);
+    let db = Builder::new().options(small()).open(dir.path()).unwrap();
+    check(&db);
+    drop(db);
+    let reader = Builder::new().open_read_only(dir.path()).unwrap();
+    check(&reader);
+    assert_eq!(reader.put(b"k", b"v").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_dropped_database_without_close_is_whole_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..5u32 {
+        let db = Builder::new().options(small()).open(dir.path()).unwrap();
+        assert_eq!(db.scan::<&str>(..).count() as u32, round * 100);
+        for n in round * 100..(round + 1) * 100 {
+            db.default_family().put_with(&key(n), b"v", Durability::Sync).unwrap();
+        }
+    }
+}
+
+#[test]
+fn many_writers_share_the_log_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Builder::new().options(small()).open(dir.path()).unwrap();
+    std::thread::scope(|scope| {
+        for t in 0..4u32 {
+            let db = db.clone();
+            scope.spawn(move || {
+                let family = db.default_family();
+                for n in 0..5_000u32 {
+                    let mut batch = Batch::new();
+                    batch.put(&family, &key(t * 10_000 + n), &n.to_be_bytes());
+                    batch.put(&family, &key(100_000 + t * 10_000 + n), &n.to_be_bytes());
+                    let durability = if n % 500 == 0 { Durability::Sync } else { Durability::Buffered };
+                    db.write_with(&batch, durability).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(db.scan::<&str>(..).count(), 40_000);
+}
+
+#[test]
+fn a_directory_in_use_and_a_missing_database_are_clear_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(Db::open(dir.path()).unwrap_err().kind(), ErrorKind::Busy);
+    drop(db);
+    Db::open(dir.path()).unwrap();
+    let none = Builder::new().options(Options { create_if_missing: false, ..Options::default() });
+    assert_eq!(none.open(dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    let again = Builder::new().options(Options { error_if_exists: true, ..Options::default() });
+    assert_eq!(again.open(dir.path()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_checkpoint_is_the_database_at_its_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Builder::new().options(small()).open(dir.path().join("db")).unwrap();
+    for n in 0..10_000 {
+        db.put(&key(n), b"before").unwrap();
+    }
+    db.checkpoint(dir.path().join("copy")).unwrap();
+    for n in 0..10_000 {
+        db.put(&key(n), b"after").unwrap();
+    }
+    let copy = Builder::new().options(small()).open(dir.path().join("copy")).unwrap();
+    assert_eq!(copy.scan::<&str>(..).filter(|e| e.as_ref().unwrap().value == b"before").count(), 10_000);
+    assert_eq!(db.get(&key(5)).unwrap().unwrap(), b"after");
+}

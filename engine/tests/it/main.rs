@@ -1,0 +1,3 @@
+//! Behaviour through the public API, on real files.
+
+mod basics;
