@@ -107,8 +107,9 @@ impl FlushJob {
         let from = db.env.clock.monotonic_ns();
         let progress = self.merge.advance()?;
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
-        db.limiter.take(self.merge.bytes_written() - self.reported);
-        self.reported = self.merge.bytes_written();
+        let written = self.merge.bytes_written().max(self.reported);
+        db.limiter.take(written - self.reported);
+        self.reported = written;
         let Progress::Step(step) = progress else {
             self.busy_ns += db.env.clock.monotonic_ns() - from;
             return Ok(Advanced::More);

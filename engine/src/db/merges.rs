@@ -137,7 +137,8 @@ impl MergeJob {
             return Ok(Advanced::Done);
         };
         let progress = merge.advance()?;
-        let written = merge.bytes_written();
+        // What is still in the builder is an estimate, which may turn out too high.
+        let written = merge.bytes_written().max(self.reported);
         let wait = db.limiter.take(written - self.reported);
         self.reported = written;
         if let Some(manual) = &self.manual {
