@@ -280,7 +280,7 @@ impl Inner {
         };
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
-        let log_front = self.log_front(None);
+        let log_front = self.log_front_now(None);
         let facts: Vec<StoreFacts<'_>> = stores
             .iter()
             .zip(&plans)

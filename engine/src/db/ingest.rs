@@ -183,6 +183,8 @@ impl Inner {
         let done = Mutex::new(None);
         loop {
             self.flush(store)?;
+            // The manifest before the log stage, as everywhere.
+            let mut manifest = self.manifest.lock();
             let turn = self.with_one_seq(|seq| {
                 if memory_overlaps(&store.version_full(), &ranges)? {
                     return Ok(false);
@@ -197,7 +199,7 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                let mark = self.install_change(store, change, vec![Change::LastSeq(seq)], &opened)?;
+                let mark = self.install_change(&mut manifest, store, change, vec![Change::LastSeq(seq)], &opened)?;
                 *done.lock() = Some((seq, mark));
                 Ok(true)
             })?;

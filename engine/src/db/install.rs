@@ -11,7 +11,7 @@ use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
 use crate::types::{Cursor, Generation, KeyRange, LogFileId, TableId};
 use crate::version::edit::{Change, Edit};
-use crate::version::manifest::Mark;
+use crate::version::manifest::{Manifest, Mark};
 use crate::version::shape::{Shape, ShapeChange, TableInfo};
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
@@ -118,12 +118,12 @@ impl Inner {
     /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
     pub(crate) fn install_change(
         &self,
+        manifest: &mut Manifest,
         store: &Arc<Store>,
         change: ShapeChange,
         more: Edit,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Result<Mark> {
-        let mut manifest = self.manifest.lock();
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
         let mark = manifest.commit(&edit)?;
@@ -133,28 +133,29 @@ impl Inner {
             next.flush = now.flush.clone();
             next
         });
-        drop(manifest);
         self.recount_memory();
         Ok(mark)
     }
 
     /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        let front = || {
-            let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-            self.stores()
-                .iter()
-                .filter_map(|store| {
-                    let version = store.version();
-                    match without {
-                        Some(without) if without.id == store.id => front_without_flush(&version),
-                        _ => store_front(&version),
-                    }
-                })
-                .fold(end, LogFileId::min)
-        };
         // With writes held, so that nothing is logged into an empty segment meanwhile.
-        self.with_writes_held(|_| front()).unwrap_or(LogFileId::ZERO)
+        self.with_writes_held(|_| self.log_front_now(without)).unwrap_or(LogFileId::ZERO)
+    }
+
+    /// The same without holding writes, for decisions that a moment later would do as well.
+    pub(crate) fn log_front_now(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
+        self.stores()
+            .iter()
+            .filter_map(|store| {
+                let version = store.version();
+                match without {
+                    Some(without) if without.id == store.id => front_without_flush(&version),
+                    _ => store_front(&version),
+                }
+            })
+            .fold(end, LogFileId::min)
     }
 
     /// Counts write memory and table bytes anew.

@@ -349,7 +349,7 @@ impl<'a> Replay<'a> {
             // Cells of a family that was dropped since are not there any more.
             let Some((store, flushed)) = self.stores.get(&logged.store) else { continue };
             let generation = logged.generation;
-            store.raise_generation(generation);
+            store.note_replayed(generation);
             match logged.entry {
                 Entry::Cell(cell) => {
                     self.max_seq = self.max_seq.max(cell.seq);
