@@ -132,7 +132,7 @@ impl FlushJob {
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
-            return Ok(Advanced::More);
+            return Ok(Advanced::Wait(0));
         }
         self.finish(db);
         Ok(Advanced::Done)

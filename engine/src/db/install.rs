@@ -74,6 +74,11 @@ impl Inner {
             }
             next
         });
+        for (id, bytes) in &step.bytes_below {
+            if let Some(open) = version.tables().find(|open| open.info.id == *id) {
+                self.graveyard.punch(open.handle.clone(), *bytes);
+            }
+        }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
             if !shape_holds(&shape, open.info.id) {
                 open.handle.make_obsolete();
