@@ -17,6 +17,8 @@ mod arena;
 mod cell;
 mod flat;
 mod flatten;
+#[cfg(all(test, loom))]
+mod model;
 mod node;
 mod ranges;
 mod segment;

@@ -1,5 +1,5 @@
 //! Atomics of this folder by one name, so that `--cfg loom` puts the index's publication protocol under a
-//! model checker (see `tree`'s tests).
+//! model checker (see `model`).
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
