@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "drives the tree by its contract: one writer")]
 
 use super::node::Keys;
+use super::sync::as_writer;
 use super::tree::{Found, To, Tree};
 use loom::sync::Arc;
 
@@ -52,7 +53,7 @@ fn check(old: &'static [u32], new: &'static [u32], read: fn(&Tree, &Numbers) -> 
         old.iter().for_each(|&n| insert(&tree, &keys, n));
         let writer = {
             let (tree, keys) = (tree.clone(), keys.clone());
-            loom::thread::spawn(move || new.iter().for_each(|&n| insert(&tree, &keys, n)))
+            loom::thread::spawn(move || as_writer(|| new.iter().for_each(|&n| insert(&tree, &keys, n))))
         };
         let found = read(&tree, &keys);
         assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
