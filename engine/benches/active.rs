@@ -234,7 +234,7 @@ fn main() {
         for n in [32 << 10, 1_000_000] {
             let keys: Vec<[u8; 16]> = (0..n).map(key).collect();
             println!("\n{n} {name} keys, ns an operation (\"order\": making scans possible, an entry)");
-            println!("{:<26}{}", "", "   insert    order      get  seek+10  iterate");
+            println!("{:<26}   insert    order      get  seek+10  iterate", "");
             report::<ActiveProbe>(&keys);
             report::<Flattened>(&keys);
             report::<SkipList>(&keys);

@@ -49,7 +49,7 @@ impl ActiveCursor {
     }
 
     /// To the newest version of the `rank`-th key, or of the first key behind the leaf.
-    fn to_first_version(&mut self, leaf: Leaf<'static>, rank: usize) {
+    fn settle_at(&mut self, leaf: Leaf<'static>, rank: usize) {
         self.backward = false;
         let there = if rank < leaf.len() { Some((leaf, rank)) } else { self.active.after(&leaf) };
         let there = there.map(|(leaf, rank)| (Self::keep(leaf), rank));
@@ -60,7 +60,7 @@ impl ActiveCursor {
     }
 
     /// To the oldest version of the key before the `rank`-th, or of the last key before the leaf.
-    fn to_last_version_before(&mut self, leaf: Leaf<'static>, rank: usize) {
+    fn settle_before(&mut self, leaf: Leaf<'static>, rank: usize) {
         let there = match rank.checked_sub(1) {
             Some(rank) => Some((leaf, rank)),
             None => self.active.before(&leaf),
@@ -92,7 +92,7 @@ impl Cursor for ActiveCursor {
         self.place = NOWHERE;
         if let Some(leaf) = self.active.leaf(To::Key(key)).map(Self::keep) {
             let (rank, _) = leaf.search(key, self.active.keys());
-            self.to_first_version(leaf, rank);
+            self.settle_at(leaf, rank);
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Cursor for ActiveCursor {
         self.place = NOWHERE;
         if let Some(leaf) = self.active.leaf(key.map_or(To::Last, To::Before)).map(Self::keep) {
             let rank = key.map_or(leaf.len(), |key| leaf.search(key, self.active.keys()).0);
-            self.to_last_version_before(leaf, rank);
+            self.settle_before(leaf, rank);
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Cursor for ActiveCursor {
         if next != NOWHERE {
             self.place = next;
         } else if let Some(leaf) = self.leaf {
-            self.to_first_version(leaf, self.rank + 1);
+            self.settle_at(leaf, self.rank + 1);
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Cursor for ActiveCursor {
             self.place = newer;
             return Ok(());
         }
-        self.to_last_version_before(leaf, self.rank);
+        self.settle_before(leaf, self.rank);
         Ok(())
     }
 

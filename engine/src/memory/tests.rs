@@ -332,7 +332,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let active = active_of(&cells);
     let flat = Flat::from_active(&active, &Visibility { visible: SeqNo::MAX, snapshots: &[] });
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
-    assert!(cell_chunks <= active.bytes() && cell_chunks % SMALL.chunk_bytes == 0);
+    assert!(cell_chunks <= active.bytes() && cell_chunks.is_multiple_of(SMALL.chunk_bytes));
 }
 
 /// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers
