@@ -252,6 +252,7 @@ impl Inner {
             return false;
         }
         let files = self.graveyard.sweep();
+        kill_point!("sweep-before-remove");
         let mut failed = Vec::new();
         let worked = !files.is_empty();
         for path in files {

@@ -173,6 +173,7 @@ impl Inner {
             storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
             linked.push(TableInfo { id, ..info.clone() });
         }
+        kill_point!("ingest-linked");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
         Ok(linked)
     }
@@ -197,7 +198,9 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
+                kill_point!("ingest-before-commit");
                 let mark = self.install_change(store, change, vec![Change::LastSeq(seq)], &opened)?;
+                kill_point!("ingest-committed");
                 *done.lock() = Some((seq, mark));
                 Ok(true)
             })?;

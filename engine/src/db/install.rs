@@ -61,6 +61,7 @@ impl Inner {
                 edit.extend(front.map(Change::LogFirst));
             }
         }
+        kill_point!("install-before-commit");
         let mark = manifest.commit(&edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
@@ -81,7 +82,9 @@ impl Inner {
         }
         drop(manifest);
         self.recount_memory();
+        kill_point!("install-after-swap");
         self.log_note(mark)?;
+        kill_point!("install-after-note");
         if let Some(front) = front {
             self.log()?.release(front)?;
         }
