@@ -11,7 +11,7 @@ use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
 use crate::types::{Cursor, Generation, KeyRange, LogFileId, TableId};
 use crate::version::edit::{Change, Edit};
-use crate::version::manifest::Mark;
+use crate::version::manifest::{Manifest, Mark};
 use crate::version::shape::{Shape, ShapeChange, TableInfo};
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
@@ -121,12 +121,12 @@ impl Inner {
     /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
     pub(crate) fn install_change(
         &self,
+        manifest: &mut Manifest,
         store: &Arc<Store>,
         change: ShapeChange,
         more: Edit,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Result<Mark> {
-        let mut manifest = self.manifest.lock();
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
         let mark = manifest.commit(&edit)?;
@@ -136,7 +136,6 @@ impl Inner {
             next.flush = now.flush.clone();
             next
         });
-        drop(manifest);
         self.recount_memory();
         Ok(mark)
     }
