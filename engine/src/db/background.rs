@@ -46,6 +46,9 @@ pub(crate) fn active_bytes(options: &Options) -> u64 {
     options.write_memory / 10
 }
 
+/// Holes begin behind a table's header, at the file system's block size.
+const PUNCH_FROM: u64 = 4096;
+
 /// The jobs and what they share.
 #[derive(Default)]
 pub(crate) struct Jobs {
@@ -78,7 +81,7 @@ enum Job {
 /// What an advance of a job came to.
 pub(crate) enum Advanced {
     More,
-    /// Not before that many nanoseconds have passed.
+    /// Not before that many nanoseconds have passed. Zero after a step, so that what it made free goes first.
     Wait(u64),
     Done,
 }
@@ -254,7 +257,15 @@ impl Inner {
         let files = self.graveyard.sweep();
         kill_point!("sweep-before-remove");
         let mut failed = Vec::new();
-        let worked = !files.is_empty();
+        let mut worked = !files.is_empty();
+        for (path, upto) in self.graveyard.due_punches() {
+            worked = true;
+            let from = PUNCH_FROM;
+            if upto > from {
+                // Where holes cannot be punched the bytes go with the file.
+                let _ = self.env.storage.punch_hole(&path, from, upto - from);
+            }
+        }
         for path in files {
             if let Err(e) = self.env.storage.remove(&path) {
                 if e.kind() != std::io::ErrorKind::NotFound {
@@ -281,7 +292,7 @@ impl Inner {
         };
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
-        let log_front = self.log_front(None);
+        let log_front = self.log_front_now(None);
         let facts: Vec<StoreFacts<'_>> = stores
             .iter()
             .zip(&plans)

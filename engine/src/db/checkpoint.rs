@@ -9,7 +9,7 @@ use super::Inner;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
-use crate::storage::Storage;
+use crate::storage::{Storage, create_dir_durably};
 use crate::types::SeqNo;
 use crate::version::manifest::Manifest;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl Inner {
         if exists {
             return Err(Error::invalid(format!("{} exists; a checkpoint needs a new directory", to.display())));
         }
-        storage.create_dir(to).map_err(|e| Error::io("create the directory", to, e))?;
+        create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let seq = self.copy_to(to)?;
         self.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
         Ok(seq)
@@ -65,9 +65,6 @@ impl Inner {
         // Numbered on from ours, as the log's notes speak of ours.
         Manifest::start(&self.env, to, manifest.mark().number + 1, state)?;
         kill_point!("checkpoint-manifest-written");
-        if let Some(parent) = to.parent() {
-            storage.sync_dir(parent).map_err(|e| Error::io("sync the directory", parent, e))?;
-        }
         Ok(last)
     }
 }

@@ -58,7 +58,8 @@ impl FlushJob {
             store.work.lock().flushing = false;
             return None;
         };
-        let generation = newest.generation();
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        let generation = newest.generation().max(store.replayed_generation());
         let settings = store.settings();
         let clip = version.flush.clip.clone();
         let range = KeyRange { start: clip.clone(), end: None };
@@ -131,7 +132,7 @@ impl FlushJob {
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
-            return Ok(Advanced::More);
+            return Ok(Advanced::Wait(0));
         }
         self.finish(db);
         Ok(Advanced::Done)

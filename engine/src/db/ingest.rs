@@ -191,7 +191,7 @@ impl Inner {
         let done = Mutex::new(None);
         loop {
             self.flush(store)?;
-            // Before writes are held: a flush that is being installed holds the manifest and asks for writes.
+            // The manifest before the log stage, as everywhere.
             let mut manifest = self.manifest.lock();
             let turn = self.with_one_seq(|seq| {
                 if memory_overlaps(&store.version_full(), &ranges)? {

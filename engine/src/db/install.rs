@@ -75,6 +75,11 @@ impl Inner {
             }
             next
         });
+        for (id, bytes) in &step.bytes_below {
+            if let Some(open) = version.tables().find(|open| open.info.id == *id) {
+                self.graveyard.punch(open.handle.clone(), *bytes);
+            }
+        }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
             if !shape_holds(&shape, open.info.id) {
                 open.handle.make_obsolete();
@@ -142,21 +147,23 @@ impl Inner {
 
     /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        let front = || {
-            let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-            self.stores()
-                .iter()
-                .filter_map(|store| {
-                    let version = store.version();
-                    match without {
-                        Some(without) if without.id == store.id => front_without_flush(&version),
-                        _ => store_front(&version),
-                    }
-                })
-                .fold(end, LogFileId::min)
-        };
         // With writes held, so that nothing is logged into an empty segment meanwhile.
-        self.with_writes_held(|_| front()).unwrap_or(LogFileId::ZERO)
+        self.with_writes_held(|_| self.log_front_now(without)).unwrap_or(LogFileId::ZERO)
+    }
+
+    /// The same without holding writes, for decisions that a moment later would do as well.
+    pub(crate) fn log_front_now(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
+        self.stores()
+            .iter()
+            .filter_map(|store| {
+                let version = store.version();
+                match without {
+                    Some(without) if without.id == store.id => front_without_flush(&version),
+                    _ => store_front(&version),
+                }
+            })
+            .fold(end, LogFileId::min)
     }
 
     /// Counts write memory and table bytes anew.

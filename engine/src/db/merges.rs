@@ -160,7 +160,7 @@ impl MergeJob {
                     running.clip = Some(key);
                 }
                 drop(work);
-                Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More })
+                Ok(Advanced::Wait(wait))
             }
             None => {
                 db.metrics.merges.add(1);
@@ -225,7 +225,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
             .collect();
-        sources.push(Source { cursor: Box::new(RunCursor::new(tables, options)), tombstones });
+        sources.push(Source { cursor: Box::new(RunCursor::forward_only(tables, options)), tombstones });
     }
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let below = version

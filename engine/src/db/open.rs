@@ -21,7 +21,7 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::Env;
+use crate::storage::{Env, create_dir_durably};
 use crate::table::Table;
 use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
 use crate::version::edit::{Flushed, State as ManifestState, StoreState};
@@ -150,7 +150,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let found = manifest::current(env, dir)?;
     if found.is_none() {
         refuse_creation(&builder, dir)?;
-        storage.create_dir(dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
     } else if builder.options.error_if_exists {
         return Err(Error::invalid(format!("{} holds a database already", dir.display())));
     }
@@ -352,7 +352,7 @@ impl<'a> Replay<'a> {
             // Cells of a family that was dropped since are not there any more.
             let Some((store, flushed)) = self.stores.get(&logged.store) else { continue };
             let generation = logged.generation;
-            store.raise_generation(generation);
+            store.note_replayed(generation);
             match logged.entry {
                 Entry::Cell(cell) => {
                     self.max_seq = self.max_seq.max(cell.seq);

@@ -21,6 +21,8 @@ pub(crate) struct Store {
     version: ArcSwap<Version>,
     graveyard: Arc<Graveyard>,
     next_generation: AtomicU64,
+    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
+    replayed: AtomicU64,
     dropped: AtomicBool,
     pub(crate) work: Mutex<StoreWork>,
 }
@@ -108,6 +110,7 @@ impl Store {
             version: ArcSwap::from_pointee(version),
             graveyard,
             next_generation: AtomicU64::new(next_generation.0),
+            replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             work: Mutex::default(),
         })
@@ -143,8 +146,13 @@ impl Store {
         Generation(self.next_generation.fetch_add(2, Ordering::Relaxed) + 1)
     }
 
-    /// Generations up to this one are taken.
-    pub(crate) fn raise_generation(&self, taken: Generation) {
+    pub(crate) fn replayed_generation(&self) -> Generation {
+        Generation(self.replayed.load(Ordering::Relaxed))
+    }
+
+    /// Recovery met this generation in the log.
+    pub(crate) fn note_replayed(&self, taken: Generation) {
+        self.replayed.fetch_max(taken.0, Ordering::Relaxed);
         self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
     }
 

@@ -56,7 +56,7 @@ impl Active {
         Self {
             generation,
             cells: Arena::new(options.chunk_bytes),
-            tree: Tree::new((options.chunk_bytes / 4).max(8 << 10)),
+            tree: Tree::new((options.chunk_bytes / 4).max(1 << 10)),
             stats: Stats::new(),
             ranges: Ranges::new(),
             index_bytes: AtomicUsize::new(0),

@@ -42,9 +42,11 @@ pub(crate) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, from 32 KiB to 2 MiB.
+    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). Only where
+    /// an eighth is under 32 KiB are the chunks that small: capacity is counted, so a larger first chunk would fill
+    /// a small segment with its first cell.
     pub(crate) fn for_active_bytes(bytes: usize) -> Self {
-        let eighth = (bytes / 8).clamp(32 << 10, 2 << 20);
+        let eighth = (bytes / 8).clamp(1 << 10, 2 << 20);
         Self { chunk_bytes: 1 << eighth.ilog2() }
     }
 }

@@ -1,3 +1,5 @@
 //! Behaviour through the public API, on real files.
 
 mod basics;
+#[cfg(feature = "testing")]
+mod space;
