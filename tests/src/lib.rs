@@ -1,4 +1,5 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
 
 pub mod history;
+pub mod kill;
 pub mod model;
