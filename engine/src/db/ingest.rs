@@ -208,7 +208,7 @@ impl Inner {
             }
         }
         let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
-        self.log_note(mark)?;
+        self.log_note(mark);
         self.scheduler.notify();
         Ok(seq)
     }
