@@ -6,6 +6,7 @@
 //! linked file is never hole-punched), the few log files are copied, since ours are recycled later.
 
 use super::Inner;
+use super::open::create_dir_durably;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
@@ -25,7 +26,7 @@ impl Inner {
         if exists {
             return Err(Error::invalid(format!("{} exists; a checkpoint needs a new directory", to.display())));
         }
-        storage.create_dir(to).map_err(|e| Error::io("create the directory", to, e))?;
+        create_dir_durably(&**storage, to)?;
         let seq = self.copy_to(to)?;
         self.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
         Ok(seq)
@@ -62,9 +63,6 @@ impl Inner {
         // The copy becomes a database by its manifest, so that comes last.
         // Numbered on from ours, as the log's notes speak of ours.
         Manifest::start(&self.env, to, manifest.mark().number + 1, state)?;
-        if let Some(parent) = to.parent() {
-            storage.sync_dir(parent).map_err(|e| Error::io("sync the directory", parent, e))?;
-        }
         Ok(last)
     }
 }

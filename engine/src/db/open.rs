@@ -21,7 +21,7 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::Env;
+use crate::storage::{Env, Storage};
 use crate::table::Table;
 use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
 use crate::version::edit::{Flushed, State as ManifestState, StoreState};
@@ -150,7 +150,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let found = manifest::current(env, dir)?;
     if found.is_none() {
         refuse_creation(&builder, dir)?;
-        storage.create_dir(dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        create_dir_durably(&**storage, dir)?;
     } else if builder.options.error_if_exists {
         return Err(Error::invalid(format!("{} holds a database already", dir.display())));
     }
@@ -229,6 +229,26 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
+}
+
+/// Makes a directory whose own name, and those of the parents made with it, survive a power loss. The name of one
+/// that is there already may not be durable either: whoever made it may have been killed.
+pub(super) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let mut parents = Vec::new();
+    for name in dir.ancestors() {
+        let Some(parent) = name.parent() else { break };
+        parents.push(parent);
+        let is_there = parent.as_os_str().is_empty()
+            || storage.exists(parent).map_err(|e| Error::io("look for", parent, e))?;
+        if is_there {
+            break;
+        }
+    }
+    storage.create_dir(dir).map_err(|e| Error::io("create the directory", dir, e))?;
+    for parent in parents.iter().rev() {
+        storage.sync_dir(parent).map_err(|e| Error::io("sync the directory", parent, e))?;
+    }
+    Ok(())
 }
 
 fn no_database(dir: &Path) -> Error {
