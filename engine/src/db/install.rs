@@ -211,8 +211,10 @@ fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(T
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
             let mut cursor = open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
-            cursor.seek(key)?;
-            below.push((open.info.id, cursor.offset()));
+            // The block of the last cell below the clip counts as live: a search for the clip may begin in it, and a
+            // cursor walking backward steps into it to find that it has left the table. So it is not punched.
+            cursor.seek_before(Some(key))?;
+            below.push((open.info.id, if cursor.valid() { cursor.offset() } else { 0 }));
         }
     }
     Ok(below)
