@@ -82,6 +82,7 @@ impl FlushJob {
                 job: id,
             },
             step_bytes: db.options.step_bytes,
+            cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),
         };
         let memory_bytes = version.flush.segments.iter().map(|s| s.bytes() as u64).sum();
         let plan = MergePlan {

@@ -140,13 +140,9 @@ impl Inner {
             return Err(Error::invalid("the tables to ingest overlap each other"));
         }
         let linked = self.link_foreign(&infos)?;
-        let ingested = self.add_ingested(family, &linked);
-        if ingested.is_err() {
-            for info in &linked {
-                let _ = self.env.storage.remove(&self.dir.join(info.id.file_name()));
-            }
-        }
-        let seq = ingested?;
+        // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
+        // open removes them.
+        let seq = self.add_ingested(family, &linked)?;
         let numbers = [("tables", linked.len() as u64), ("bytes", linked.iter().map(|i| i.bytes).sum()), ("seq", seq.0)];
         self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
@@ -178,6 +174,9 @@ impl Inner {
             let id = TableId { epoch: self.epoch, job, part: part as u32 };
             let target = self.dir.join(id.file_name());
             storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
+            // Whoever brought the file may not have synced it.
+            let synced = storage.append(&target).and_then(|mut file| file.sync());
+            synced.map_err(|e| Error::io("sync", &target, e))?;
             linked.push(TableInfo { id, ..info.clone() });
         }
         kill_point!("ingest-linked");
@@ -218,7 +217,7 @@ impl Inner {
             }
         }
         let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
-        self.log_note(mark)?;
+        self.log_note(mark);
         self.scheduler.notify();
         Ok(seq)
     }

@@ -6,7 +6,7 @@
 
 use super::Inner;
 use super::store::Store;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
 use crate::types::{Generation, KeyRange, LogFileId, TableId};
@@ -88,10 +88,15 @@ impl Inner {
         drop(manifest);
         self.recount_memory();
         kill_point!("install-after-swap");
-        self.log_note(mark)?;
+        self.log_note(mark);
         kill_point!("install-after-note");
         if let Some(front) = front {
-            self.log()?.release(front)?;
+            // The step is installed whatever comes of this; what is not released now is with the next flush.
+            if let Err(e) = self.log()?.release(front) {
+                if e.kind() == ErrorKind::Poisoned {
+                    self.poison(&e);
+                }
+            }
         }
         self.scheduler.notify();
         Ok(())
@@ -120,7 +125,8 @@ impl Inner {
             }
             committed?
         };
-        self.log_note(mark)
+        self.log_note(mark);
+        Ok(())
     }
 
     /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.

@@ -217,10 +217,15 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
     let mut sources = Vec::new();
     let mut oldest = (0, 0);
+    // A clipped table's cells are counted below its clip too, so their number says nothing.
+    let mut cells = Some(0);
     for input in &plan.inputs {
         oldest = (input.level, input.run);
         let tables: Vec<_> =
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
+        for open in &tables {
+            cells = cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
+        }
         let tombstones = tables
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
@@ -250,6 +255,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             job: id,
         },
         step_bytes: db.options.step_bytes,
+        cells,
     };
     Some(Merge::new(&db.env, spec))
 }

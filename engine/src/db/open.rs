@@ -206,7 +206,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
-    inner.log_note(inner.manifest.lock().mark())?;
+    inner.log_note(inner.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
         ("log_bytes", recovered.bytes),

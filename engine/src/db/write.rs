@@ -276,14 +276,15 @@ impl Inner {
         Ok(used)
     }
 
-    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed.
-    pub(crate) fn log_note(&self, mark: Mark) -> Result<()> {
-        let commit = self.commit()?;
+    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed. Evidence
+    /// only: where the log takes nothing (full disk, poison), the edit is still made, so nobody is told.
+    pub(crate) fn log_note(&self, mark: Mark) {
+        let Ok(commit) = self.commit() else { return };
         let mut stage = commit.stage.lock();
         let LogStage { appender, frame, next_seq, .. } = &mut *stage;
         let note = Note { manifest: mark.number, length: mark.length };
         frame.note(note, *next_seq, self.env.clock.wall_us());
-        appender.append(frame).map(|_| ())
+        let _ = appender.append(frame);
     }
 }
 

@@ -17,6 +17,8 @@ mod arena;
 mod cell;
 mod flat;
 mod flatten;
+#[cfg(all(test, loom))]
+mod model;
 mod node;
 mod ranges;
 mod segment;
@@ -29,10 +31,10 @@ mod tree;
 #[cfg(feature = "testing")]
 pub mod probe;
 
-pub(crate) use active::{Active, Writer};
+pub(crate) use active::Active;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::Visibility;
-pub(crate) use segment::{Segment, SegmentCursor};
+pub(crate) use segment::Segment;
 
 /// How a segment uses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use crate::storage::Env;
 use crate::table::{TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
 use crate::version::shape::TableInfo;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How outputs are made.
@@ -36,11 +36,13 @@ pub(crate) struct Output {
     /// Finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
     pub(crate) bytes: u64,
+    /// Cells of all finished tables.
+    pub(crate) cells: u64,
 }
 
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
-        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0 }
+        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0, cells: 0 }
     }
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
@@ -87,11 +89,17 @@ impl Output {
             if let Some(builder) = self.builder.take() {
                 let info = builder.finish()?;
                 self.bytes += info.bytes;
+                self.cells += info.cells;
                 self.finished.push(Arc::new(info));
             }
         }
         self.low = high.unwrap_or_default().to_vec();
         Ok(())
+    }
+
+    /// Where the tables go.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.rules.dir
     }
 
     /// What was finished since the last call.

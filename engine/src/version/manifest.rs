@@ -23,6 +23,9 @@ const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
 const RECORD_BYTES_MAX: usize = 1 << 30;
 const CURRENT: &str = "CURRENT";
+/// Freed when the disk is full, so that what makes room can still be recorded.
+const RESERVE: &str = "RESERVE";
+const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much of which manifest is durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -216,19 +219,42 @@ impl Manifest {
             next.apply(change).map_err(|why| Error::invalid(format!("edit does not apply: {why}")))?;
         }
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
-        if self.file.is_none() || grown {
-            let before = std::mem::replace(&mut self.state, next);
-            return match self.rotate() {
-                Ok(()) => Ok(self.mark),
-                Err(e) => {
-                    self.state = before;
-                    Err(e)
+        if self.file.is_some() && !grown {
+            match self.append(edit) {
+                Ok(()) => {
+                    self.state = next;
+                    return Ok(self.mark);
                 }
-            };
+                Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => {}
+                Err(e) => return Err(e),
+            }
         }
-        self.append(edit)?;
-        self.state = next;
-        Ok(self.mark)
+        let before = std::mem::replace(&mut self.state, next);
+        let rotated = match self.rotate() {
+            Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => self.rotate(),
+            other => other,
+        };
+        if rotated.is_err() {
+            self.state = before;
+        }
+        rotated.map(|()| self.mark)
+    }
+
+    /// Whether there was a reserve to free.
+    fn free_reserve(&self) -> bool {
+        !self.poisoned && self.env.storage.remove(&self.dir.join(RESERVE)).is_ok()
+    }
+
+    /// Puts the reserve back where there is room; without it the database works just as well until the disk is full.
+    fn make_reserve(&self) {
+        let path = self.dir.join(RESERVE);
+        let storage = &self.env.storage;
+        if storage.exists(&path).unwrap_or(true) {
+            return;
+        }
+        if storage.map(&path, RESERVE_BYTES, false).is_err() {
+            let _ = storage.remove(&path);
+        }
     }
 
     fn append(&mut self, edit: &[Change]) -> Result<()> {
@@ -274,6 +300,7 @@ impl Manifest {
         self.base = length;
         kill_point!("manifest-rotated");
         self.remove_older(number);
+        self.make_reserve();
         Ok(())
     }
 
