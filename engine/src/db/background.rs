@@ -194,7 +194,8 @@ impl Inner {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
         };
-        if error.kind() != ErrorKind::Canceled {
+        // Work on a family that was dropped meanwhile ends, and concerns nobody else.
+        if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
             store.work.lock().not_before = self.env.clock.monotonic_ns() + pause;
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
             if what == "flush" || error.kind() == ErrorKind::DiskFull {
