@@ -186,7 +186,11 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     }
     let epoch = state.epoch;
     let last_seq = state.last_seq;
-    let number = highest_manifest(env, dir)?.max(mark.map_or(0, |m| m.number)) + 1;
+    let number = match mark {
+        Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
+        // Over what a crash during creation may have left, so that never more than one is left.
+        None => 1,
+    };
     kill_point!("open-before-manifest");
     let manifest = Manifest::start(env, dir, number, state)?;
     kill_point!("open-after-manifest");
