@@ -79,6 +79,7 @@ impl FlushJob {
                 table_bytes,
                 epoch: db.epoch,
                 job: id,
+                names: store.table_names(),
             },
             step_bytes: db.options.step_bytes,
         };

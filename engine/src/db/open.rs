@@ -173,7 +173,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, mark, &mut replay)?;
+    let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
     recovered.make_durable(env, dir, database)?;
 
@@ -222,7 +222,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut replay)?;
+    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let (epoch, database) = (state.epoch, state.database);
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
@@ -246,7 +246,7 @@ fn refuse_creation(builder: &Builder, dir: &Path) -> Result<()> {
 
 /// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
 /// crash during creation leaves is one manifest and no table or log.)
-fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
+pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
     let left = has(|n| TableId::parse_file_name(n).is_some())
@@ -303,12 +303,13 @@ fn open_store(
     Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
 }
 
-fn read_log(
+/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
+pub(crate) fn read_log(
     env: &Env,
     dir: &Path,
     state: &ManifestState,
     mark: Option<Mark>,
-    replay: &mut Replay<'_>,
+    visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let options = RecoverOptions {
         database_id: state.database,
@@ -316,7 +317,7 @@ fn read_log(
         known_synced: state.log_synced,
         ends: &state.log_ends,
     };
-    let recovered = recover(env, dir, &options, &mut |frame| replay.frame(frame))?;
+    let recovered = recover(env, dir, &options, visit)?;
     if let (Some(note), Some(mark)) = (recovered.note, mark) {
         if (note.manifest, note.length) > (mark.number, mark.length) {
             let path = dir.join(manifest::file_name(mark.number));
