@@ -28,6 +28,7 @@ mod merge;
 mod metrics;
 mod operator;
 mod options;
+mod repair;
 pub mod schedule;
 pub mod simulate;
 mod snapshot;
@@ -39,8 +40,8 @@ pub mod version;
 
 pub use batch::Batch;
 pub use db::{
-    Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family, LogListing, Reader, Scan,
-    SegmentListing, TableWriter, Transaction,
+    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family, LogListing,
+    Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
@@ -50,6 +51,7 @@ pub use memory::probe as memory_probe;
 pub use metrics::Statistics;
 pub use operator::{CompactionFilter, MergeOperator};
 pub use options::{Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX};
+pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, repair};
 pub use snapshot::Snapshot;
 pub use table::Compression;
 pub use types::*;

@@ -10,7 +10,7 @@
 use super::background::{DbWorker, Jobs, active_bytes};
 use super::store::{Settings, Store, memory_options};
 use super::write::Commit;
-use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, State};
+use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
@@ -173,7 +173,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, mark, &mut replay)?;
+    let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
     kill_point!("open-log-read");
     recovered.make_durable(env, dir, database)?;
@@ -207,7 +207,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let stores = replay.finish();
     let commit = Commit::new(appender, last_seq.next());
     let created = mark.is_none();
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let log_found = super::inspect::log_files(&recovered.files);
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
@@ -228,12 +229,13 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut replay)?;
+    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let (epoch, database) = (state.epoch, state.database);
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let log_found = super::inspect::log_files(&recovered.files);
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
 }
@@ -251,7 +253,7 @@ fn refuse_creation(builder: &Builder, dir: &Path) -> Result<()> {
 
 /// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
 /// crash during creation leaves is one manifest and no table or log.)
-fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
+pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
     let left = has(|n| TableId::parse_file_name(n).is_some())
@@ -308,12 +310,13 @@ fn open_store(
     Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
 }
 
-fn read_log(
+/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
+pub(crate) fn read_log(
     env: &Env,
     dir: &Path,
     state: &ManifestState,
     mark: Option<Mark>,
-    replay: &mut Replay<'_>,
+    visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let options = RecoverOptions {
         database_id: state.database,
@@ -321,7 +324,7 @@ fn read_log(
         known_synced: state.log_synced,
         ends: &state.log_ends,
     };
-    let recovered = recover(env, dir, &options, &mut |frame| replay.frame(frame))?;
+    let recovered = recover(env, dir, &options, visit)?;
     if let (Some(note), Some(mark)) = (recovered.note, mark) {
         if (note.manifest, note.length) > (mark.number, mark.length) {
             let path = dir.join(manifest::file_name(mark.number));
@@ -445,6 +448,7 @@ struct Parts {
     epoch: u32,
     database: u64,
     last_seq: SeqNo,
+    log_found: Vec<LogListing>,
 }
 
 type Writing = (Arc<Log>, Commit, Box<dyn Send + Sync>);
@@ -469,6 +473,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         families: Mutex::new(()),
         snapshots,
         log,
+        log_found: parts.log_found,
         commit,
         manifest: Mutex::new(parts.manifest),
         cache: parts.cache,
