@@ -255,6 +255,7 @@ impl Inner {
             return false;
         }
         let files = self.graveyard.sweep();
+        kill_point!("sweep-before-remove");
         let mut failed = Vec::new();
         let mut worked = !files.is_empty();
         for (path, upto) in self.graveyard.due_punches() {

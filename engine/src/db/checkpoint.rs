@@ -45,6 +45,7 @@ impl Inner {
                 storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             }
         }
+        kill_point!("checkpoint-tables-linked");
         let mut next = end.file;
         for file in log.files() {
             next = next.max(file.file);
@@ -59,9 +60,11 @@ impl Inner {
         state.log_synced = end;
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        kill_point!("checkpoint-logs-copied");
         // The copy becomes a database by its manifest, so that comes last.
         // Numbered on from ours, as the log's notes speak of ours.
         Manifest::start(&self.env, to, manifest.mark().number + 1, state)?;
+        kill_point!("checkpoint-manifest-written");
         Ok(last)
     }
 }

@@ -25,6 +25,7 @@ impl Inner {
             let _ = self.events.save();
         }
         self.sweep();
+        kill_point!("close-before-unlock");
         *self.lock.lock() = None;
         ended
     }
@@ -36,7 +37,9 @@ impl Inner {
         }
         let last = self.with_writes_held(|last| last)?;
         let synced = log.sync()?;
+        kill_point!("close-log-synced");
         self.commit_edit(&vec![Change::LastSeq(last), Change::LogSynced(synced)])?;
+        kill_point!("close-manifest-committed");
         log.close().map(|_| ())
     }
 }

@@ -257,6 +257,7 @@ impl Inner {
         let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
         let options = to_json(&options)?;
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
+        kill_point!("family-create-committed");
         let active = Arc::new(Active::new(Generation(1), memory_options(&self.options)));
         let version = Version::new(active.into());
         let name = name.to_string();
@@ -280,10 +281,12 @@ impl Inner {
         // Nothing may be logged for the store after the manifest has forgotten it.
         store.mark_dropped();
         self.with_writes_held(|_| ())?;
+        kill_point!("family-drop-marked");
         if let Err(e) = self.commit_edit(&vec![Change::DropStore { id: store.id }]) {
             store.unmark_dropped();
             return Err(e);
         }
+        kill_point!("family-drop-committed");
         let version = store.version_full();
         version.tables().for_each(|open| open.handle.make_obsolete());
         self.stores.store(Arc::new(stores.iter().filter(|s| s.id != store.id).cloned().collect()));

@@ -50,7 +50,8 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// Creates the file on the local file system, formatted by the family's options.
+    /// Creates the file on the local file system, formatted by the family's options. A file of that name is
+    /// replaced.
     pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
         Self::create_in(&Env::local(), path, options)
     }
@@ -66,6 +67,11 @@ impl TableWriter {
         };
         let identity = env.random.next_u64();
         let created = env.clock.wall_us();
+        // Not written over: what was ingested from here shares the old file with a database.
+        match env.storage.remove(path.as_ref()) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("replace", path.as_ref(), e)),
+            _ => {}
+        }
         let builder = TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
         Ok(Self { builder, explicit: options.timestamps == crate::options::Timestamps::Explicit, last: None })
     }
@@ -112,7 +118,8 @@ impl TableWriter {
 
 impl Family {
     /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not overlap each
-    /// other. Files are linked, or copied from another file system; the originals stay.
+    /// other. Files are linked, or copied from another file system; the originals stay and may be removed or replaced,
+    /// but a linked one must not be written to.
     pub fn ingest(&self, paths: &[impl AsRef<Path>]) -> Result<SeqNo> {
         let paths: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
         self.db.ingest(self, &paths)
@@ -133,13 +140,9 @@ impl Inner {
             return Err(Error::invalid("the tables to ingest overlap each other"));
         }
         let linked = self.link_foreign(&infos)?;
-        let ingested = self.add_ingested(family, &linked);
-        if ingested.is_err() {
-            for info in &linked {
-                let _ = self.env.storage.remove(&self.dir.join(info.id.file_name()));
-            }
-        }
-        let seq = ingested?;
+        // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
+        // open removes them.
+        let seq = self.add_ingested(family, &linked)?;
         let numbers = [("tables", linked.len() as u64), ("bytes", linked.iter().map(|i| i.bytes).sum()), ("seq", seq.0)];
         self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
@@ -171,8 +174,12 @@ impl Inner {
             let id = TableId { epoch: self.epoch, job, part: part as u32 };
             let target = self.dir.join(id.file_name());
             storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
+            // Whoever brought the file may not have synced it.
+            let synced = storage.append(&target).and_then(|mut file| file.sync());
+            synced.map_err(|e| Error::io("sync", &target, e))?;
             linked.push(TableInfo { id, ..info.clone() });
         }
+        kill_point!("ingest-linked");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
         Ok(linked)
     }
@@ -199,7 +206,9 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
+                kill_point!("ingest-before-commit");
                 let mark = self.install_change(&mut manifest, store, change, vec![Change::LastSeq(seq)], &opened)?;
+                kill_point!("ingest-committed");
                 *done.lock() = Some((seq, mark));
                 Ok(true)
             })?;
@@ -230,4 +239,27 @@ fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+
+    #[test]
+    fn a_table_written_where_an_ingested_one_lies_leaves_the_database_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prepared.table");
+        let db = Db::open(dir.path().join("db")).unwrap();
+        for n in 0..3u8 {
+            let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+            table.put(&[n], &[n; 100]).unwrap();
+            table.finish().unwrap();
+            db.default_family().ingest(&[&path]).unwrap();
+        }
+        db.close().unwrap();
+        let db = Db::open(dir.path().join("db")).unwrap();
+        let found: Vec<_> = db.scan::<&str>(..).map(|e| e.unwrap().key.to_vec()).collect();
+        assert_eq!(found, [[0], [1], [2]]);
+    }
 }

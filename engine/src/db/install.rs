@@ -61,6 +61,7 @@ impl Inner {
                 edit.extend(front.map(Change::LogFirst));
             }
         }
+        kill_point!("install-before-commit");
         let mark = manifest.commit(&edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
@@ -86,7 +87,9 @@ impl Inner {
         }
         drop(manifest);
         self.recount_memory();
+        kill_point!("install-after-swap");
         self.log_note(mark);
+        kill_point!("install-after-note");
         if let Some(front) = front {
             // The step is installed whatever comes of this; what is not released now is with the next flush.
             if let Err(e) = self.log()?.release(front) {

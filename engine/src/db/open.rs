@@ -175,6 +175,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, mark, &mut replay)?;
     let database = state.database;
+    kill_point!("open-log-read");
     recovered.make_durable(env, dir, database)?;
 
     state.epoch += 1;
@@ -190,6 +191,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::start(env, dir, number, state)?;
     kill_point!("open-after-manifest");
     remove_orphans(env, dir, manifest.state(), &recovered);
+    kill_point!("open-orphans-removed");
 
     let options = &builder.options;
     let log_options = LogOptions {
@@ -205,6 +207,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
+    kill_point!("open-noted");
     let numbers = [
         ("log_bytes", recovered.bytes),
         ("log_frames", recovered.frames),

@@ -165,6 +165,7 @@ impl Inner {
             self.apply_ops(ops, first, wall_us);
             self.snapshots.publish(last);
         }
+        kill_point!("write-applied-not-acknowledged");
         commit.end_turn(turn);
         if let Err(e) = synced {
             self.poison(&e);

@@ -270,10 +270,12 @@ impl Manifest {
             self.file = None;
             return Err(Error::io("append to the manifest", path, e));
         }
+        kill_point!("manifest-appended-not-synced");
         if let Err(e) = file.sync() {
             self.poisoned = true;
             return Err(Error::io("sync the manifest", path, e));
         }
+        kill_point!("manifest-appended");
         self.mark.length += bytes.len() as u64;
         Ok(())
     }
@@ -296,6 +298,7 @@ impl Manifest {
         self.file = Some(file);
         self.mark = Mark { number, length };
         self.base = length;
+        kill_point!("manifest-rotated");
         self.remove_older(number);
         self.make_reserve();
         Ok(())
@@ -313,6 +316,7 @@ impl Manifest {
         let mut file = storage.create(path).map_err(failed)?;
         file.write(&bytes).map_err(failed)?;
         file.sync().map_err(failed)?;
+        kill_point!("manifest-fresh-written");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
 
         let temporary = self.dir.join("CURRENT.new");
@@ -321,7 +325,9 @@ impl Manifest {
         let mut pointer = storage.create(&temporary).map_err(failed)?;
         pointer.write(&header(CURRENT_MAGIC, database, number)).map_err(failed)?;
         pointer.sync().map_err(failed)?;
+        kill_point!("manifest-pointer-written");
         storage.rename(&temporary, &current).map_err(|e| Error::io("rename to", &current, e))?;
+        kill_point!("manifest-pointer-renamed");
         if let Err(e) = storage.sync_dir(&self.dir) {
             // Which manifest a crash would leave in force is unknown from here on.
             self.poisoned = true;
