@@ -1,2 +1,41 @@
-//! The siltstone command line.
-fn main() {}
+//! The siltstone command line: direct use of an embedded database, and the simulation of strategies.
+//!
+//! - `commands/`: one file a command, with its options and its `run`.
+//! - `format/`: rows as tsv, csv and jsonl; `escape`: bytes as text.
+//! - `open`: how commands open a database. `progress`: bars. `failure`: exit codes and the one line on stderr.
+//!
+//! Nothing here knows how the engine works inside; only its public API is used.
+
+mod commands;
+mod escape;
+mod failure;
+mod format;
+mod open;
+mod progress;
+mod text;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Siltstone: a log-structured merge key-value store whose compactions are not felt.
+///
+/// Keys and values on the command line, and in tsv and jsonl files, may hold backslash escapes: \t, \n, \\ and
+/// \xNN for any byte. Exit codes: 0 fine, 1 an error, damage, or no such key, 2 wrong usage.
+#[derive(Parser)]
+#[command(name = "siltstone", version, disable_help_subcommand = true)]
+#[command(after_help = "Example: siltstone put /tmp/db river silt && siltstone get /tmp/db river")]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => cli.command.run(),
+        Err(e) => failure::usage(&e),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

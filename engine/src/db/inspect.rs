@@ -1,9 +1,17 @@
-//! What a person wants to see of a running database: memory, log, statistics.
+//! What a person wants to see: a database's memory, log and statistics, and what one table file holds.
 
 use super::Inner;
 use super::store::Store;
+use crate::cache::BlockCache;
+use crate::error::Result;
+use crate::log::LogFileInfo;
 use crate::metrics::Statistics;
+use crate::storage::Env;
+use crate::table::Table;
+use crate::types::{KeyRange, SeqNo, Timestamp};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A segment of a family's memory.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +39,116 @@ pub struct LogListing {
     pub used: u64,
 }
 
+/// What a table file says of itself and how its data blocks lie; it need not belong to an open database.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Db, TableListing, storage::Env};
+/// let db = Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// let table = db.default_family().shape().tables().next().unwrap().2.id.file_name();
+/// let listing = TableListing::read(&Env::local(), &dir.path().join(table))?;
+/// assert_eq!((listing.cells, listing.blocks.len()), (1, 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TableListing {
+    /// File size.
+    pub bytes: u64,
+    /// Cells of any kind, range tombstones apart.
+    pub cells: u64,
+    /// Point tombstones among them.
+    pub tombstones: u64,
+    /// Merge operands among them.
+    pub operands: u64,
+    /// Range tombstones.
+    pub range_tombstones: u64,
+    /// Distinct keys.
+    pub distinct: u64,
+    /// Bytes of all keys.
+    pub key_bytes: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// The keys it covers, range tombstones included.
+    pub range: KeyRange,
+    /// Smallest and largest sequence number.
+    pub seqs: (SeqNo, SeqNo),
+    /// Smallest and largest timestamp.
+    pub times: (Timestamp, Timestamp),
+    /// Wall-clock microseconds when it was made.
+    pub created: u64,
+    /// Raw bytes at which a data block was cut.
+    pub block_bytes: u64,
+    /// Filter bits a key; 0 for none.
+    pub bloom_bits: u64,
+    /// How its blocks were to be compressed.
+    pub compression: String,
+    /// Free-form names: who wrote it and the like.
+    pub names: BTreeMap<String, String>,
+    /// Its data blocks, in order.
+    pub blocks: Vec<BlockListing>,
+}
+
+/// A data block of a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BlockListing {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Bytes in the file, head included.
+    pub file_bytes: u64,
+    /// Bytes when decompressed.
+    pub raw_bytes: u64,
+    /// How it is compressed; `none` where that did not pay.
+    pub compression: String,
+    /// Its first key.
+    pub first_key: Vec<u8>,
+    /// Cells.
+    pub cells: u64,
+}
+
+impl TableListing {
+    /// Reads the table in that file: head, properties and every data block.
+    pub fn read(env: &Env, path: &Path) -> Result<TableListing> {
+        let table = Table::open_unknown(&env.storage, path, &BlockCache::new(1 << 20))?;
+        let block = |b: crate::table::BlockListing| BlockListing {
+            offset: b.offset,
+            file_bytes: b.file_bytes,
+            raw_bytes: b.raw_bytes,
+            compression: b.compression.to_string(),
+            first_key: b.first_key,
+            cells: b.cells,
+        };
+        let blocks = table.blocks().map(|b| b.map(block)).collect::<Result<_>>()?;
+        let p = table.properties().clone();
+        Ok(TableListing {
+            bytes: table.info().bytes,
+            cells: p.cells,
+            tombstones: p.tombstones,
+            operands: p.operands,
+            range_tombstones: p.range_tombstones,
+            distinct: p.distinct,
+            key_bytes: p.key_bytes,
+            value_bytes: p.value_bytes,
+            range: p.range,
+            seqs: p.seqs,
+            times: p.times,
+            created: p.created,
+            block_bytes: p.block_bytes,
+            bloom_bits: p.bloom_bits,
+            compression: p.compression.to_string(),
+            names: p.names,
+            blocks,
+        })
+    }
+}
+
+pub(super) fn log_files(files: &[LogFileInfo]) -> Vec<LogListing> {
+    files.iter().map(|f| LogListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
+}
+
 pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
     let version = store.version();
     let list = |state: &'static str, segment: &crate::memory::Segment| SegmentListing {
@@ -49,8 +167,7 @@ pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
 
 impl Inner {
     pub(super) fn log_listing(&self) -> Vec<LogListing> {
-        let files = self.log.as_ref().map(|log| log.files()).unwrap_or_default();
-        files.iter().map(|f| LogListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
+        self.log.as_ref().map_or_else(|| self.log_found.clone(), |log| log_files(&log.files()))
     }
 
     pub(super) fn statistics(&self) -> Statistics {

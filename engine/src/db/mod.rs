@@ -30,7 +30,7 @@ mod write;
 pub(crate) use close::Shared;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
-pub use inspect::{LogListing, SegmentListing};
+pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
 pub use manual::CompactionControl;
 pub use open::Builder;
 pub use scan::{Entry, Scan};
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<Snapshots>,
     /// Absent when read-only.
     log: Option<Arc<Log>>,
+    /// The log's files as recovery found them; what a read-only database lists.
+    log_found: Vec<LogListing>,
     commit: Option<Commit>,
     manifest: Mutex<Manifest>,
     cache: Arc<BlockCache>,
@@ -322,7 +324,7 @@ impl Db {
         self.inner.events.list()
     }
 
-    /// The log's files.
+    /// The log's files; of a read-only database those that were there when it was opened.
     pub fn log_listing(&self) -> Vec<LogListing> {
         self.inner.log_listing()
     }

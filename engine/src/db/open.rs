@@ -10,7 +10,7 @@
 use super::background::{DbWorker, Jobs, active_bytes};
 use super::store::{Settings, Store, memory_options};
 use super::write::Commit;
-use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, State};
+use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
@@ -203,7 +203,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let stores = replay.finish();
     let commit = Commit::new(appender, last_seq.next());
     let created = mark.is_none();
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let log_found = super::inspect::log_files(&recovered.files);
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
@@ -229,7 +230,8 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let (epoch, database) = (state.epoch, state.database);
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq };
+    let log_found = super::inspect::log_files(&recovered.files);
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
 }
@@ -441,6 +443,7 @@ struct Parts {
     epoch: u32,
     database: u64,
     last_seq: SeqNo,
+    log_found: Vec<LogListing>,
 }
 
 type Writing = (Arc<Log>, Commit, Box<dyn Send + Sync>);
@@ -465,6 +468,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         families: Mutex::new(()),
         snapshots,
         log,
+        log_found: parts.log_found,
         commit,
         manifest: Mutex::new(parts.manifest),
         cache: parts.cache,

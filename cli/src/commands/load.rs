@@ -1,0 +1,168 @@
+//! Import. Rows are written in batches; a malformed line ends the load with its number, and the rows before it stay.
+
+use super::scan::is_explicit;
+use crate::failure::{Failure, Outcome};
+use crate::format::{Format, Malformed, Row};
+use crate::text::count;
+use crate::{open, progress};
+use clap::Args;
+use indicatif::ProgressBar;
+use siltstone::{Batch, Db, Family, KEY_BYTES_MAX, Timestamp, VALUE_BYTES_MAX, size_text};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Import rows from a file
+///
+/// The database is made if the directory is missing or empty. Everything loaded survives a power loss once the
+/// command has ended.
+#[derive(Args)]
+#[command(after_help = "\
+Formats: tsv is key, tab, value a line, with \\t, \\n, \\\\ and \\xNN for bytes that would not print; csv is key,
+comma, value without a heading; jsonl is {\"key\": .., \"value\": ..} a line, with \\\\ for a backslash and \\xNN for
+bytes that are not UTF-8 inside the strings. A third field is a timestamp, for families that keep them.
+
+Example: siltstone load /tmp/db rows.tsv
+         gunzip < rows.csv.gz | siltstone load /tmp/db - --format csv")]
+pub(crate) struct Load {
+    /// Directory of the database
+    db: PathBuf,
+    /// The file; - for standard input
+    file: PathBuf,
+    /// Column family
+    #[arg(long, default_value = siltstone::DEFAULT_FAMILY)]
+    family: String,
+    /// Make the family if there is none, with default options
+    #[arg(long)]
+    create_family: bool,
+    /// How rows are written; by default what the file's name ends in
+    #[arg(long)]
+    format: Option<Format>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A batch is written when it holds this much or this many rows.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_ROWS: usize = 1_000;
+
+impl Load {
+    pub(crate) fn run(self) -> Outcome {
+        let format = Format::choose(self.format, &self.file)?;
+        // A missing file must not leave a fresh database behind.
+        let (input, total) = input(&self.file)?;
+        let db = open::to_write_or_create(&self.db)?;
+        let family = open::family(&db, &self.family, self.create_family)?;
+        let bar = progress::bytes(total);
+        let begun = Instant::now();
+        let rows = format.rows(BufReader::with_capacity(1 << 20, bar.wrap_read(input)));
+        let mut loader = Loader::new(&db, &family, &bar);
+        let ended = loader.load(rows);
+        // What was stored before a malformed line is to last, too.
+        db.sync()?;
+        db.close()?;
+        bar.finish_and_clear();
+        let Loader { stored, bytes, .. } = loader;
+        ended.map_err(|e| {
+            let name =
+                if is_stream(&self.file) { "standard input".into() } else { self.file.display().to_string() };
+            let before = count(stored, "row");
+            Failure::Failed(format!("{name} line {}: {}; {before} before it stored", e.line, e.what))
+        })?;
+        let seconds = begun.elapsed().as_secs_f64();
+        if self.json {
+            println!("{}", serde_json::json!({ "rows": stored, "bytes": bytes, "seconds": seconds }));
+        } else {
+            let rate = count((stored as f64 / seconds.max(1e-9)) as u64, "row");
+            let rows = count(stored, "row");
+            println!("loaded {rows}, {}, in {seconds:.2} s ({rate} a second)", size_text(bytes));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn is_stream(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// The file, and how long it is where that is known.
+fn input(file: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
+    if is_stream(file) {
+        return Ok((Box::new(std::io::stdin().lock()), None));
+    }
+    let failed = |e| Failure::Failed(format!("open {}: {e}", file.display()));
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Failure::Failed(format!("{} is a directory, not a file of rows", file.display())));
+    }
+    Ok((Box::new(opened), metadata.is_file().then_some(metadata.len())))
+}
+
+struct Loader<'a> {
+    db: &'a Db,
+    family: &'a Family,
+    explicit: bool,
+    bar: &'a ProgressBar,
+    batch: Batch,
+    stored: u64,
+    bytes: u64,
+}
+
+impl<'a> Loader<'a> {
+    fn new(db: &'a Db, family: &'a Family, bar: &'a ProgressBar) -> Self {
+        let explicit = is_explicit(family);
+        Self { db, family, explicit, bar, batch: Batch::new(), stored: 0, bytes: 0 }
+    }
+
+    fn load(&mut self, rows: impl Iterator<Item = Result<(u64, Row), Malformed>>) -> Result<(), Malformed> {
+        let mut last_line = 0;
+        for item in rows {
+            let (line, row) = match item {
+                Ok((line, row)) if let Err(what) = self.check(&row) => {
+                    return self.refuse(Malformed { line, what });
+                }
+                Ok(item) => item,
+                Err(malformed) => return self.refuse(malformed),
+            };
+            last_line = line;
+            match row.timestamp {
+                None => self.batch.put(self.family, &row.key, &row.value),
+                Some(timestamp) => self.batch.put_at(self.family, &row.key, Timestamp(timestamp), &row.value),
+            };
+            if self.batch.user_bytes() >= BATCH_BYTES || self.batch.len() >= BATCH_ROWS {
+                self.write(line)?;
+            }
+        }
+        self.write(last_line)
+    }
+
+    /// Stores the rows before the malformed one.
+    fn refuse(&mut self, malformed: Malformed) -> Result<(), Malformed> {
+        self.write(malformed.line)?;
+        Err(malformed)
+    }
+
+    fn check(&self, row: &Row) -> Result<(), String> {
+        for (what, bytes, most) in [("key", &row.key, KEY_BYTES_MAX), ("value", &row.value, VALUE_BYTES_MAX)]
+        {
+            if bytes.len() > most {
+                return Err(format!("the {what} has {} bytes, more than {most}", bytes.len()));
+            }
+        }
+        if row.timestamp.is_some() && !self.explicit {
+            return Err(format!("the row has a timestamp, but family {} keeps none", self.family.name()));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, line: u64) -> Result<(), Malformed> {
+        self.db.write(&self.batch).map_err(|e| Malformed { line, what: format!("rows up to here: {e}") })?;
+        self.stored += self.batch.len() as u64;
+        self.bytes += self.batch.user_bytes() as u64;
+        self.batch.clear();
+        self.bar.set_message(count(self.stored, "row"));
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! The commands, one a file: its options, its `run`, and what it prints.
+
+mod compact;
+mod delete;
+mod dump;
+mod get;
+mod inspect;
+mod load;
+mod put;
+mod scan;
+mod simulate;
+
+use crate::failure::Outcome;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Get(get::Get),
+    Put(put::Put),
+    Delete(delete::Delete),
+    Scan(scan::Scan),
+    Load(load::Load),
+    Dump(dump::Dump),
+    Inspect(inspect::Inspect),
+    Compact(compact::Compact),
+    Simulate(simulate::Simulate),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Command::Get(command) => command.run(),
+            Command::Put(command) => command.run(),
+            Command::Delete(command) => command.run(),
+            Command::Scan(command) => command.run(),
+            Command::Load(command) => command.run(),
+            Command::Dump(command) => command.run(),
+            Command::Inspect(command) => command.run(),
+            Command::Compact(command) => command.run(),
+            Command::Simulate(command) => command.run(),
+        }
+    }
+}
+
+/// Which map of which database.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// Directory of the database
+    db: PathBuf,
+    /// Column family
+    #[arg(long, default_value = siltstone::DEFAULT_FAMILY)]
+    family: String,
+}

@@ -1,0 +1,75 @@
+use crate::failure::{Failure, Outcome};
+use crate::progress;
+use clap::Args;
+use siltstone::parse_size;
+use siltstone::simulate::{SimulateOptions, Workload, simulate};
+use siltstone::strategy::StrategyOptions;
+
+/// Run a merge strategy on any data size, without I/O
+///
+/// Prints write, read and space amplification, the largest merge and the peak debt, and what was scaled to stay
+/// under a minute. The strategy's decisions are those of the real engine.
+#[derive(Args)]
+#[command(after_help = "\
+Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
+
+Example: siltstone simulate --strategy leveled --data 100TB --memory 1GiB --workload zipf:0.99
+         siltstone simulate --strategy 'leveled{multiplier=8}' --data 1TB --memory 256M")]
+pub(crate) struct Simulate {
+    /// The strategy, with settings in braces
+    #[arg(long, default_value = "leveled")]
+    strategy: StrategyOptions,
+    /// Bytes of distinct keys and values
+    #[arg(long, default_value = "100GB", value_parser = parse_size)]
+    data: u64,
+    /// Write memory: what a flush writes
+    #[arg(long, default_value = "256MiB", value_parser = parse_size)]
+    memory: u64,
+    /// Which keys are overwritten: uniform or zipf:THETA
+    #[arg(long, default_value = "uniform")]
+    workload: Workload,
+    /// Bytes of a key
+    #[arg(long, default_value = "100", value_parser = parse_size)]
+    key_bytes: u64,
+    /// Bytes of a value
+    #[arg(long, default_value = "1000", value_parser = parse_size)]
+    value_bytes: u64,
+    /// Bytes overwritten after the fill, as a multiple of the data
+    #[arg(long, default_value_t = 1.0)]
+    overwrite: f64,
+    /// The same seed gives the same report
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The most tables a shape may have, at most 20000
+    #[arg(long, default_value_t = 20_000)]
+    tables_max: u64,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Simulate {
+    pub(crate) fn run(self) -> Outcome {
+        let options = SimulateOptions {
+            strategy: self.strategy,
+            data_bytes: self.data,
+            memory_bytes: self.memory,
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            workload: self.workload,
+            overwrite: self.overwrite,
+            seed: self.seed,
+            tables_max: self.tables_max,
+        };
+        let bar = progress::waiting("simulating");
+        let report = simulate(&options);
+        bar.finish_and_clear();
+        let report = report.map_err(Failure::Usage)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! How commands open a database: reading never changes a byte of it, and nothing is created by mistake.
+
+use crate::failure::{Failure, Outcome};
+use siltstone::{Builder, Db, Family, FamilyOptions, Options, TableId};
+use std::path::Path;
+
+/// As it is now, without its lock.
+pub(crate) fn to_read(dir: &Path) -> Outcome<Db> {
+    Ok(Builder::new().open_read_only(dir)?)
+}
+
+/// For writing; it must exist.
+pub(crate) fn to_write(dir: &Path) -> Outcome<Db> {
+    let options = Options { create_if_missing: false, ..Options::default() };
+    Ok(Builder::new().options(options).open(dir)?)
+}
+
+/// For writing; made anew where the directory is missing or holds nothing. A directory full of other things is
+/// surely not the one that was meant.
+pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
+    let foreign = |name: &str| {
+        let own = ["CURRENT", "LOCK", "EVENTS"].contains(&name) || name.starts_with("manifest-");
+        !own && !name.ends_with(".log") && TableId::parse_file_name(name).is_none()
+    };
+    match std::fs::read_dir(dir) {
+        Ok(entries) if !dir.join("CURRENT").exists() => {
+            let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+            if let Some(name) = names.into_iter().find(|name| foreign(name)) {
+                let dir = dir.display();
+                return Err(Failure::Failed(format!("{dir} holds no database but other things (`{name}`)")));
+            }
+        }
+        Ok(_) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(Failure::Failed(format!("open the directory {}: {e}", dir.display()))),
+    }
+    Ok(Builder::new().open(dir)?)
+}
+
+/// The family of that name; made with default options if there is none and `create` says so.
+pub(crate) fn family(db: &Db, name: &str, create: bool) -> Outcome<Family> {
+    if create && !db.families().iter().any(|family| family == name) {
+        return Ok(db.create_family(name, FamilyOptions::default())?);
+    }
+    Ok(db.family(name)?)
+}

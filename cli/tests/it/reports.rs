@@ -1,0 +1,124 @@
+//! What commands report, and that reading changes nothing.
+
+use super::*;
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// A database with two tables' worth of flushes, a log and a family.
+fn filled() -> Place {
+    let place = Place::new();
+    let db = siltstone::Db::open(place.path("db")).unwrap();
+    let other = db.create_family("other", siltstone::FamilyOptions::default()).unwrap();
+    for n in 0..1_000 {
+        db.put(format!("key{n:04}").as_bytes(), b"value").unwrap();
+    }
+    db.flush().unwrap();
+    other.put(b"k", b"v").unwrap();
+    db.put(b"key\xff", b"in memory").unwrap();
+    db.close().unwrap();
+    place
+}
+
+fn table_of(place: &Place) -> String {
+    let names = snapshot(&place.path("db")).into_iter().map(|(name, ..)| name);
+    names.into_iter().find(|name| name.ends_with(".table")).unwrap()
+}
+
+#[test]
+fn reading_commands_change_no_byte() {
+    let place = filled();
+    let (db, table) = (place.db(), table_of(&place));
+    let before = snapshot(&place.path("db"));
+    let commands: [&[&str]; 8] = [
+        &["get", &db, "key0001"],
+        &["scan", &db, "--limit", "3"],
+        &["dump", &db, "-", "--format", "csv"],
+        &["inspect", &db],
+        &["inspect", &db, "--events", "--log", "--json"],
+        &["inspect", &db, &table],
+        &["inspect", &db, &table, "--json"],
+        &["scan", &db, "--family", "other", "--reverse"],
+    ];
+    for command in commands {
+        siltstone(command).fine();
+        assert!(snapshot(&place.path("db")) == before, "{command:?} changed the database");
+    }
+}
+
+#[test]
+fn inspect_shows_shape_memory_log_decisions_and_blocks() {
+    let place = filled();
+    let (db, table) = (place.db(), table_of(&place));
+    let text = siltstone(&["inspect", &db, "--events", "--log"]).fine();
+    for part in ["family default: 1 table", "[key0000,key0999", "family other: 0 tables", "memory: ", "log: "]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for part in ["bytes used of", "statistics", "table bytes", "flush default: ", "family other: created"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let report = json(&siltstone(&["inspect", &db, "--events", "--limit", "2", "--json"]).fine());
+    assert_eq!(report["families"][0]["name"], "default");
+    let levels = report["families"][0]["levels"].as_array().unwrap();
+    let listed = levels.iter().flat_map(|level| level.as_array().unwrap()).next().unwrap();
+    assert_eq!(listed["tables"][0]["file"], table.as_str());
+    assert_eq!(listed["tables"][0]["cells"], 1_000);
+    assert_eq!(report["events"].as_array().unwrap().len(), 2);
+    assert!(!report["log"].as_array().unwrap().is_empty());
+
+    let text = siltstone(&["inspect", &db, &table]).fine();
+    assert!(text.contains("1,000 of 1,000 keys") && text.contains("first key"), "{text}");
+    let report = json(&siltstone(&["inspect", &db, &place.text(&format!("db/{table}")), "--json"]).fine());
+    let blocks = report["blocks"].as_array().unwrap();
+    assert_eq!(blocks.iter().map(|block| block["cells"].as_u64().unwrap()).sum::<u64>(), 1_000);
+    assert_eq!(blocks[0]["first_key"], "key0000");
+    assert!(blocks.len() > 1);
+}
+
+#[test]
+fn compact_merges_all_or_a_range_or_what_is_due() {
+    let place = filled();
+    let db = &place.db();
+    let report = json(&siltstone(&["compact", db, "--json"]).fine());
+    assert_eq!(report["tables"], 1);
+    let shape = json(&siltstone(&["inspect", db, "--json"]).fine());
+    let levels = shape["families"][0]["levels"].as_array().unwrap();
+    assert_eq!(levels[0].as_array().unwrap().len(), 0, "level 0 is empty after a major merge");
+    siltstone(&["delete", db, "--prefix", "key00"]).fine();
+    siltstone(&["compact", db, "--start", "key00", "--end", "key01"]).fine();
+    assert!(siltstone(&["compact", db, "--until-settled"]).fine().starts_with("tables held "));
+    let rows = siltstone(&["scan", db, "--keys"]).fine();
+    assert_eq!(rows.lines().count(), 901);
+}
+
+#[test]
+fn simulate_reports_as_text_and_json() {
+    let arguments = ["simulate", "--data", "20GB", "--memory", "64MiB", "--workload", "zipf:0.99"];
+    let text = siltstone(&arguments).fine();
+    for part in
+        ["write amplification", "read amplification", "space amplification", "largest merge", "peak debt"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("times the strategy's size"), "the scaling is printed: {text}");
+    let report = json(&siltstone(&[&arguments[..], &["--json"]].concat()).fine());
+    assert!(report["write_amplification"].as_f64().unwrap() > 1.0);
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let help = siltstone(&["--help"]).fine();
+    let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let commands: Vec<_> = commands.map_while(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() >= 9, "{commands:?}");
+    for command in commands {
+        let help = siltstone(&[command, "--help"]).fine();
+        assert!(
+            help.contains(&format!("siltstone {command} ")) && help.contains("Example: "),
+            "{command}: {help}"
+        );
+    }
+    assert!(siltstone(&["--version"]).fine().starts_with("siltstone "));
+}
