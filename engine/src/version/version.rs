@@ -97,7 +97,6 @@ impl TableHandle {
     pub(crate) fn make_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
-
 }
 
 impl Drop for TableHandle {
@@ -236,10 +235,19 @@ impl Version {
         shape: Arc<Shape>,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Version {
-        let known: BTreeMap<TableId, &Arc<TableHandle>> =
-            self.tables().map(|t| (t.info.id, &t.handle)).chain(opened.iter().map(|(id, h)| (*id, h))).collect();
+        let known: BTreeMap<TableId, &Arc<TableHandle>> = self
+            .tables()
+            .map(|t| (t.info.id, &t.handle))
+            .chain(opened.iter().map(|(id, h)| (*id, h)))
+            .collect();
         let runs = open_runs(&shape, |id| known[&id].clone());
-        Version { active: self.active.clone(), frozen: self.frozen.clone(), flush: self.flush.clone(), shape, runs }
+        Version {
+            active: self.active.clone(),
+            frozen: self.frozen.clone(),
+            flush: self.flush.clone(),
+            shape,
+            runs,
+        }
     }
 
     /// The same with other frozen segments.
@@ -253,8 +261,11 @@ pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHand
     let mut runs = Vec::new();
     for (level, l) in shape.levels.iter().enumerate() {
         for run in &l.runs {
-            let tables =
-                run.tables().iter().map(|info| OpenTable { info: info.clone(), handle: handle(info.id) }).collect();
+            let tables = run
+                .tables()
+                .iter()
+                .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
+                .collect();
             runs.push(OpenRun { level, tables });
         }
     }
