@@ -1,4 +1,12 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
+//!
+//! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
+//! seed. The campaigns: `power` (crashes).
 
+pub mod campaign;
 pub mod history;
+pub mod kill;
 pub mod model;
+pub mod power;
+pub mod rows;
+pub mod subject;

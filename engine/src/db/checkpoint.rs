@@ -9,7 +9,7 @@ use super::Inner;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
-use crate::storage::Storage;
+use crate::storage::{Storage, create_dir_durably};
 use crate::types::SeqNo;
 use crate::version::manifest::Manifest;
 use std::path::Path;
@@ -23,9 +23,12 @@ impl Inner {
         let storage = &self.env.storage;
         let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if exists {
-            return Err(Error::invalid(format!("{} exists; a checkpoint needs a new directory", to.display())));
+            return Err(Error::invalid(format!(
+                "{} exists; a checkpoint needs a new directory",
+                to.display()
+            )));
         }
-        storage.create_dir(to).map_err(|e| Error::io("create the directory", to, e))?;
+        create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let seq = self.copy_to(to)?;
         self.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
         Ok(seq)
@@ -45,6 +48,7 @@ impl Inner {
                 storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             }
         }
+        kill_point!("checkpoint-tables-linked");
         let mut next = end.file;
         for file in log.files() {
             next = next.max(file.file);
@@ -59,12 +63,11 @@ impl Inner {
         state.log_synced = end;
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        kill_point!("checkpoint-logs-copied");
         // The copy becomes a database by its manifest, so that comes last.
         // Numbered on from ours, as the log's notes speak of ours.
         Manifest::start(&self.env, to, manifest.mark().number + 1, state)?;
-        if let Some(parent) = to.parent() {
-            storage.sync_dir(parent).map_err(|e| Error::io("sync the directory", parent, e))?;
-        }
+        kill_point!("checkpoint-manifest-written");
         Ok(last)
     }
 }

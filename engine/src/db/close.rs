@@ -11,10 +11,13 @@ use std::sync::atomic::Ordering;
 
 impl Inner {
     pub(super) fn close(&self) -> Result<()> {
+        // A family being created or dropped ends first.
+        let families = self.families.lock();
         let was = self.state.swap(State::Closed as u8, Ordering::AcqRel);
         if was == State::Closed as u8 {
             return Ok(());
         }
+        drop(families);
         self.scheduler.notify();
         self.scheduler.stop();
         self.abandon_jobs();
@@ -25,6 +28,7 @@ impl Inner {
             let _ = self.events.save();
         }
         self.sweep();
+        kill_point!("close-before-unlock");
         *self.lock.lock() = None;
         ended
     }
@@ -36,7 +40,9 @@ impl Inner {
         }
         let last = self.with_writes_held(|last| last)?;
         let synced = log.sync()?;
+        kill_point!("close-log-synced");
         self.commit_edit(&vec![Change::LastSeq(last), Change::LogSynced(synced)])?;
+        kill_point!("close-manifest-committed");
         log.close().map(|_| ())
     }
 }

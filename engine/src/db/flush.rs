@@ -58,7 +58,8 @@ impl FlushJob {
             store.work.lock().flushing = false;
             return None;
         };
-        let generation = newest.generation();
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        let generation = newest.generation().max(store.replayed_generation());
         let settings = store.settings();
         let clip = version.flush.clip.clone();
         let range = KeyRange { start: clip.clone(), end: None };
@@ -82,6 +83,7 @@ impl FlushJob {
                 names: store.table_names(),
             },
             step_bytes: db.options.step_bytes,
+            cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),
         };
         let memory_bytes = version.flush.segments.iter().map(|s| s.bytes() as u64).sum();
         let plan = MergePlan {
@@ -97,7 +99,18 @@ impl FlushJob {
         let began_ns = db.env.clock.monotonic_ns();
         let merge = Merge::new(&db.env, spec);
         let (busy_ns, reported) = (0, 0);
-        Some(Self { id, store: store.clone(), merge, plan, generation, clip, memory_bytes, began_ns, busy_ns, reported })
+        Some(Self {
+            id,
+            store: store.clone(),
+            merge,
+            plan,
+            generation,
+            clip,
+            memory_bytes,
+            began_ns,
+            busy_ns,
+            reported,
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -132,7 +145,7 @@ impl FlushJob {
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
-            return Ok(Advanced::More);
+            return Ok(Advanced::Wait(0));
         }
         self.finish(db);
         Ok(Advanced::Done)
@@ -160,11 +173,7 @@ impl FlushJob {
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
         self.store.work.lock().flushing = false;
-        if let Some(path) = self.merge.unfinished() {
-            drop(self.merge);
-            // An orphan is removed at the next open if this fails.
-            let _ = db.env.storage.remove(&path);
-        }
+        db.remove_leftovers(&self.merge.leftovers());
         self.store
     }
 }

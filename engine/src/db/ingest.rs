@@ -40,6 +40,8 @@ use std::sync::Arc;
 pub struct TableWriter {
     builder: TableBuilder,
     explicit: bool,
+    /// Moment of writing for the cells, where the family keeps it.
+    written: u64,
     last: Option<(Vec<u8>, Timestamp)>,
 }
 
@@ -50,7 +52,8 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// Creates the file on the local file system, formatted by the family's options.
+    /// Creates the file on the local file system, formatted by the family's options. A file of that name is
+    /// replaced.
     pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
         Self::create_in(&Env::local(), path, options)
     }
@@ -66,8 +69,22 @@ impl TableWriter {
         };
         let identity = env.random.next_u64();
         let created = env.clock.wall_us();
-        let builder = TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
-        Ok(Self { builder, explicit: options.timestamps == crate::options::Timestamps::Explicit, last: None })
+        // Not written over: what was ingested from here shares the old file with a database.
+        match env.storage.remove(path.as_ref()) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("replace", path.as_ref(), e));
+            }
+            _ => {}
+        }
+        let builder =
+            TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
+        let written = if options.keeps_written() { created } else { 0 };
+        Ok(Self {
+            builder,
+            written,
+            explicit: options.timestamps == crate::options::Timestamps::Explicit,
+            last: None,
+        })
     }
 
     /// Adds a key and its value; keys strictly ascending.
@@ -88,7 +105,11 @@ impl TableWriter {
 
     fn add(&mut self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!("key of {} or value of {} bytes is over the limit", key.len(), value.len())));
+            return Err(Error::invalid(format!(
+                "key of {} or value of {} bytes is over the limit",
+                key.len(),
+                value.len()
+            )));
         }
         let ascending = self
             .last
@@ -98,7 +119,7 @@ impl TableWriter {
             return Err(Error::invalid(format!("key \"{}\" is out of order", key.escape_ascii())));
         }
         self.last = Some((key.to_vec(), timestamp));
-        self.builder.add(&CellRef { key, timestamp, seq: SeqNo::ZERO, kind, written: 0, value })
+        self.builder.add(&CellRef { key, timestamp, seq: SeqNo::ZERO, kind, written: self.written, value })
     }
 
     /// Ends and syncs the file.
@@ -112,7 +133,8 @@ impl TableWriter {
 
 impl Family {
     /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not overlap each
-    /// other. Files are linked, or copied from another file system; the originals stay.
+    /// other. Files are linked, or copied from another file system; the originals stay and may be removed or replaced,
+    /// but a linked one must not be written to.
     pub fn ingest(&self, paths: &[impl AsRef<Path>]) -> Result<SeqNo> {
         let paths: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
         self.db.ingest(self, &paths)
@@ -133,14 +155,14 @@ impl Inner {
             return Err(Error::invalid("the tables to ingest overlap each other"));
         }
         let linked = self.link_foreign(&infos)?;
-        let ingested = self.add_ingested(family, &linked);
-        if ingested.is_err() {
-            for info in &linked {
-                let _ = self.env.storage.remove(&self.dir.join(info.id.file_name()));
-            }
-        }
-        let seq = ingested?;
-        let numbers = [("tables", linked.len() as u64), ("bytes", linked.iter().map(|i| i.bytes).sum()), ("seq", seq.0)];
+        // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
+        // open removes them.
+        let seq = self.add_ingested(family, &linked)?;
+        let numbers = [
+            ("tables", linked.len() as u64),
+            ("bytes", linked.iter().map(|i| i.bytes).sum()),
+            ("seq", seq.0),
+        ];
         self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
     }
@@ -156,7 +178,10 @@ impl Inner {
                 return Err(Error::invalid(format!("{} was not written for ingesting", path.display())));
             }
             if !explicit && info.times.1 != Timestamp::ZERO {
-                return Err(Error::invalid(format!("{} has timestamps, the family keeps none", path.display())));
+                return Err(Error::invalid(format!(
+                    "{} has timestamps, the family keeps none",
+                    path.display()
+                )));
             }
             infos.push((path.clone(), info));
         }
@@ -171,8 +196,12 @@ impl Inner {
             let id = TableId { epoch: self.epoch, job, part: part as u32 };
             let target = self.dir.join(id.file_name());
             storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
+            // Whoever brought the file may not have synced it.
+            let synced = storage.append(&target).and_then(|mut file| file.sync());
+            synced.map_err(|e| Error::io("sync", &target, e))?;
             linked.push(TableInfo { id, ..info.clone() });
         }
+        kill_point!("ingest-linked");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
         Ok(linked)
     }
@@ -183,6 +212,8 @@ impl Inner {
         let done = Mutex::new(None);
         loop {
             self.flush(store)?;
+            // The manifest before the log stage, as everywhere.
+            let mut manifest = self.manifest.lock();
             let turn = self.with_one_seq(|seq| {
                 if memory_overlaps(&store.version_full(), &ranges)? {
                     return Ok(false);
@@ -190,14 +221,24 @@ impl Inner {
                 let run = store.take_generation();
                 let active = store.new_active(&self.options);
                 store.swap(|now| now.with_fresh_active(active.clone()));
-                let infos = linked
-                    .iter()
-                    .map(|info| Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() }));
+                let infos = linked.iter().map(|info| {
+                    Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() })
+                });
                 let infos: Vec<_> = infos.collect();
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                let mark = self.install_change(store, change, vec![Change::LastSeq(seq)], &opened)?;
+                // What was written before must not be lost by a power cut that keeps the ingested tables (I2).
+                let log_synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+                let more = vec![
+                    Change::LastSeq(seq),
+                    Change::LogSynced(log_synced),
+                    // The run's id is a generation: flushes after a reopening must come out above it.
+                    Change::LastGeneration { store: store.id, generation: active.generation() },
+                ];
+                kill_point!("ingest-before-commit");
+                let mark = self.install_change(&mut manifest, store, change, more, &opened)?;
+                kill_point!("ingest-committed");
                 *done.lock() = Some((seq, mark));
                 Ok(true)
             })?;
@@ -206,7 +247,7 @@ impl Inner {
             }
         }
         let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
-        self.log_note(mark)?;
+        self.log_note(mark);
         self.scheduler.notify();
         Ok(seq)
     }
@@ -228,4 +269,27 @@ fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+
+    #[test]
+    fn a_table_written_where_an_ingested_one_lies_leaves_the_database_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prepared.table");
+        let db = Db::open(dir.path().join("db")).unwrap();
+        for n in 0..3u8 {
+            let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+            table.put(&[n], &[n; 100]).unwrap();
+            table.finish().unwrap();
+            db.default_family().ingest(&[&path]).unwrap();
+        }
+        db.close().unwrap();
+        let db = Db::open(dir.path().join("db")).unwrap();
+        let found: Vec<_> = db.scan::<&str>(..).map(|e| e.unwrap().key.to_vec()).collect();
+        assert_eq!(found, [[0], [1], [2]]);
+    }
 }

@@ -6,12 +6,12 @@
 
 use super::Inner;
 use super::store::Store;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
-use crate::types::{Cursor, Generation, KeyRange, LogFileId, TableId};
+use crate::types::{Generation, KeyRange, LogFileId, TableId};
 use crate::version::edit::{Change, Edit};
-use crate::version::manifest::Mark;
+use crate::version::manifest::{Manifest, Mark};
 use crate::version::shape::{Shape, ShapeChange, TableInfo};
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
@@ -61,6 +61,7 @@ impl Inner {
                 edit.extend(front.map(Change::LogFirst));
             }
         }
+        kill_point!("install-before-commit");
         let mark = manifest.commit(&edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
@@ -74,6 +75,11 @@ impl Inner {
             }
             next
         });
+        for (id, bytes) in &step.bytes_below {
+            if let Some(open) = version.tables().find(|open| open.info.id == *id) {
+                self.graveyard.punch(open.handle.clone(), *bytes);
+            }
+        }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
             if !shape_holds(&shape, open.info.id) {
                 open.handle.make_obsolete();
@@ -81,16 +87,26 @@ impl Inner {
         }
         drop(manifest);
         self.recount_memory();
-        self.log_note(mark)?;
+        kill_point!("install-after-swap");
+        self.log_note(mark);
+        kill_point!("install-after-note");
         if let Some(front) = front {
-            self.log()?.release(front)?;
+            // The step is installed whatever comes of this; what is not released now is with the next flush.
+            if let Err(e) = self.log()?.release(front) {
+                if e.kind() == ErrorKind::Poisoned {
+                    self.poison(&e);
+                }
+            }
         }
         self.scheduler.notify();
         Ok(())
     }
 
     /// Opens tables just written or ingested.
-    pub(crate) fn open_tables(&self, infos: &[Arc<TableInfo>]) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
+    pub(crate) fn open_tables(
+        &self,
+        infos: &[Arc<TableInfo>],
+    ) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
         infos.iter().map(|info| Ok((info.id, self.open_table(info)?))).collect()
     }
 
@@ -112,49 +128,57 @@ impl Inner {
             }
             committed?
         };
-        self.log_note(mark)
+        self.log_note(mark);
+        Ok(())
     }
 
     /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
     pub(crate) fn install_change(
         &self,
+        manifest: &mut Manifest,
         store: &Arc<Store>,
         change: ShapeChange,
         more: Edit,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Result<Mark> {
-        let mut manifest = self.manifest.lock();
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
-        let mark = manifest.commit(&edit)?;
+        let committed = manifest.commit(&edit);
+        if manifest.is_poisoned() {
+            if let Err(e) = &committed {
+                self.poison(e);
+            }
+        }
+        let mark = committed?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), opened);
             next.flush = now.flush.clone();
             next
         });
-        drop(manifest);
         self.recount_memory();
         Ok(mark)
     }
 
     /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        let front = || {
-            let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-            self.stores()
-                .iter()
-                .filter_map(|store| {
-                    let version = store.version();
-                    match without {
-                        Some(without) if without.id == store.id => front_without_flush(&version),
-                        _ => store_front(&version),
-                    }
-                })
-                .fold(end, LogFileId::min)
-        };
         // With writes held, so that nothing is logged into an empty segment meanwhile.
-        self.with_writes_held(|_| front()).unwrap_or(LogFileId::ZERO)
+        self.with_writes_held(|_| self.log_front_now(without)).unwrap_or(LogFileId::ZERO)
+    }
+
+    /// The same without holding writes, for decisions that a moment later would do as well.
+    pub(crate) fn log_front_now(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
+        self.stores()
+            .iter()
+            .filter_map(|store| {
+                let version = store.version();
+                match without {
+                    Some(without) if without.id == store.id => front_without_flush(&version),
+                    _ => store_front(&version),
+                }
+            })
+            .fold(end, LogFileId::min)
     }
 
     /// Counts write memory and table bytes anew.
@@ -165,7 +189,9 @@ impl Inner {
             let version = store.version();
             memory += version.memory_bytes();
             tables += version.shape.live_bytes();
-            level0 = level0.max(version.shape.levels.first().map_or(0, |l| l.runs.len()) as u64);
+            let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
+            let usual = store.settings().options.strategy.strategy().level0_runs();
+            level0 = level0.max(runs.saturating_sub(usual) as u64);
             debt += store.work.try_lock().map_or(0, |work| work.debt);
         }
         self.memory_used.set(memory);
@@ -189,15 +215,16 @@ fn front_without_flush(version: &Version) -> Option<LogFileId> {
     version.frozen.iter().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
 }
 
-/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it.
+/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which
+/// is read any more by who stays at or above it.
 fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
-            let mut cursor = open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
-            cursor.seek(key)?;
-            below.push((open.info.id, cursor.offset()));
+            let mut cursor =
+                open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
+            below.push((open.info.id, cursor.dead_below(key)?));
         }
     }
     Ok(below)

@@ -33,10 +33,15 @@ pub(crate) struct MergeJob {
 
 impl Inner {
     /// The merges the store's strategy would start now, best first.
-    pub(super) fn plan_store(self: &Arc<Self>, store: &Arc<Store>, merges_max: usize, now: u64) -> Vec<MergePlan> {
+    pub(super) fn plan_store(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        merges_max: usize,
+        now: u64,
+    ) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
-        if store.is_dropped() || now < work.not_before {
+        if store.is_dropped() || now < work.merge_not_before {
             return Vec::new();
         }
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
@@ -160,7 +165,7 @@ impl MergeJob {
                     running.clip = Some(key);
                 }
                 drop(work);
-                Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More })
+                Ok(Advanced::Wait(wait))
             }
             None => {
                 db.metrics.merges.add(1);
@@ -202,11 +207,7 @@ impl MergeJob {
     /// Gives up: the steps that were installed stay.
     pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
-        if let Some(path) = self.merge.as_ref().and_then(Merge::unfinished) {
-            drop(self.merge);
-            // An orphan is removed at the next open if this fails.
-            let _ = db.env.storage.remove(&path);
-        }
+        db.remove_leftovers(&self.merge.as_ref().map(Merge::leftovers).unwrap_or_default());
         self.store
     }
 }
@@ -217,15 +218,20 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
     let mut sources = Vec::new();
     let mut oldest = (0, 0);
+    // A clipped table's cells are counted below its clip too, so their number says nothing.
+    let mut cells = Some(0);
     for input in &plan.inputs {
         oldest = (input.level, input.run);
         let tables: Vec<_> =
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
+        for open in &tables {
+            cells = cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
+        }
         let tombstones = tables
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
             .collect();
-        sources.push(Source { cursor: Box::new(RunCursor::new(tables, options)), tombstones });
+        sources.push(Source { cursor: Box::new(RunCursor::forward_only(tables, options)), tombstones });
     }
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let below = version
@@ -251,6 +257,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             names: store.table_names(),
         },
         step_bytes: db.options.step_bytes,
+        cells,
     };
     Some(Merge::new(&db.env, spec))
 }

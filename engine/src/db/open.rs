@@ -14,14 +14,16 @@ use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover};
+use crate::log::{
+    Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
+};
 use crate::memory::Active;
 use crate::metrics::{Counter, Metrics};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::Env;
+use crate::storage::{Env, create_dir_durably};
 use crate::table::Table;
 use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
 use crate::version::edit::{Flushed, State as ManifestState, StoreState};
@@ -150,15 +152,16 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let found = manifest::current(env, dir)?;
     if found.is_none() {
         refuse_creation(&builder, dir)?;
-        storage.create_dir(dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
     } else if builder.options.error_if_exists {
         return Err(Error::invalid(format!("{} holds a database already", dir.display())));
     }
     let lock_path = dir.join("LOCK");
     let lock = storage.lock(&lock_path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), lock_path.display()))
-        }
+        std::io::ErrorKind::WouldBlock => Error::new(
+            ErrorKind::Busy,
+            format!("{} is in use: {} is locked", dir.display(), lock_path.display()),
+        ),
         _ => Error::io("lock", &lock_path, e),
     })?;
     // Read again under the lock: another process may have been here.
@@ -175,6 +178,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
+    kill_point!("open-log-read");
     recovered.make_durable(env, dir, database)?;
 
     state.epoch += 1;
@@ -185,17 +189,26 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     }
     let epoch = state.epoch;
     let last_seq = state.last_seq;
-    let number = highest_manifest(env, dir)?.max(mark.map_or(0, |m| m.number)) + 1;
+    let number = match mark {
+        Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
+        // Over what a crash during creation may have left, so that never more than one is left.
+        None => 1,
+    };
     kill_point!("open-before-manifest");
     let manifest = Manifest::start(env, dir, number, state)?;
     kill_point!("open-after-manifest");
     remove_orphans(env, dir, manifest.state(), &recovered);
+    kill_point!("open-orphans-removed");
 
     let options = &builder.options;
     let log_options = LogOptions {
         file_bytes: options.log_file_bytes,
         recycle_max: 2,
-        written_ahead: if options.log_written_ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
+        written_ahead: if options.log_written_ahead {
+            WrittenAhead::WhenSyncsDominate
+        } else {
+            WrittenAhead::Never
+        },
     };
     let (log, appender) = Log::open(env, dir, log_options, LogStart::behind(database, &recovered))?;
     let stores = replay.finish();
@@ -205,12 +218,10 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
-    inner.log_note(inner.manifest.lock().mark())?;
-    let numbers = [
-        ("log_bytes", recovered.bytes),
-        ("log_frames", recovered.frames),
-        ("epoch", u64::from(epoch)),
-    ];
+    inner.log_note(inner.manifest.lock().mark());
+    kill_point!("open-noted");
+    let numbers =
+        [("log_bytes", recovered.bytes), ("log_frames", recovered.frames), ("epoch", u64::from(epoch))];
     inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
     finish(inner, families)
 }
@@ -274,7 +285,11 @@ fn open_stores(
     cache: &Arc<BlockCache>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
-    state.stores.iter().map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?))).collect()
+    state
+        .stores
+        .iter()
+        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?)))
+        .collect()
 }
 
 fn open_store(
@@ -297,7 +312,9 @@ fn open_store(
         let table = Table::open(storage, &path, info.clone(), cache)?;
         handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
     }
-    let first = Generation(state.last_generation.0 + 2);
+    // Run ids of level 0 are generations too.
+    let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));
+    let first = Generation(state.last_generation.0.max(runs) + 2);
     let active = Arc::new(Active::new(first, memory_options(&builder.options)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
@@ -352,7 +369,7 @@ impl<'a> Replay<'a> {
             // Cells of a family that was dropped since are not there any more.
             let Some((store, flushed)) = self.stores.get(&logged.store) else { continue };
             let generation = logged.generation;
-            store.raise_generation(generation);
+            store.note_replayed(generation);
             match logged.entry {
                 Entry::Cell(cell) => {
                     self.max_seq = self.max_seq.max(cell.seq);
@@ -496,7 +513,8 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
 fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
     // From here on a failure closes what was opened.
     let inner = Shared::new(inner);
-    let workers = (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
+    let workers =
+        (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
     inner.scheduler.start(workers.collect());
     let known = |name: &str| inner.stores().iter().find(|s| s.name == name).cloned();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {

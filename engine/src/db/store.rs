@@ -21,6 +21,8 @@ pub(crate) struct Store {
     version: ArcSwap<Version>,
     graveyard: Arc<Graveyard>,
     next_generation: AtomicU64,
+    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
+    replayed: AtomicU64,
     dropped: AtomicBool,
     pub(crate) work: Mutex<StoreWork>,
 }
@@ -34,8 +36,10 @@ pub(crate) struct StoreWork {
     pub(crate) flush_asked: Generation,
     pub(crate) plan_state: PlanState,
     pub(crate) running: Vec<(u32, RunningMerge)>,
-    /// After a failed merge or flush: not before this moment (monotonic ns).
-    pub(crate) not_before: u64,
+    /// After a failed flush: not before this moment (monotonic ns).
+    pub(crate) flush_not_before: u64,
+    /// The same for merges.
+    pub(crate) merge_not_before: u64,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
 }
@@ -60,7 +64,9 @@ impl Settings {
             None => None,
         };
         let filter = match &options.filter {
-            Some(wanted) => Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone()),
+            Some(wanted) => {
+                Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone())
+            }
             None => None,
         };
         let read = ReadRules {
@@ -117,6 +123,7 @@ impl Store {
             version: ArcSwap::from_pointee(version),
             graveyard,
             next_generation: AtomicU64::new(next_generation.0),
+            replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             work: Mutex::default(),
         })
@@ -158,8 +165,13 @@ impl Store {
         Generation(self.next_generation.fetch_add(2, Ordering::Relaxed) + 1)
     }
 
-    /// Generations up to this one are taken.
-    pub(crate) fn raise_generation(&self, taken: Generation) {
+    pub(crate) fn replayed_generation(&self) -> Generation {
+        Generation(self.replayed.load(Ordering::Relaxed))
+    }
+
+    /// Recovery met this generation in the log.
+    pub(crate) fn note_replayed(&self, taken: Generation) {
+        self.replayed.fetch_max(taken.0, Ordering::Relaxed);
         self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
     }
 

@@ -106,6 +106,7 @@ impl Pool {
                 // A spare that cannot be renamed is left as the stale file it is; a new one takes its place.
                 self.storage.rename(&file_path(&self.dir, spare), &path).is_ok()
             });
+        kill_point!("log-reserve-before-map");
         let written_ahead = written_ahead && !recycled;
         match self.storage.map(&path, length, written_ahead) {
             Ok(file) => {

@@ -76,6 +76,7 @@ impl Log {
             part.map.sync().map_err(|e| {
                 self.poison.set(&Error::io("sync the log", file_path(&self.dir, part.to.file), e))
             })?;
+            kill_point!("log-part-synced");
             self.set_synced(part.to);
         }
         self.unmap_synced();

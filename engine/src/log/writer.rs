@@ -224,6 +224,7 @@ impl Log {
             self.sync_to(self.unpack(self.complete_to.load(Ordering::Acquire)))?;
         }
         let Some(file) = self.pool.prepare(self.write_ahead())? else { return Ok(syncs) };
+        kill_point!("log-prepared-not-named");
         self.make_name_durable(file)?;
         Ok(true)
     }
@@ -241,6 +242,7 @@ impl Log {
                 released.extend(live.pop_front());
             }
         }
+        kill_point!("log-before-release");
         // All are tried; one that cannot be removed is stale and goes at the next open.
         let results: Vec<_> = released.iter().map(|f| self.pool.give_back(f.file, f.reserved)).collect();
         results.into_iter().collect()
@@ -361,6 +363,7 @@ impl Appender {
         if let Err(e) = newest.map.write(offset, bytes) {
             return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
         }
+        kill_point!("log-copied-not-ended");
         newest.offset += length;
         let end = LogPosition { file, offset: newest.offset };
         log.end.store(log.pack(end), Ordering::Release);
@@ -386,6 +389,7 @@ impl Appender {
             log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
         }
         let (file, map) = log.pool.take(frame_bytes, log.write_ahead())?;
+        kill_point!("log-file-taken");
         let map: Arc<dyn MappedFile> = map.into();
         let previous = match &self.newest {
             Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
@@ -410,6 +414,7 @@ impl Appender {
             }
             live.push_back(LiveFile { file, reserved: map.len(), used: None, map: Some(map.clone()) });
         }
+        kill_point!("log-file-begun");
         log.newest_bytes.store(map.len(), Ordering::Relaxed);
         let identity = FileIdentity::new(log.database_id, file);
         self.newest = Some(Newest { identity, map, offset: HEADER_BYTES });

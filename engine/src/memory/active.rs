@@ -19,7 +19,9 @@ use super::ranges::Ranges;
 use super::stats::Stats;
 use super::sync::{AtomicU32, Ordering};
 use super::tree::{Found, Leaf, To, Tree};
-use crate::types::{CellRef, Fragments, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor};
+use crate::types::{
+    CellRef, Fragments, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor,
+};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -56,7 +58,7 @@ impl Active {
         Self {
             generation,
             cells: Arena::new(options.chunk_bytes),
-            tree: Tree::new((options.chunk_bytes / 4).max(8 << 10)),
+            tree: Tree::new((options.chunk_bytes / 4).max(1 << 10)),
             stats: Stats::new(),
             ranges: Ranges::new(),
             index_bytes: AtomicUsize::new(0),
@@ -142,6 +144,14 @@ impl Active {
     #[inline]
     pub(super) fn leaf(&self, to: To<'_>) -> Option<Leaf<'_>> {
         self.tree.leaf(to, &self.cells)
+    }
+
+    pub(super) fn after<'a>(&'a self, leaf: &Leaf<'a>) -> Option<(Leaf<'a>, usize)> {
+        self.tree.after(leaf, &self.cells)
+    }
+
+    pub(super) fn before<'a>(&'a self, leaf: &Leaf<'a>) -> Option<(Leaf<'a>, usize)> {
+        self.tree.before(leaf, &self.cells)
     }
 
     #[inline]

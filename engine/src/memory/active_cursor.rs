@@ -41,52 +41,36 @@ impl Active {
 }
 
 impl ActiveCursor {
-    fn enter(&mut self, to: To<'_>) -> Option<Leaf<'static>> {
-        let leaf = self.active.leaf(to);
+    /// Keeps the picture of a leaf of `self.active`.
+    fn keep(leaf: Leaf<'_>) -> Leaf<'static> {
         // SAFETY: the leaf lies in the segment that `active` keeps alive for longer than this cursor keeps it;
         // no method hands it out with that lifetime.
-        self.leaf = leaf.map(|leaf| unsafe { std::mem::transmute::<Leaf<'_>, Leaf<'static>>(leaf) });
-        self.place = NOWHERE;
-        self.leaf
+        unsafe { std::mem::transmute::<Leaf<'_>, Leaf<'static>>(leaf) }
     }
 
     /// To the newest version of the `rank`-th key, or of the first key behind the leaf.
-    fn to_first_version(&mut self, mut leaf: Leaf<'static>, mut rank: usize) {
+    fn settle_at(&mut self, leaf: Leaf<'static>, rank: usize) {
         self.backward = false;
+        let there = if rank < leaf.len() { Some((leaf, rank)) } else { self.active.after(&leaf) };
+        let there = there.map(|(leaf, rank)| (Self::keep(leaf), rank));
         self.place = NOWHERE;
-        if rank == leaf.len() {
-            if leaf.high == NOWHERE {
-                return;
-            }
-            // A key of the index, so its leaf holds it.
-            let active = self.active.clone();
-            let bound = active.cell_at(leaf.high).key();
-            let Some(next) = self.enter(To::Key(bound)) else { return };
-            leaf = next;
-            rank = leaf.search(bound, active.keys()).0;
+        if let Some((leaf, rank)) = there {
+            (self.leaf, self.rank, self.place) = (Some(leaf), rank, leaf.head(rank));
         }
-        self.rank = rank;
-        self.place = leaf.head(rank);
     }
 
     /// To the oldest version of the key before the `rank`-th, or of the last key before the leaf.
-    fn to_last_version_before(&mut self, mut leaf: Leaf<'static>, mut rank: usize) {
+    fn settle_before(&mut self, leaf: Leaf<'static>, rank: usize) {
+        let there = match rank.checked_sub(1) {
+            Some(rank) => Some((leaf, rank)),
+            None => self.active.before(&leaf),
+        };
+        let there = there.map(|(leaf, rank)| (Self::keep(leaf), rank));
         self.place = NOWHERE;
-        if rank == 0 {
-            if leaf.low == NOWHERE {
-                return;
-            }
-            let active = self.active.clone();
-            let bound = active.cell_at(leaf.low).key();
-            let Some(before) = self.enter(To::Before(bound)) else { return };
-            leaf = before;
-            rank = leaf.search(bound, active.keys()).0;
-            if rank == 0 {
-                return;
-            }
+        if let Some((leaf, rank)) = there {
+            (self.leaf, self.rank) = (Some(leaf), rank);
+            self.collect(leaf.head(rank), NOWHERE);
         }
-        self.rank = rank - 1;
-        self.collect(leaf.head(rank - 1), NOWHERE);
     }
 
     /// Collects a chain up to the version in front of `until` and stands on the last one collected.
@@ -105,17 +89,19 @@ impl ActiveCursor {
 
 impl Cursor for ActiveCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        if let Some(leaf) = self.enter(To::Key(key)) {
+        self.place = NOWHERE;
+        if let Some(leaf) = self.active.leaf(To::Key(key)).map(Self::keep) {
             let (rank, _) = leaf.search(key, self.active.keys());
-            self.to_first_version(leaf, rank);
+            self.settle_at(leaf, rank);
         }
         Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        if let Some(leaf) = self.enter(key.map_or(To::Last, To::Before)) {
+        self.place = NOWHERE;
+        if let Some(leaf) = self.active.leaf(key.map_or(To::Last, To::Before)).map(Self::keep) {
             let rank = key.map_or(leaf.len(), |key| leaf.search(key, self.active.keys()).0);
-            self.to_last_version_before(leaf, rank);
+            self.settle_before(leaf, rank);
         }
         Ok(())
     }
@@ -126,7 +112,7 @@ impl Cursor for ActiveCursor {
         if next != NOWHERE {
             self.place = next;
         } else if let Some(leaf) = self.leaf {
-            self.to_first_version(leaf, self.rank + 1);
+            self.settle_at(leaf, self.rank + 1);
         }
         Ok(())
     }
@@ -144,7 +130,7 @@ impl Cursor for ActiveCursor {
             self.place = newer;
             return Ok(());
         }
-        self.to_last_version_before(leaf, self.rank);
+        self.settle_before(leaf, self.rank);
         Ok(())
     }
 

@@ -386,7 +386,10 @@ mod tests {
             let places = Places::new(chunk_bytes);
             assert_eq!(places.chunks_max() * chunk_bytes, 32 << 30);
             let place = places.place(places.chunks_max() - 1, chunk_bytes - 16);
-            assert_eq!((places.chunk(place), places.offset(place)), (places.chunks_max() - 1, chunk_bytes - 16));
+            assert_eq!(
+                (places.chunk(place), places.offset(place)),
+                (places.chunks_max() - 1, chunk_bytes - 16)
+            );
         }
     }
 }

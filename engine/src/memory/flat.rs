@@ -69,10 +69,7 @@ impl Flat {
                 ends = Some((ends.map_or(head, |(first, _)| first), head));
                 build.key(active, head, &mut judge, &stats);
             }
-            leaf = match here.high {
-                NOWHERE => None,
-                bound => active.leaf(To::Key(active.cell_at(bound).key())),
-            };
+            leaf = active.after(&here).map(|(next, _)| next);
         }
         let key_at = |place| active.cell_at(place).key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));

@@ -44,12 +44,7 @@ pub(super) struct Judge<'s> {
 impl<'s> Judge<'s> {
     pub(super) fn new(visibility: Visibility<'s>) -> Self {
         debug_assert!(visibility.snapshots.is_sorted());
-        Self {
-            visibility,
-            timestamp: Timestamp::ZERO,
-            over_timestamp: None,
-            tombstones: BTreeSet::new(),
-        }
+        Self { visibility, timestamp: Timestamp::ZERO, over_timestamp: None, tombstones: BTreeSet::new() }
     }
 
     /// The next cells are another key's.

@@ -17,6 +17,8 @@ mod arena;
 mod cell;
 mod flat;
 mod flatten;
+#[cfg(all(test, loom))]
+mod model;
 mod node;
 mod ranges;
 mod segment;
@@ -29,10 +31,10 @@ mod tree;
 #[cfg(feature = "testing")]
 pub mod probe;
 
-pub(crate) use active::{Active, Writer};
+pub(crate) use active::Active;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::Visibility;
-pub(crate) use segment::{Segment, SegmentCursor};
+pub(crate) use segment::Segment;
 
 /// How a segment uses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,9 +44,11 @@ pub(crate) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, from 32 KiB to 2 MiB.
+    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). Only where
+    /// an eighth is under 32 KiB are the chunks that small: capacity is counted, so a larger first chunk would fill
+    /// a small segment with its first cell.
     pub(crate) fn for_active_bytes(bytes: usize) -> Self {
-        let eighth = (bytes / 8).clamp(32 << 10, 2 << 20);
+        let eighth = (bytes / 8).clamp(1 << 10, 2 << 20);
         Self { chunk_bytes: 1 << eighth.ilog2() }
     }
 }

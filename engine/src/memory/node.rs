@@ -44,7 +44,9 @@ pub(super) struct Order(u64);
 impl Order {
     /// So many entries that lie in key order already.
     fn sorted(len: usize) -> Self {
-        (0..len).rev().fold(Order(len as u64), |order, entry| Order(order.0 | (entry as u64) << (4 + 4 * entry)))
+        (0..len)
+            .rev()
+            .fold(Order(len as u64), |order, entry| Order(order.0 | (entry as u64) << (4 + 4 * entry)))
     }
 
     #[inline]
@@ -143,14 +145,13 @@ impl Node {
     #[inline]
     pub(super) fn search(&self, order: Order, key: &[u8], keys: &impl Keys) -> (usize, bool) {
         let prefix = prefix_after(key, self.skip as usize);
-        let (mut smaller, mut equal) = (0, 0);
         // Entries in order of arrival: no branch depends on a comparison, so none is mispredicted.
-        for stored in &self.prefixes[..order.len()] {
-            let stored = stored.load(Ordering::Relaxed);
-            smaller += (stored < prefix) as usize;
-            equal += (stored == prefix) as usize;
+        let entries = &self.prefixes[..order.len()];
+        let mut low: usize = entries.iter().map(|p| (p.load(Ordering::Relaxed) < prefix) as usize).sum();
+        let mut high = low;
+        while high < order.len() && self.prefixes[order.entry(high)].load(Ordering::Relaxed) == prefix {
+            high += 1;
         }
-        let (mut low, mut high) = (smaller, smaller + equal);
         while low < high {
             let middle = (low + high) / 2;
             // SAFETY: the place stands in this index.

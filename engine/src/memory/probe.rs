@@ -28,17 +28,17 @@ impl ActiveProbe {
         self.active.writer().insert(&CellRef { key, timestamp, seq: self.seq, kind, written: 0, value });
     }
 
-    /// The length of the key's newest value.
+    /// Byte 50 of the key's newest value; values are longer.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let mut found = None;
         let _ = self.active.get(key, SeqNo::MAX, &mut |cell, _| {
-            found = Some(cell.value.len());
+            found = Some(cell.value[50] as usize);
             ControlFlow::Break(())
         });
         found
     }
 
-    /// Sums the key lengths of up to `count` cells from the key on.
+    /// Sums byte 50 of the values of up to `count` cells from the key on.
     pub fn walk(&self, key: &[u8], count: usize) -> usize {
         walk(&mut self.active.cursor(), key, count)
     }
@@ -56,17 +56,17 @@ impl ActiveProbe {
 }
 
 impl FlatProbe {
-    /// The length of the key's newest value.
+    /// Byte 50 of the key's newest value; values are longer.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let mut found = None;
         let _ = self.0.get(key, SeqNo::MAX, &mut |cell, _| {
-            found = Some(cell.value.len());
+            found = Some(cell.value[50] as usize);
             ControlFlow::Break(())
         });
         found
     }
 
-    /// Sums the key lengths of up to `count` cells from the key on.
+    /// Sums byte 50 of the values of up to `count` cells from the key on.
     pub fn walk(&self, key: &[u8], count: usize) -> usize {
         walk(&mut self.0.cursor(), key, count)
     }
@@ -81,7 +81,7 @@ fn walk(cursor: &mut impl Cursor, key: &[u8], count: usize) -> usize {
         if !cursor.valid() {
             break;
         }
-        sum += cursor.cell().key.len();
+        sum += cursor.cell().value[50] as usize;
         if cursor.next().is_err() {
             break;
         }

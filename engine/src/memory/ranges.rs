@@ -59,7 +59,8 @@ impl Ranges {
             0 => 0,
             len => {
                 let list = self.list.lock();
-                let keys = |t: &RangeTombstone| t.range.start.len() + t.range.end.as_ref().map_or(0, Vec::len);
+                let keys =
+                    |t: &RangeTombstone| t.range.start.len() + t.range.end.as_ref().map_or(0, Vec::len);
                 // Once in the list, about twice in the fragments.
                 3 * (len * size_of::<RangeTombstone>() + list.iter().map(keys).sum::<usize>())
             }

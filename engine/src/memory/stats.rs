@@ -41,7 +41,12 @@ pub(super) struct Stats {
 
 impl Stats {
     pub(super) fn new() -> Self {
-        Self { cells: AtomicUsize::new(0), user_bytes: AtomicUsize::new(0), seqs: Span::new(), times: Span::new() }
+        Self {
+            cells: AtomicUsize::new(0),
+            user_bytes: AtomicUsize::new(0),
+            seqs: Span::new(),
+            times: Span::new(),
+        }
     }
 
     #[inline]

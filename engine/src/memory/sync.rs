@@ -1,7 +1,58 @@
 //! Atomics of this folder by one name, so that `--cfg loom` puts the index's publication protocol under a
-//! model checker (see `tree`'s tests).
+//! model checker (see `model`).
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(super) use checked::{AtomicPtr, AtomicU32, AtomicU64, as_writer};
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::Ordering;
 #[cfg(not(loom))]
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// loom decides by the last access to an atomic where else a thread could have been interrupted, and a load by
+/// the storing thread hides the reader's load before it. So the writer's loads are made exchanges that change
+/// nothing, which depend on loads; readers' loads stay loads, so that they may see old values.
+#[cfg(loom)]
+mod checked {
+    use super::Ordering;
+    use loom::sync::atomic;
+    use std::cell::Cell;
+
+    loom::thread_local! {
+        static WRITER: Cell<bool> = Cell::new(false);
+    }
+
+    /// Runs a writer thread's part of a model.
+    pub(in super::super) fn as_writer(work: impl FnOnce()) {
+        WRITER.with(|writer| writer.set(true));
+        work();
+    }
+
+    macro_rules! wrap {
+        ($name:ident $(<$t:ident>)?, $value:ty, $zero:expr) => {
+            pub(in super::super) struct $name $(<$t>)? (atomic::$name $(<$t>)?);
+
+            impl $(<$t>)? $name $(<$t>)? {
+                pub(in super::super) fn new(value: $value) -> Self {
+                    Self(atomic::$name::new(value))
+                }
+
+                pub(in super::super) fn load(&self, order: Ordering) -> $value {
+                    match WRITER.with(Cell::get) {
+                        true => match self.0.compare_exchange($zero, $zero, order, order) {
+                            Ok(value) | Err(value) => value,
+                        },
+                        false => self.0.load(order),
+                    }
+                }
+
+                pub(in super::super) fn store(&self, value: $value, order: Ordering) {
+                    self.0.store(value, order);
+                }
+            }
+        };
+    }
+
+    wrap!(AtomicU32, u32, 0);
+    wrap!(AtomicU64, u64, 0);
+    wrap!(AtomicPtr<T>, *mut T, std::ptr::null_mut());
+}

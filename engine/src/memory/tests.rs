@@ -55,10 +55,8 @@ fn histories() -> impl Strategy<Value = Vec<Cell>> {
     let one = (keys(), 0u64..3, kinds(), prop_oneof![9 => 0usize..20, 1 => 100usize..600], 0u64..2);
     prop::collection::vec(one, 1..len).prop_map(|list| {
         let numbered = list.into_iter().enumerate();
-        let cell = |(i, (key, timestamp, kind, len, written)): (usize, (Vec<u8>, u64, Kind, usize, u64))| Cell {
-            kind,
-            written,
-            ..cell(key, timestamp, i as u64 + 1, vec![i as u8; len])
+        let cell = |(i, (key, timestamp, kind, len, written)): (usize, (Vec<u8>, u64, Kind, usize, u64))| {
+            Cell { kind, written, ..cell(key, timestamp, i as u64 + 1, vec![i as u8; len]) }
         };
         numbered.map(cell).collect()
     })
@@ -107,8 +105,7 @@ fn same(segment: &Segment, model: &Model, probes: &[Vec<u8>]) {
     assert_eq!(segment.user_bytes(), all.iter().map(|c| c.as_ref().user_bytes()).sum::<usize>());
     for key in probes {
         let read = SeqNo(all.len() as u64 / 2);
-        let expected: Vec<Cell> =
-            all.iter().filter(|c| c.key == *key && c.seq <= read).cloned().collect();
+        let expected: Vec<Cell> = all.iter().filter(|c| c.key == *key && c.seq <= read).cloned().collect();
         assert_eq!(got(segment, key, read), expected);
         let behind: Vec<Cell> = all.iter().filter(|c| c.key >= *key).cloned().collect();
         assert_eq!(walk(segment, key), behind);
@@ -251,7 +248,11 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
         let probes = [key(0), key(n / 2), key(n), b"p".to_vec(), b"q".to_vec()];
         let segment = Segment::from(active_of(&cells));
         same(&segment, &model_of(&cells), &probes);
-        same(&segment.flatten(&Visibility { visible: SeqNo::MAX, snapshots: &[] }), &model_of(&cells), &probes);
+        same(
+            &segment.flatten(&Visibility { visible: SeqNo::MAX, snapshots: &[] }),
+            &model_of(&cells),
+            &probes,
+        );
     }
 }
 
@@ -259,7 +260,8 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
 fn update_counts_include_dropped_versions() {
     let mut cells: Vec<Cell> = (1..=5).map(|seq| cell("hot", 0, seq, "v")).collect();
     cells.push(cell("cold", 0, 6, "v"));
-    let flat = Arc::new(Flat::from_active(&active_of(&cells), &Visibility { visible: SeqNo(6), snapshots: &[] }));
+    let flat =
+        Arc::new(Flat::from_active(&active_of(&cells), &Visibility { visible: SeqNo(6), snapshots: &[] }));
     assert_eq!(flat.cells(), 2);
     let mut cursor = flat.cursor();
     cursor.seek(b"").unwrap();
@@ -330,7 +332,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let active = active_of(&cells);
     let flat = Flat::from_active(&active, &Visibility { visible: SeqNo::MAX, snapshots: &[] });
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
-    assert!(cell_chunks <= active.bytes() && cell_chunks % SMALL.chunk_bytes == 0);
+    assert!(cell_chunks <= active.bytes() && cell_chunks.is_multiple_of(SMALL.chunk_bytes));
 }
 
 /// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers
@@ -344,7 +346,8 @@ fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for seq in 1..=3 * n {
-                let inserted = active.writer().insert(&cell(key(seq % n), seq % 2, seq, seq.to_le_bytes()).as_ref());
+                let inserted =
+                    active.writer().insert(&cell(key(seq % n), seq % 2, seq, seq.to_le_bytes()).as_ref());
                 assert!(inserted);
                 published.store(seq, Ordering::Release);
             }

@@ -14,7 +14,7 @@
 //! changes the word first, so a reader that got the pointer to L sees it changed.
 //!
 //! *No links between leaves.* A walk that reaches the end of a leaf descends again to the separator that
-//! bounded it on its way down (`Leaf::low`, `Leaf::high`): some 30 ns every ten keys, and no pointer of a
+//! bounded it on its way down (`Tree::after`, `Tree::before`): some 30 ns every ten keys, and no pointer of a
 //! neighbour to keep right.
 //!
 //! *Shared prefixes.* When two neighbours in a full node have the same eight bytes, its successors leave out
@@ -60,9 +60,9 @@ pub(super) struct Leaf<'t> {
     node: &'t Node,
     order: Order,
     /// Place of the first key of the range, or [`NOWHERE`] in the first leaf.
-    pub(super) low: u32,
+    low: u32,
     /// Place of the first key behind the range, or [`NOWHERE`] in the last leaf.
-    pub(super) high: u32,
+    high: u32,
 }
 
 impl Leaf<'_> {
@@ -141,6 +141,40 @@ impl Tree {
         // SAFETY: as above.
         let node = unsafe { &*node };
         Some(Leaf { node, order: node.order(), low, high })
+    }
+
+    /// The first leaf picture and rank with a key behind all of `leaf`'s.
+    ///
+    /// The bound alone does not tell: where the parent has a separator already but still points to the node
+    /// that is being split, the leaf holds keys from that separator on, its bound, too.
+    pub(super) fn after<'t>(&'t self, leaf: &Leaf<'t>, keys: &impl Keys) -> Option<(Leaf<'t>, usize)> {
+        if leaf.high == NOWHERE {
+            return None;
+        }
+        // SAFETY: places of this index.
+        let (last, bound) = unsafe { (keys.key(leaf.head(leaf.len() - 1)), keys.key(leaf.high)) };
+        if last < bound {
+            // A key of the index, so its leaf holds it.
+            let next = self.leaf(To::Key(bound), keys)?;
+            let rank = next.search(bound, keys).0;
+            return Some((next, rank));
+        }
+        // Found by a descent to `last`, the bound is behind it.
+        let next = self.leaf(To::Key(last), keys)?;
+        let rank = next.search(last, keys).0 + 1;
+        if rank < next.len() { Some((next, rank)) } else { self.after(&next, keys) }
+    }
+
+    /// The last leaf picture with a key in front of all of `leaf`'s, and that key's rank.
+    pub(super) fn before<'t>(&'t self, leaf: &Leaf<'t>, keys: &impl Keys) -> Option<(Leaf<'t>, usize)> {
+        if leaf.low == NOWHERE {
+            return None;
+        }
+        // SAFETY: a place of this index.
+        let bound = unsafe { keys.key(leaf.low) };
+        let before = self.leaf(To::Before(bound), keys)?;
+        let rank = before.search(bound, keys).0.checked_sub(1)?;
+        Some((before, rank))
     }
 
     /// Finds the key, or inserts it with the place that `make` gives.

@@ -126,13 +126,40 @@ fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
     let explicit = |points: &[u64]| KeepRules { explicit: true, versions: 2, ..rules(points) };
     assert_eq!(survivors(explicit(&[]), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
     // A reader at 5 sees timestamps 9 and 7 only.
-    assert_eq!(survivors(explicit(&[5]), vec![], "a@9#1=x a@8#7=y a@7#3=z a@6#2=w"), "a@9#1=x a@8#7=y a@7#3=z");
+    assert_eq!(
+        survivors(explicit(&[5]), vec![], "a@9#1=x a@8#7=y a@7#3=z a@6#2=w"),
+        "a@9#1=x a@8#7=y a@7#3=z"
+    );
+}
+
+#[test]
+fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
+    struct Nines;
+    impl CompactionFilter for Nines {
+        fn remove(&self, _: &[u8], timestamp: Timestamp, _: &[u8], _: u64) -> bool {
+            timestamp.0 == 9
+        }
+    }
+    let filtered = || KeepRules { explicit: true, versions: 1, filter: Some(Arc::new(Nines)), ..rules(&[]) };
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@8#7=y");
+    let below = KeepRules { below: somewhere_below(), ..filtered() };
+    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
 }
 
 #[test]
 fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
     let explicit = || KeepRules { explicit: true, ..rules(&[]) };
     assert_eq!(survivors(explicit(), vec![], "a@9#1=x a@8#5=- a@8#2=y a@7#7=z a@6#3=w"), "a@9#1=x a@7#7=z");
+}
+
+#[test]
+fn a_range_tombstone_over_later_timestamps_only_does_not_replace_a_point_tombstone() {
+    let explicit = || KeepRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
+    let partly =
+        || vec![RangeTombstone { from: Timestamp(2), to: Timestamp(10), ..range_tombstone("a", "z", 9) }];
+    assert_eq!(survivors(explicit(), partly(), "a@5#8=- a@1#7=x"), "a@5#8=-");
+    let wholly = || vec![RangeTombstone { to: Timestamp(10), ..range_tombstone("a", "z", 9) }];
+    assert_eq!(survivors(explicit(), wholly(), "a@5#8=- a@1#7=x"), "");
 }
 
 #[test]
@@ -145,6 +172,9 @@ fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
 #[test]
 fn ranges_below_are_joined_and_searched() {
     let below = Below::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
-    assert_eq!(["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())), [true, true, false, true, false]);
+    assert_eq!(
+        ["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())),
+        [true, true, false, true, false]
+    );
     assert!(!below.overlaps(&KeyRange::new("d", "m")));
 }

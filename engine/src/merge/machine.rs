@@ -5,7 +5,7 @@
 use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
 use super::output::{Output, OutputRules};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{Cursor, Fragments, KeyRange, RangeTombstone};
 use crate::version::shape::TableInfo;
@@ -31,6 +31,8 @@ pub(crate) struct MergeSpec {
     pub(crate) output: OutputRules,
     /// A step ends at the first table end after this many output bytes.
     pub(crate) step_bytes: u64,
+    /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
+    pub(crate) cells: Option<u64>,
 }
 
 /// What an advance came to.
@@ -58,6 +60,7 @@ pub(crate) struct Merge {
     output: Output,
     step_bytes: u64,
     step_began: u64,
+    cells: Option<u64>,
     started: bool,
     done: bool,
 }
@@ -67,10 +70,12 @@ impl Merge {
         let mut tombstones = Vec::new();
         let mut cursors = Vec::new();
         for source in spec.sources {
-            tombstones.extend(source.tombstones.into_iter().map(|t| RangeTombstone {
-                range: t.range.intersect(&spec.range),
-                ..t
-            }));
+            tombstones.extend(
+                source
+                    .tombstones
+                    .into_iter()
+                    .map(|t| RangeTombstone { range: t.range.intersect(&spec.range), ..t }),
+            );
             cursors.push(source.cursor);
         }
         Self {
@@ -81,6 +86,7 @@ impl Merge {
             range: spec.range,
             step_bytes: spec.step_bytes,
             step_began: 0,
+            cells: spec.cells,
             started: false,
             done: false,
         }
@@ -141,7 +147,21 @@ impl Merge {
         self.keep.finish(&mut |cell| output.add(cell))?;
         let end = self.range.end.clone();
         self.output.cut(end.as_deref(), &self.keep)?;
+        self.check_counts()?;
         Ok(Step { outputs: self.output.take_finished(), upto: None })
+    }
+
+    /// Every cell of the inputs was seen, and every cell that was kept is in a table.
+    fn check_counts(&self) -> Result<()> {
+        let (taken, kept) = self.cells();
+        let wrong = match self.cells {
+            Some(held) if held != taken => format!("merge met {taken} cells, its inputs hold {held}"),
+            _ if self.output.cells != kept => {
+                format!("merge kept {kept} cells, its outputs hold {}", self.output.cells)
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::corruption(self.output.dir(), 0, wrong))
     }
 
     /// Bytes written so far.
@@ -154,8 +174,8 @@ impl Merge {
         (self.keep.taken, self.keep.kept)
     }
 
-    /// The file being written, to be removed when the merge is given up.
-    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
-        self.output.unfinished()
+    /// Files written and not handed out in a step, to be removed when the merge is given up.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        self.output.leftovers()
     }
 }

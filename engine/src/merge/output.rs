@@ -10,7 +10,7 @@ use crate::storage::Env;
 use crate::table::{TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
 use crate::version::shape::TableInfo;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How outputs are made.
@@ -38,11 +38,13 @@ pub(crate) struct Output {
     /// Finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
     pub(crate) bytes: u64,
+    /// Cells of all finished tables.
+    pub(crate) cells: u64,
 }
 
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
-        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0 }
+        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0, cells: 0 }
     }
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
@@ -93,6 +95,7 @@ impl Output {
             if let Some(builder) = self.builder.take() {
                 let info = builder.finish()?;
                 self.bytes += info.bytes;
+                self.cells += info.cells;
                 self.finished.push(Arc::new(info));
             }
         }
@@ -100,15 +103,24 @@ impl Output {
         Ok(())
     }
 
+    /// Where the tables go.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.rules.dir
+    }
+
     /// What was finished since the last call.
     pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
         std::mem::take(&mut self.finished)
     }
 
-    /// The name of the table being written, whose file is of no use if the merge is given up.
-    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
-        self.builder.as_ref()?;
-        let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part - 1 };
-        Some(self.rules.dir.join(id.file_name()))
+    /// Files that nobody was told of: the table being written and those finished since the last step.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        let writing = self.builder.as_ref().map(|_| TableId {
+            epoch: self.rules.epoch,
+            job: self.rules.job,
+            part: self.part - 1,
+        });
+        let ids = self.finished.iter().map(|info| info.id).chain(writing);
+        ids.map(|id| self.rules.dir.join(id.file_name())).collect()
     }
 }

@@ -9,6 +9,8 @@ use crate::version::OpenTable;
 pub(crate) struct RunCursor {
     tables: Vec<OpenTable>,
     options: CursorOptions,
+    /// Tables that were passed are let go, so that their files can go before the merge ends.
+    forward_only: bool,
     /// The open table and its cursor.
     at: Option<(usize, TableCursor)>,
 }
@@ -16,7 +18,12 @@ pub(crate) struct RunCursor {
 impl RunCursor {
     /// `tables` of one run, in order.
     pub(crate) fn new(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
-        Self { tables, options, at: None }
+        Self { tables, options, forward_only: false, at: None }
+    }
+
+    /// For a merge: after the first seek only `next` may be called.
+    pub(crate) fn forward_only(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
+        Self { tables, options, forward_only: true, at: None }
     }
 
     fn open(&mut self, i: usize) -> &mut TableCursor {
@@ -35,8 +42,18 @@ impl RunCursor {
             let next = i + 1;
             if next == self.tables.len() {
                 self.at = None;
+                if self.forward_only {
+                    self.tables.clear();
+                }
                 return Ok(());
             }
+            let next = if self.forward_only {
+                self.at = None;
+                self.tables.drain(..next);
+                0
+            } else {
+                next
+            };
             let start = self.tables[next].start().to_vec();
             self.open(next).seek(&start)?;
         }

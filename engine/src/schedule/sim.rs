@@ -1,18 +1,26 @@
 //! Workers on the caller's thread, in an order drawn from a seed: whenever a caller waits, or a test says
 //! [`SimScheduler::run`], a random worker gets a turn. A wait that nobody can end is a deadlock and panics.
+//!
+//! In a simulated world ([`SimScheduler::for_world`]) waiting takes simulated time, as the work that is waited for may
+//! become due only later: an idle turn in a wait moves the clock on to when the worker said that it goes on, or by
+//! the time that idle threads sleep.
 
 use super::{Scheduler, Turn, Worker};
 use crate::storage::Random;
+use crate::storage::sim::{SimClock, SimRandom, SimWorld};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Every worker idle for this many rounds while somebody waits is a deadlock.
 const IDLE_ROUNDS_MAX: u32 = 10_000;
+/// Simulated time that an idle turn takes.
+const IDLE_US: u64 = 20_000;
 
 /// Runs workers on the caller's thread.
 #[derive(Debug)]
 pub struct SimScheduler {
     random: Arc<dyn Random>,
+    clock: Option<Arc<SimClock>>,
     workers: Mutex<Workers>,
 }
 
@@ -27,7 +35,14 @@ impl std::fmt::Debug for Workers {
 impl SimScheduler {
     /// Draws the order of turns from `random`.
     pub fn new(random: Arc<dyn Random>) -> Self {
-        Self { random, workers: Mutex::new(Workers(Vec::new())) }
+        Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())) }
+    }
+
+    /// For a database in that world: waits move its clock on. The order of turns is drawn from a number that the
+    /// world's randomness gives now, so that it does not depend on what the database draws.
+    pub fn for_world(world: &SimWorld) -> Self {
+        let random = Arc::new(SimRandom::new(world.random.next_u64()));
+        Self { clock: Some(world.clock.clone()), ..Self::new(random) }
     }
 
     /// Gives `turns` turns; whether any of them worked.
@@ -40,7 +55,19 @@ impl SimScheduler {
         let count = self.workers.lock().0.len() as u32;
         let mut idle = 0;
         while idle < 4 * count {
-            if self.one_turn() == Turn::Worked { idle = 0 } else { idle += 1 }
+            match self.one_turn() {
+                Turn::Worked => idle = 0,
+                Turn::Idle => idle += 1,
+                Turn::Until(ns) if self.clock.is_some() => self.pass(ns),
+                Turn::Until(_) => idle += 1,
+            }
+        }
+    }
+
+    /// Lets simulated time pass.
+    fn pass(&self, ns: u64) {
+        if let Some(clock) = &self.clock {
+            clock.advance_us(ns.div_ceil(1000));
         }
     }
 
@@ -74,20 +101,59 @@ impl Scheduler for SimScheduler {
     fn wait(&self, condition: &mut dyn FnMut() -> bool) {
         let mut idle = 0;
         while !condition() {
-            if self.one_turn() == Turn::Worked {
-                idle = 0;
-            } else {
-                idle += 1;
-                assert!(idle < IDLE_ROUNDS_MAX, "deadlock: a caller waits and no worker has anything to do");
+            match self.one_turn() {
+                Turn::Worked => {
+                    idle = 0;
+                    continue;
+                }
+                Turn::Idle => self.pass(IDLE_US * 1000),
+                Turn::Until(ns) => self.pass(ns.min(IDLE_US * 1000)),
             }
+            idle += 1;
+            if idle >= IDLE_ROUNDS_MAX {
+                eprintln!("{}", std::backtrace::Backtrace::force_capture());
+            }
+            assert!(idle < IDLE_ROUNDS_MAX, "deadlock: a caller waits and no worker has anything to do");
         }
     }
 
-    fn pause(&self, _ns: u64) {
+    fn pause(&self, ns: u64) {
+        self.pass(ns);
         self.one_turn();
     }
 
     fn stop(&self) {
         self.workers.lock().0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Clock;
+
+    struct Alarm(Arc<SimClock>, u64);
+
+    impl Worker for Alarm {
+        fn turn(&mut self) -> Turn {
+            match self.1.saturating_sub(self.0.monotonic_ns()) {
+                0 => Turn::Idle,
+                left => Turn::Until(left),
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_for_what_is_due_later_moves_the_clock_there() {
+        let world = SimWorld::new(1);
+        let scheduler = SimScheduler::for_world(&world);
+        let due = 50_000_000;
+        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]);
+        scheduler.wait(&mut || world.clock.monotonic_ns() >= due);
+        assert_eq!(world.clock.monotonic_ns(), due);
+        let (due, before) = (80_000_000, world.clock.monotonic_ns());
+        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]);
+        scheduler.settle();
+        assert_eq!((before, world.clock.monotonic_ns()), (50_000_000, due));
     }
 }

@@ -70,6 +70,19 @@ pub trait Storage: Send + Sync + Debug {
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 }
 
+/// Creates the directory and its missing parents, and makes their names durable.
+pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
+    let mut made = Vec::new();
+    for missing in dir.ancestors() {
+        if missing.as_os_str().is_empty() || storage.exists(missing)? {
+            break;
+        }
+        made.push(missing);
+    }
+    storage.create_dir(dir)?;
+    made.iter().rev().filter_map(|dir| dir.parent()).try_for_each(|parent| storage.sync_dir(parent))
+}
+
 /// A file being written from front to back.
 pub trait WriteFile: Send {
     /// Appends the bytes, all or an error (after which the file's end is unknown).

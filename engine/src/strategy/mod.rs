@@ -2,12 +2,12 @@
 //! tested on shapes written as text (`testdata/`) and simulated at 100 TB (`crate::simulate`) by the code that
 //! runs in production.
 //!
-//! - [`Strategy`] is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
-//! - [`options`] names the methods; each is one file (`leveled`) whose options *are* the strategy.
-//! - [`validate`] is the law that every plan must obey, whoever made it; [`apply`] its pure inverse: what a step of
+//! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
+//! - `options` names the methods; each is one file (`leveled`) whose options *are* the strategy.
+//! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
-//! - [`major`] plans a manual compaction of a key range.
-//! - [`plan_db`] decides across stores; [`backpressure`] how much a writer waits.
+//! - `major` plans a manual compaction of a key range.
+//! - `plan_db` decides across stores; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
 //! its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business, nor is

@@ -223,6 +223,7 @@ impl TableBuilder {
             top.add_plain(&partition.separator, &entry.encode());
         }
         self.properties.range = self.range();
+        kill_point!("table-cells-written");
         let tombstones = self.out.block(BlockKind::Tombstones, &tombstones::encode(&self.tombstones))?;
         let sketch = self.out.block(BlockKind::Sketch, self.sketch.as_bytes())?;
         let properties = self.out.block_raw(BlockKind::Properties, &self.properties.encode())?;
@@ -232,6 +233,7 @@ impl TableBuilder {
         let footer = Footer { tombstones, sketch, properties, top, file_bytes, id: self.id, identity };
         self.out.append(&footer.encode())?;
         self.out.flush()?;
+        kill_point!("table-written-not-synced");
         self.out.file.sync().map_err(|e| Error::io("sync table", &self.out.path, e))?;
         Ok(self.properties.info(self.id, identity, file_bytes))
     }

@@ -25,6 +25,9 @@ const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
 const RECORD_BYTES_MAX: usize = 1 << 30;
 const CURRENT: &str = "CURRENT";
+/// Freed when the disk is full, so that what makes room can still be recorded.
+const RESERVE: &str = "RESERVE";
+const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much of which manifest is durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -85,10 +88,19 @@ fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)
         return Err(wrong(format!("file is {} bytes, expected at least {HEADER_BYTES}", bytes.len())));
     };
     if head[..7] != magic[..7] {
-        return Err(wrong(format!("magic is \"{}\", expected \"{}\"", head[..8].escape_ascii(), magic.escape_ascii())));
+        return Err(wrong(format!(
+            "magic is \"{}\", expected \"{}\"",
+            head[..8].escape_ascii(),
+            magic.escape_ascii()
+        )));
     }
     if head[7] != magic[7] {
-        let message = format!("{} has format version {}, this release reads {}", path.display(), head[7] as char, magic[7] as char);
+        let message = format!(
+            "{} has format version {}, this release reads {}",
+            path.display(),
+            head[7] as char,
+            magic[7] as char
+        );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
@@ -152,14 +164,21 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
-        return Err(Error::corruption(&path, at as u64, "first manifest record is unreadable, expected the whole state"));
+        return Err(Error::corruption(
+            &path,
+            at as u64,
+            "first manifest record is unreadable, expected the whole state",
+        ));
     }
     if state.database != database {
         return Err(Error::corruption(&path, at as u64, "manifest is of another database"));
     }
     // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
-    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some()) {
-        let message = format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
+    if let Some(later) =
+        (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some())
+    {
+        let message =
+            format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
         return Err(Error::corruption(&path, at as u64, message));
     }
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
@@ -252,26 +271,52 @@ impl Manifest {
     /// will be found after a crash is unknown, so what it hands over must be kept.
     pub(crate) fn commit(&mut self, edit: &Edit) -> Result<Mark> {
         if self.poisoned {
-            return Err(Error::new(ErrorKind::Poisoned, "a sync of the manifest failed before; reopen the database"));
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                "a sync of the manifest failed before; reopen the database",
+            ));
         }
         let mut next = self.state.clone();
         for change in edit {
             next.apply(change).map_err(|why| Error::invalid(format!("edit does not apply: {why}")))?;
         }
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
-        if self.file.is_none() || grown {
-            let before = std::mem::replace(&mut self.state, next);
-            return match self.rotate() {
-                Ok(()) => Ok(self.mark),
-                Err(e) => {
-                    self.state = before;
-                    Err(e)
+        if self.file.is_some() && !grown {
+            match self.append(edit) {
+                Ok(()) => {
+                    self.state = next;
+                    return Ok(self.mark);
                 }
-            };
+                Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => {}
+                Err(e) => return Err(e),
+            }
         }
-        self.append(edit)?;
-        self.state = next;
-        Ok(self.mark)
+        let before = std::mem::replace(&mut self.state, next);
+        let rotated = match self.rotate() {
+            Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => self.rotate(),
+            other => other,
+        };
+        if rotated.is_err() {
+            self.state = before;
+        }
+        rotated.map(|()| self.mark)
+    }
+
+    /// Whether there was a reserve to free.
+    fn free_reserve(&self) -> bool {
+        !self.poisoned && self.env.storage.remove(&self.dir.join(RESERVE)).is_ok()
+    }
+
+    /// Puts the reserve back where there is room; without it the database works just as well until the disk is full.
+    fn make_reserve(&self) {
+        let path = self.dir.join(RESERVE);
+        let storage = &self.env.storage;
+        if storage.exists(&path).unwrap_or(true) {
+            return;
+        }
+        if storage.map(&path, RESERVE_BYTES, false).is_err() {
+            let _ = storage.remove(&path);
+        }
     }
 
     fn append(&mut self, edit: &[Change]) -> Result<()> {
@@ -287,10 +332,12 @@ impl Manifest {
             self.file = None;
             return Err(Error::io("append to the manifest", path, e));
         }
+        kill_point!("manifest-appended-not-synced");
         if let Err(e) = file.sync() {
             self.poisoned = true;
             return Err(Error::io("sync the manifest", path, e));
         }
+        kill_point!("manifest-appended");
         self.mark.length += bytes.len() as u64;
         Ok(())
     }
@@ -313,7 +360,9 @@ impl Manifest {
         self.file = Some(file);
         self.mark = Mark { number, length };
         self.base = length;
+        kill_point!("manifest-rotated");
         self.remove_older(number);
+        self.make_reserve();
         Ok(())
     }
 
@@ -329,6 +378,7 @@ impl Manifest {
         let mut file = storage.create(path).map_err(failed)?;
         file.write(&bytes).map_err(failed)?;
         file.sync().map_err(failed)?;
+        kill_point!("manifest-fresh-written");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
 
         let temporary = self.dir.join("CURRENT.new");
@@ -337,7 +387,9 @@ impl Manifest {
         let mut pointer = storage.create(&temporary).map_err(failed)?;
         pointer.write(&header(CURRENT_MAGIC, database, number)).map_err(failed)?;
         pointer.sync().map_err(failed)?;
+        kill_point!("manifest-pointer-written");
         storage.rename(&temporary, &current).map_err(|e| Error::io("rename to", &current, e))?;
+        kill_point!("manifest-pointer-renamed");
         if let Err(e) = storage.sync_dir(&self.dir) {
             // Which manifest a crash would leave in force is unknown from here on.
             self.poisoned = true;

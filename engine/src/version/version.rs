@@ -97,10 +97,6 @@ impl TableHandle {
     pub(crate) fn make_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
-
-    pub(crate) fn path(&self) -> &PathBuf {
-        &self.path
-    }
 }
 
 impl Drop for TableHandle {
@@ -114,22 +110,57 @@ impl Drop for TableHandle {
 /// Where last references go, so that no get pays for freeing memory or removing files.
 #[derive(Default)]
 pub(crate) struct Graveyard {
-    versions: Mutex<Vec<Arc<Version>>>,
+    versions: Mutex<Buried>,
     files: Mutex<Vec<PathBuf>>,
+    punches: Mutex<Vec<Punch>>,
+}
+
+/// Versions that were swapped out, numbered in that order.
+#[derive(Default)]
+struct Buried {
+    count: u64,
+    held: Vec<(u64, Arc<Version>)>,
+}
+
+/// A table's lower part that has moved elsewhere, to be freed when no version swapped out before reads it.
+struct Punch {
+    after: u64,
+    handle: Arc<TableHandle>,
+    upto: u64,
 }
 
 impl Graveyard {
     /// Keeps a version that was swapped out until no reader has it.
     pub(crate) fn bury(&self, version: Arc<Version>) {
-        self.versions.lock().push(version);
+        let mut versions = self.versions.lock();
+        versions.count += 1;
+        let number = versions.count;
+        versions.held.push((number, version));
+    }
+
+    /// Frees the table's blocks before that offset once nobody can read them any more. The clip that says so is
+    /// in the manifest, and the version that has it swapped in.
+    pub(crate) fn punch(&self, handle: Arc<TableHandle>, upto: u64) {
+        let after = self.versions.lock().count;
+        self.punches.lock().push(Punch { after, handle, upto });
+    }
+
+    /// The punches that are due: file and the offset below which it may be freed.
+    pub(crate) fn due_punches(&self) -> Vec<(PathBuf, u64)> {
+        let oldest = self.versions.lock().held.iter().map(|(number, _)| *number).min().unwrap_or(u64::MAX);
+        let mut punches = self.punches.lock();
+        let (due, waiting): (Vec<_>, Vec<_>) = punches.drain(..).partition(|punch| punch.after < oldest);
+        *punches = waiting;
+        let still_there = |punch: &Punch| !punch.handle.obsolete.load(Ordering::Acquire);
+        due.into_iter().filter(still_there).map(|punch| (punch.handle.path.clone(), punch.upto)).collect()
     }
 
     /// Drops versions that nobody else holds and hands back the files that may be removed.
     pub(crate) fn sweep(&self) -> Vec<PathBuf> {
-        let free: Vec<_> = {
+        let free: Vec<(u64, Arc<Version>)> = {
             let mut versions = self.versions.lock();
-            let (free, held) = versions.drain(..).partition(|v| Arc::strong_count(v) == 1);
-            *versions = held;
+            let (free, held) = versions.held.drain(..).partition(|(_, v)| Arc::strong_count(v) == 1);
+            versions.held = held;
             free
         };
         drop(free);
@@ -142,12 +173,12 @@ impl Graveyard {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.versions.lock().is_empty() && self.files.lock().is_empty()
+        self.versions.lock().held.is_empty() && self.files.lock().is_empty() && self.punches.lock().is_empty()
     }
 
     /// Number of versions that somebody still reads.
     pub(crate) fn held(&self) -> usize {
-        self.versions.lock().len()
+        self.versions.lock().held.len()
     }
 }
 
@@ -204,10 +235,19 @@ impl Version {
         shape: Arc<Shape>,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Version {
-        let known: BTreeMap<TableId, &Arc<TableHandle>> =
-            self.tables().map(|t| (t.info.id, &t.handle)).chain(opened.iter().map(|(id, h)| (*id, h))).collect();
+        let known: BTreeMap<TableId, &Arc<TableHandle>> = self
+            .tables()
+            .map(|t| (t.info.id, &t.handle))
+            .chain(opened.iter().map(|(id, h)| (*id, h)))
+            .collect();
         let runs = open_runs(&shape, |id| known[&id].clone());
-        Version { active: self.active.clone(), frozen: self.frozen.clone(), flush: self.flush.clone(), shape, runs }
+        Version {
+            active: self.active.clone(),
+            frozen: self.frozen.clone(),
+            flush: self.flush.clone(),
+            shape,
+            runs,
+        }
     }
 
     /// The same with other frozen segments.
@@ -221,8 +261,11 @@ pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHand
     let mut runs = Vec::new();
     for (level, l) in shape.levels.iter().enumerate() {
         for run in &l.runs {
-            let tables =
-                run.tables().iter().map(|info| OpenTable { info: info.clone(), handle: handle(info.id) }).collect();
+            let tables = run
+                .tables()
+                .iter()
+                .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
+                .collect();
             runs.push(OpenRun { level, tables });
         }
     }

@@ -3,7 +3,13 @@
 use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Options};
 
 fn small() -> Options {
-    Options { write_memory: 256 << 10, memory_budget: 2 << 20, log_file_bytes: 64 << 10, step_bytes: 64 << 10, ..Options::default() }
+    Options {
+        write_memory: 256 << 10,
+        memory_budget: 2 << 20,
+        log_file_bytes: 64 << 10,
+        step_bytes: 64 << 10,
+        ..Options::default()
+    }
 }
 
 fn key(n: u32) -> Vec<u8> {
@@ -111,4 +117,32 @@ fn a_checkpoint_is_the_database_at_its_moment() {
     let copy = Builder::new().options(small()).open(dir.path().join("copy")).unwrap();
     assert_eq!(copy.scan::<&str>(..).filter(|e| e.as_ref().unwrap().value == b"before").count(), 10_000);
     assert_eq!(db.get(&key(5)).unwrap().unwrap(), b"after");
+}
+
+#[test]
+fn deleted_keys_stay_deleted_through_many_reopenings_and_flushes() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..12u32 {
+        let db = Builder::new().options(small()).open(dir.path()).unwrap();
+        for n in 0..2_000 {
+            if round > 0 {
+                let expected = (n % 3 != round.wrapping_sub(1) % 3).then(|| (round - 1).to_be_bytes());
+                assert_eq!(
+                    db.get(&key(n)).unwrap().as_deref(),
+                    expected.as_ref().map(|v| &v[..]),
+                    "round {round}"
+                );
+            }
+            db.put(&key(n), &round.to_be_bytes()).unwrap();
+        }
+        if round % 2 == 0 {
+            db.flush().unwrap();
+        }
+        for n in (0..2_000).filter(|n| n % 3 == round % 3) {
+            db.delete(&key(n)).unwrap();
+        }
+        if round % 3 == 0 {
+            db.default_family().compact::<&str>(..).unwrap();
+        }
+    }
 }

@@ -1,3 +1,6 @@
 //! Behaviour through the public API, on real files.
 
+mod api;
 mod basics;
+#[cfg(feature = "testing")]
+mod space;

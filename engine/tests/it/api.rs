@@ -1,0 +1,329 @@
+//! What the API promises, one story each.
+
+use siltstone::{
+    Batch, Builder, CompactionControl, CompactionFilter, Db, Durability, ErrorKind, EventKind, FamilyOptions,
+    MergeOperator, Options, TableWriter, Timestamp, Timestamps,
+};
+use std::sync::Arc;
+
+struct Sum;
+impl MergeOperator for Sum {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+        let number = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().parse::<i64>().unwrap();
+        let sum = base.map_or(0, number) + operands.iter().map(|o| number(o)).sum::<i64>();
+        sum.to_string().into_bytes()
+    }
+}
+
+struct NoDrafts;
+impl CompactionFilter for NoDrafts {
+    fn remove(&self, key: &[u8], _: Timestamp, _: &[u8], _: u64) -> bool {
+        key.starts_with(b"draft/")
+    }
+}
+
+fn builder() -> Builder {
+    Builder::new().merge_operator("sum", Arc::new(Sum)).filter("no-drafts", Arc::new(NoDrafts))
+}
+
+fn keys(db: &Db) -> Vec<String> {
+    db.scan::<&str>(..).map(|e| String::from_utf8(e.unwrap().key).unwrap()).collect()
+}
+
+#[test]
+fn merge_operands_add_up_across_memory_tables_and_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { merge_operator: Some("sum".into()), ..Default::default() };
+    let db = builder().family("default", options).open(dir.path()).unwrap();
+    let family = db.default_family();
+    family.put(b"n", b"5").unwrap();
+    db.flush().unwrap();
+    family.merge(b"n", b"2").unwrap();
+    let before = db.snapshot();
+    db.flush().unwrap();
+    family.merge(b"n", b"10").unwrap();
+    family.merge(b"new", b"1").unwrap();
+    let check = |db: &Db| {
+        assert_eq!(db.get(b"n").unwrap().unwrap(), b"17");
+        assert_eq!(db.get(b"new").unwrap().unwrap(), b"1");
+        assert_eq!(db.scan::<&str>(..).next().unwrap().unwrap().value, b"17");
+    };
+    check(&db);
+    family.compact::<&str>(..).unwrap();
+    check(&db);
+    assert_eq!(db.at(&before).get(b"n").unwrap().unwrap(), b"7");
+    drop((before, family));
+    db.close().unwrap();
+    assert_eq!(Db::open(dir.path()).unwrap_err().kind(), ErrorKind::Unsupported, "operator not registered");
+    check(&builder().open(dir.path()).unwrap());
+}
+
+#[test]
+fn range_deletes_hide_older_writes_everywhere_and_spare_newer_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    for key in ["a", "b", "c", "d", "e"] {
+        db.put(key.as_bytes(), b"1").unwrap();
+    }
+    db.flush().unwrap();
+    let before = db.snapshot();
+    family.delete_range("b".."d").unwrap();
+    db.put(b"c", b"2").unwrap();
+    for step in 0..4 {
+        assert_eq!(keys(&db), ["a", "c", "d", "e"], "step {step}");
+        assert_eq!(db.get(b"b").unwrap(), None);
+        assert_eq!(db.get(b"c").unwrap().unwrap(), b"2");
+        assert_eq!(db.at(&before).get(b"b").unwrap().unwrap(), b"1");
+        match step {
+            0 => db.flush().unwrap(),
+            1 => family.compact::<&str>(..).unwrap(),
+            _ => {}
+        }
+    }
+    drop(before);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(keys(&db), ["a", "c", "d", "e"]);
+    let (_, _, table) = (&family.shape()).tables().next().map(|(l, r, t)| (l, r.id, t.clone())).unwrap();
+    assert_eq!((table.cells, table.range_tombstones), (4, 0));
+}
+
+#[test]
+fn filtered_values_are_gone_at_once_and_their_bytes_with_the_next_merge() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    db.put(b"draft/1", b"x").unwrap();
+    db.put(b"final/1", b"y").unwrap();
+    let family = db.default_family();
+    family.alter(FamilyOptions { filter: Some("no-drafts".into()), ..family.options() }).unwrap();
+    assert_eq!(db.get(b"draft/1").unwrap(), None);
+    assert_eq!(keys(&db), ["final/1"]);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(family.shape().tables().map(|(_, _, t)| t.cells).sum::<u64>(), 1);
+}
+
+#[test]
+fn versions_timestamps_and_deletes_by_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..Default::default() };
+    let db = Builder::new().family("h", options).open(dir.path()).unwrap();
+    let h = db.family("h").unwrap();
+    for t in [5, 1, 9, 3, 7] {
+        h.put_at(b"k", Timestamp(t), t.to_string().as_bytes()).unwrap();
+        db.flush().unwrap();
+    }
+    let times = || h.get_versions(b"k", 100).unwrap().iter().map(|(t, _)| t.0).collect::<Vec<_>>();
+    assert_eq!(times(), [9, 7, 5, 3, 1]);
+    h.delete_at(b"k", Timestamp(3)).unwrap();
+    assert_eq!(times(), [9, 7, 5]);
+    h.delete_range_at("k".."l", Timestamp(6), Timestamp(8)).unwrap();
+    assert_eq!(times(), [9, 5]);
+    h.put_at(b"k", Timestamp(2), b"late").unwrap();
+    assert_eq!(times(), [9, 5, 2]);
+    h.compact::<&str>(..).unwrap();
+    assert_eq!(times(), [9, 5, 2]);
+    let back: Vec<u64> = h.scan::<&str>(..).reverse().map(|e| e.unwrap().timestamp.0).collect();
+    assert_eq!(back, [2, 5, 9]);
+    h.alter(FamilyOptions { versions: 1, ..h.options() }).unwrap();
+    assert_eq!(times(), [9]);
+    assert_eq!(h.get(b"k").unwrap().unwrap(), b"9");
+    assert_eq!(db.put(b"", b"empty key").map(|_| db.get(b"").unwrap().is_some()).unwrap(), true);
+    let wrong = h.alter(FamilyOptions { timestamps: Timestamps::Implicit, versions: 1, ..h.options() });
+    assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.default_family().put_at(b"k", Timestamp(1), b"").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_transaction_conflicts_with_writes_into_ranges_it_scanned() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    db.put(b"a1", b"x").unwrap();
+    let count = |key: &[u8]| {
+        let mut transaction = db.begin();
+        let seen = transaction.scan(&family, "a".."b").unwrap().len();
+        transaction.put(&family, b"count", seen.to_string().as_bytes());
+        db.put(key, b"y").unwrap();
+        db.flush().unwrap();
+        transaction.commit(Durability::Sync)
+    };
+    assert_eq!(count(b"a2").unwrap_err().kind(), ErrorKind::Conflict);
+    count(b"b2").unwrap();
+    assert_eq!(db.get(b"count").unwrap().unwrap(), b"2");
+    let mut deleting = db.begin();
+    deleting.get(&family, b"a1").unwrap();
+    deleting.put(&family, b"z", b"");
+    db.delete(b"a1").unwrap();
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(deleting.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn families_come_and_go_and_batches_span_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let other = db.create_family("other", FamilyOptions::default()).unwrap();
+    assert_eq!(db.create_family("other", FamilyOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
+    let mut batch = Batch::new();
+    batch.put(&db.default_family(), b"k", b"1").put(&other, b"k", b"2").delete(&other, b"x");
+    db.write_with(&batch, Durability::Sync).unwrap();
+    db.drop_family("other").unwrap();
+    assert_eq!(other.put(b"k", b"3").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(other.get(b"k").unwrap_err().kind(), ErrorKind::NotFound);
+    let again = db.create_family("other", FamilyOptions::default()).unwrap();
+    assert_eq!(again.get(b"k").unwrap(), None, "a new family of an old name is empty");
+    drop((batch, other, again));
+    db.close().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(db.families(), ["default", "other"]);
+    assert_eq!(db.family("other").unwrap().get(b"k").unwrap(), None);
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"1");
+    assert!(db.events().iter().any(|e| e.kind == EventKind::Family));
+}
+
+#[test]
+fn ingested_tables_are_newer_than_memory_and_older_than_later_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("in.table");
+    let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+    for n in 0..100u8 {
+        table.put(&[n], b"ingested").unwrap();
+    }
+    assert_eq!(table.put(&[5], b"").unwrap_err().kind(), ErrorKind::Invalid);
+    table.finish().unwrap();
+    let db = Db::open(dir.path().join("db")).unwrap();
+    db.put(&[7], b"older").unwrap();
+    let before = db.snapshot();
+    db.default_family().ingest(&[&path]).unwrap();
+    db.put(&[8], b"newer").unwrap();
+    for _ in 0..2 {
+        assert_eq!(db.get(&[7]).unwrap().unwrap(), b"ingested");
+        assert_eq!(db.get(&[8]).unwrap().unwrap(), b"newer");
+        assert_eq!(db.at(&before).get(&[7]).unwrap().unwrap(), b"older");
+        assert_eq!(db.at(&before).get(&[9]).unwrap(), None);
+        assert_eq!(db.scan::<&str>(..).count(), 100);
+        db.default_family().compact::<&str>(..).unwrap();
+    }
+    assert_eq!(db.default_family().ingest(&[dir.path().join("none")]).unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn wrong_calls_are_refused_and_harm_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 64 << 10, memory_budget: 1 << 20, ..Options::default() };
+    let db = Builder::new().options(options).open(dir.path()).unwrap();
+    let invalid = |result: siltstone::Result<siltstone::SeqNo>| {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid);
+    };
+    invalid(db.put(&vec![0; (64 << 10) + 1], b""));
+    db.put(&vec![0; 64 << 10], b"longest key").unwrap();
+    invalid(db.default_family().merge(b"k", b"no operator"));
+    let mut batch = Batch::new();
+    for n in 0..100u8 {
+        batch.put(&db.default_family(), &[n], &[0; 4 << 10]);
+    }
+    invalid(db.write(&batch));
+    let control = CompactionControl::default();
+    control.cancel();
+    let canceled = db.default_family().compact_with::<&str>(.., &control);
+    assert_eq!(canceled.unwrap_err().kind(), ErrorKind::Canceled);
+    assert_eq!(db.scan::<&str>(..).count(), 1);
+    let bad = Options { write_memory: 1, ..Options::default() };
+    assert_eq!(
+        Builder::new().options(bad).open(dir.path().join("x")).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+}
+
+#[test]
+fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        write_memory: 64 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 16 << 10,
+        ..Options::default()
+    };
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect();
+    for _ in 0..2 {
+        let db = Builder::new().options(options.clone()).open(dir.path()).unwrap();
+        db.put(b"big", &big).unwrap();
+        db.put(b"small", b"x").unwrap();
+        assert_eq!(db.get(b"big").unwrap().unwrap(), big);
+        db.default_family().compact::<&str>(..).unwrap();
+        assert_eq!(db.get(b"big").unwrap().unwrap(), big);
+    }
+}
+
+#[test]
+fn after_closing_nothing_is_written_by_any_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(&db.default_family(), b"k", b"v");
+    let transaction = db.begin();
+    db.close().unwrap();
+    let other = Db::open(dir.path()).unwrap();
+    assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.write_if(&[], &batch, Durability::Sync).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(transaction.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.create_family("f", FamilyOptions::default()).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(other.scan::<&str>(..).count(), 0);
+}
+
+#[test]
+fn writes_after_reopening_are_newer_than_tables_ingested_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Db::open(dir.path().join("db")).unwrap();
+    let db = open();
+    for n in 0..3u8 {
+        let path = dir.path().join(format!("{n}.table"));
+        let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+        table.put(b"k", &[n]).unwrap();
+        table.finish().unwrap();
+        db.default_family().ingest(&[&path]).unwrap();
+    }
+    db.close().unwrap();
+    let db = open();
+    db.put(b"k", b"new").unwrap();
+    for _ in 0..2 {
+        db.flush().unwrap();
+        assert_eq!(db.get(b"k").unwrap().unwrap(), b"new");
+        db.default_family().compact::<&str>(..).unwrap();
+    }
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"new");
+}
+
+#[test]
+fn a_ttl_given_later_does_not_take_what_was_written_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    db.put(b"old", b"1").unwrap();
+    family.alter(FamilyOptions { ttl_us: 3_600_000_000, ..family.options() }).unwrap();
+    db.put(b"new", b"2").unwrap();
+    let path = dir.path().join("in.table");
+    let mut table = TableWriter::create(&path, &family.options()).unwrap();
+    table.put(b"ingested", b"3").unwrap();
+    table.finish().unwrap();
+    family.ingest(&[&path]).unwrap();
+    assert_eq!(keys(&db), ["ingested", "new", "old"]);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(keys(&db), ["ingested", "new", "old"]);
+    assert_eq!(db.get(b"old").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn a_strategy_that_lets_many_runs_gather_does_not_stop_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 64 << 10, memory_budget: 1 << 20, ..Options::default() };
+    let family =
+        FamilyOptions { strategy: "leveled{l0_runs_trigger=100}".parse().unwrap(), ..Default::default() };
+    let db = Builder::new().options(options).family("default", family).open(dir.path()).unwrap();
+    for n in 0..60u32 {
+        db.put(&n.to_be_bytes(), b"v").unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.scan::<&str>(..).count(), 60);
+}

@@ -1,0 +1,47 @@
+//! Disk space: what a major merge adds while it runs.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::SimWorld;
+use siltstone::{Builder, FamilyOptions, Options};
+use std::sync::Arc;
+
+#[test]
+fn a_major_merge_adds_at_most_two_steps_to_the_bytes_on_disk() {
+    for seed in 0..5 {
+        let world = SimWorld::new(seed);
+        let step = 64 << 10;
+        let options = Options {
+            write_memory: 1 << 20,
+            memory_budget: 4 << 20,
+            log_file_bytes: 64 << 10,
+            step_bytes: step,
+            workers: 1,
+            ..Options::default()
+        };
+        // Inputs are tables of several steps, so that only their holes keep the bound.
+        let strategy = "leveled{table_bytes=512KiB,base_bytes=128KiB}".parse().unwrap();
+        let family =
+            FamilyOptions { strategy, compression: siltstone::Compression::None, ..Default::default() };
+        let db = Builder::new()
+            .options(options)
+            .env(world.env())
+            .scheduler(Arc::new(SimScheduler::new(world.random.clone())))
+            .family("default", family.clone())
+            .open("/db")
+            .unwrap();
+        for n in 0..6_000u64 {
+            let key = (n * 7919 % 5_000).to_be_bytes();
+            db.put(&key, &[n as u8; 200]).unwrap();
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        let strategy = "leveled{table_bytes=32KiB,base_bytes=128KiB}".parse().unwrap();
+        db.default_family().alter(FamilyOptions { strategy, ..family }).unwrap();
+        let before = world.storage.used_bytes();
+        world.storage.reset_peak();
+        db.default_family().compact::<&str>(..).unwrap();
+        let added = world.storage.peak_bytes().saturating_sub(before);
+        assert!(added <= 2 * step, "seed {seed}: {added} bytes added to {before}");
+        assert_eq!(db.scan::<&str>(..).count(), 5_000);
+    }
+}

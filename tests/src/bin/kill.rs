@@ -1,0 +1,74 @@
+//! `siltstone-kill`: kills processes that work on a database, and checks what they leave.
+//!
+//! `siltstone-kill [--count N] [--seed S] [--jobs J]`; as a child it is started by itself.
+
+use siltstone_tests::kill::campaign::Campaign;
+use siltstone_tests::kill::child::{self, Orders};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// A campaign with this many kills a kill point must have killed at each of them three times.
+const ENOUGH: u64 = 20;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let run = match arguments.split_first() {
+        Some((first, rest)) if first == "child" => run_child(rest),
+        _ => run_campaign(&arguments),
+    };
+    match run {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("siltstone-kill: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_child(arguments: &[String]) -> Result<(), String> {
+    let [dir, seed, round, life] = arguments else { return Err("child DIR SEED ROUND LIFE_MS".into()) };
+    let number = |text: &String| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
+    let orders =
+        Orders { seed: number(seed)?, round: number(round)?, life: Duration::from_millis(number(life)?) };
+    child::run(Path::new(dir), orders)
+}
+
+fn run_campaign(arguments: &[String]) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    let mut campaign = Campaign { count: 100, seed: 1, jobs: 2, program };
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
+        let number: u64 = value.parse().map_err(|_| format!("{name} {value}: not a number"))?;
+        match name.as_str() {
+            "--count" => campaign.count = number,
+            "--seed" => campaign.seed = number,
+            "--jobs" => campaign.jobs = number.clamp(1, 256) as usize,
+            _ => return Err(format!("unknown option {name}; there are --count, --seed, --jobs")),
+        }
+    }
+    let began = Instant::now();
+    let counts = campaign.run().map_err(|failure| format!("seed {}: {failure}", campaign.seed))?;
+    let at_points: u64 = counts.points.values().sum();
+    println!(
+        "{} kills in {:.1} s, seed {}: {} at random moments, {at_points} at {} kill points; {} ended in good order",
+        counts.kills(),
+        began.elapsed().as_secs_f64(),
+        campaign.seed,
+        counts.random,
+        counts.points.len(),
+        counts.ended,
+    );
+    println!(
+        "{} databases of {} batches compared, {} checkpoints: nothing acknowledged lost, no hole, no half batch",
+        counts.checks, counts.batches, counts.checkpoints
+    );
+    for (point, kills) in &counts.points {
+        println!("{kills:6} {point}");
+    }
+    let rare = counts.rarer_than(3);
+    if campaign.count >= ENOUGH * siltstone::testing::KILL_POINTS.len() as u64 && !rare.is_empty() {
+        return Err(format!("killed fewer than three times at: {}", rare.join(", ")));
+    }
+    Ok(())
+}

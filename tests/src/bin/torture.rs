@@ -1,0 +1,67 @@
+//! Runs campaigns over the simulated world: `siltstone-torture power --count 50000 --seed 7 --threads 2`.
+
+use siltstone_tests::campaign::{Row, run};
+use siltstone_tests::rows::ROWS;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: siltstone-torture ROW|gate [--count N] [--seed S] [--threads N]
+  Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`).
+  A failure is printed with the command that replays it, and the exit status is 1.
+  Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
+
+struct Arguments {
+    row: String,
+    count: Option<u64>,
+    seed: u64,
+    threads: usize,
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let row = args.next().ok_or("no row given")?;
+    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2 };
+    while let Some(name) = args.next() {
+        let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
+        let number: u64 = value.parse().map_err(|_| format!("{name} {value}: expected a number"))?;
+        match name.as_str() {
+            "--count" => parsed.count = Some(number),
+            "--seed" => parsed.seed = number,
+            "--threads" => parsed.threads = number as usize,
+            _ => return Err(format!("unknown option {name}")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(why) => return usage(&why),
+    };
+    let rows: Vec<&Row> =
+        ROWS.iter().filter(|row| arguments.row == "gate" || row.name == arguments.row).collect();
+    if rows.is_empty() {
+        return usage(&format!("no row is named {}", arguments.row));
+    }
+    let passed = rows.iter().filter(|row| run_row(row, &arguments)).count();
+    if passed == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage(why: &str) -> ExitCode {
+    let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+    eprintln!("{why}\n{USAGE}\n  Rows: {}", names.join(", "));
+    ExitCode::from(2)
+}
+
+fn run_row(row: &Row, arguments: &Arguments) -> bool {
+    let count = arguments.count.unwrap_or(row.gate);
+    let outcome = run(row, arguments.seed, count, arguments.threads);
+    let (name, unit, seed) = (row.name, row.unit, arguments.seed);
+    let (count, cases, seconds) = (outcome.count, outcome.cases, outcome.seconds);
+    let state = if outcome.failure.is_some() { "FAILED" } else { "ok" };
+    println!("{name}: {state}, {count} {unit} in {cases} cases, seed {seed}, {seconds:.1} s");
+    if let Some(failure) = &outcome.failure {
+        println!("  seed {}: {}", failure.seed, failure.message);
+        println!("  replay: siltstone-torture {name} --seed {} --count 1 --threads 1", failure.seed);
+    }
+    outcome.failure.is_none()
+}

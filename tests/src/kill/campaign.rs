@@ -1,0 +1,253 @@
+//! Rounds of working, killing and checking, until so many children were killed.
+
+use crate::kill::check::Known;
+use crate::kill::oracle::Oracle;
+use crate::kill::work::{self, Paths};
+use siltstone::storage::sim::Rng;
+use siltstone::testing::KILL_POINTS;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Rounds that one directory lives through.
+const ROUNDS: u64 = 40;
+/// A child that takes longer than this to end by itself hangs.
+const HANGS: Duration = Duration::from_secs(30);
+const SIGKILL: i32 = 9;
+const SIGABRT: i32 = 6;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// Kills to make.
+    pub count: u64,
+    /// All else is drawn from this, the moments at which threads meet apart.
+    pub seed: u64,
+    /// Directories worked on at the same time.
+    pub jobs: usize,
+    /// The program to start as child: `PROGRAM child DIR SEED ROUND LIFE_MS`.
+    pub program: PathBuf,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Children killed at a random moment.
+    pub random: u64,
+    /// Children that died at each kill point.
+    pub points: BTreeMap<&'static str, u64>,
+    /// Children that came to their end: closed in good order.
+    pub ended: u64,
+    /// Comparisons of a whole database.
+    pub checks: u64,
+    /// Comparisons of a checkpoint.
+    pub checkpoints: u64,
+    /// Batches in the databases when they were given up.
+    pub batches: u64,
+    /// Children started at each kill point.
+    tried: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    /// All kills.
+    pub fn kills(&self) -> u64 {
+        self.random + self.points.values().sum::<u64>()
+    }
+
+    /// The kill points at which no more than so many children died.
+    pub fn rarer_than(&self, times: u64) -> Vec<&'static str> {
+        KILL_POINTS.iter().copied().filter(|p| self.points.get(p).copied().unwrap_or(0) < times).collect()
+    }
+
+    /// The kill point that was tried least.
+    fn least_tried(&self) -> &'static str {
+        let dead = |p: &&&str| {
+            (self.points.get(**p).copied().unwrap_or(0), self.tried.get(**p).copied().unwrap_or(0))
+        };
+        // Points that do not come in a child's life must not be tried for ever.
+        KILL_POINTS.iter().min_by_key(|p| dead(p).0 + dead(p).1).expect("there are kill points")
+    }
+}
+
+/// What went wrong, and where it can be looked at.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Directory with database, oracle and the child's last words; kept.
+    pub dir: PathBuf,
+    /// Of the campaign's directory.
+    pub seed: u64,
+    /// In which round.
+    pub round: u64,
+    /// What the child was told.
+    pub end: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Failure { dir, seed, round, end, what } = self;
+        write!(f, "{what}\n  directory {} (kept), its seed {seed}, round {round}, {end}", dir.display())
+    }
+}
+
+/// How a child is to die.
+#[derive(Clone, Debug)]
+enum End {
+    After(Duration),
+    At(&'static str, u64),
+}
+
+impl Campaign {
+    /// Runs it.
+    pub fn run(&self) -> Result<Counts, Failure> {
+        let counts = Mutex::new(Counts::default());
+        let failed = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for job in 0..self.jobs {
+                let (counts, failed) = (&counts, &failed);
+                scope.spawn(move || {
+                    for lane in 0.. {
+                        let seed = work::rng(self.seed, [300, job as u64, lane]).next_u64() >> 16;
+                        if counts.lock().unwrap().kills() >= self.count || failed.lock().unwrap().is_some() {
+                            return;
+                        }
+                        if let Err(failure) = self.lane(seed, counts) {
+                            failed.lock().unwrap().get_or_insert(failure);
+                        }
+                    }
+                });
+            }
+        });
+        match failed.into_inner().unwrap() {
+            Some(failure) => Err(failure),
+            None => Ok(counts.into_inner().unwrap()),
+        }
+    }
+
+    /// One directory's life.
+    fn lane(&self, seed: u64, counts: &Mutex<Counts>) -> Result<(), Failure> {
+        let dir =
+            tempfile::Builder::new().prefix("siltstone-kill-").tempdir().expect("a temporary directory");
+        let mut lane =
+            Lane { dir: dir.path(), seed, known: Known::new(seed), rng: Rng::new(seed), batches: 0 };
+        for round in 1..=ROUNDS {
+            if counts.lock().unwrap().kills() >= self.count {
+                break;
+            }
+            let end = lane.draw_end(&mut counts.lock().unwrap());
+            if let Err(what) = self.round(&mut lane, round, &end, counts) {
+                let end = format!("{end:?}");
+                return Err(Failure { dir: dir.keep(), seed, round, end, what });
+            }
+        }
+        counts.lock().unwrap().batches += lane.batches;
+        Ok(())
+    }
+
+    fn round(
+        &self,
+        lane: &mut Lane<'_>,
+        round: u64,
+        end: &End,
+        counts: &Mutex<Counts>,
+    ) -> Result<(), String> {
+        let died_at = self.live(lane, round, end)?;
+        {
+            let mut counts = counts.lock().unwrap();
+            match died_at {
+                Died::Killed => counts.random += 1,
+                Died::At(point) => *counts.points.entry(point).or_default() += 1,
+                Died::Ended => counts.ended += 1,
+            }
+        }
+        let paths = Paths::in_dir(lane.dir);
+        let oracle = Oracle::open(&paths.oracle).map_err(|e| format!("oracle: {e}"))?;
+        lane.known.note(&oracle, round)?;
+        let checkpointed = lane.known.check_checkpoint(&paths, &oracle)?;
+        // Else the next child opens what this one left, and may die of it again.
+        let check = round == ROUNDS || lane.rng.chance(70);
+        if check {
+            lane.batches = lane.known.check(&paths, &oracle)?;
+        }
+        let mut counts = counts.lock().unwrap();
+        counts.checks += u64::from(check);
+        counts.checkpoints += u64::from(checkpointed);
+        Ok(())
+    }
+
+    fn live(&self, lane: &mut Lane<'_>, round: u64, end: &End) -> Result<Died, String> {
+        let words = lane.dir.join("last-words");
+        let stderr = std::fs::File::create(&words).map_err(|e| format!("create {}: {e}", words.display()))?;
+        let life = match end {
+            End::After(_) => Duration::from_secs(5),
+            End::At(..) => Duration::from_millis(lane.rng.range(20..70)),
+        };
+        let mut command = Command::new(&self.program);
+        command.arg("child").arg(lane.dir);
+        command.args([lane.seed, round, life.as_millis() as u64].map(|n| n.to_string()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).env_remove("SILTSTONE_KILL");
+        if let End::At(point, nth) = end {
+            command.env("SILTSTONE_KILL", format!("{point}:{nth}"));
+        }
+        let mut child = command.spawn().map_err(|e| format!("start {}: {e}", self.program.display()))?;
+        let began = Instant::now();
+        if let End::After(moment) = end {
+            std::thread::sleep(*moment);
+            child.kill().map_err(|e| format!("kill: {e}"))?;
+        }
+        let status = loop {
+            match child.try_wait().map_err(|e| format!("wait: {e}"))? {
+                Some(status) => break status,
+                None if began.elapsed() > HANGS => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err("the child hangs: it did not come to its end".into());
+                }
+                None => std::thread::sleep(Duration::from_micros(500)),
+            }
+        };
+        match (end, status.signal()) {
+            (End::After(_), Some(SIGKILL)) => Ok(Died::Killed),
+            (End::At(point, _), Some(SIGABRT)) => Ok(Died::At(point)),
+            (End::At(..), None) if status.success() => Ok(Died::Ended),
+            _ => {
+                let words = std::fs::read_to_string(&words).unwrap_or_default();
+                Err(format!("the child failed ({status}): {}", words.trim()))
+            }
+        }
+    }
+}
+
+enum Died {
+    Killed,
+    At(&'static str),
+    Ended,
+}
+
+struct Lane<'a> {
+    dir: &'a Path,
+    seed: u64,
+    known: Known,
+    rng: Rng,
+    batches: u64,
+}
+
+impl Lane<'_> {
+    fn draw_end(&mut self, counts: &mut Counts) -> End {
+        if self.rng.chance(50) {
+            // Opening takes some milliseconds, and is worth being killed in.
+            let most = *self.rng.pick(&[8_000, 40_000, 120_000]);
+            return End::After(Duration::from_micros(self.rng.range(500..most)));
+        }
+        let point = counts.least_tried();
+        let tries = counts.tried.entry(point).or_default();
+        *tries += 1;
+        // The first visit at first, and again when later ones do not come.
+        let nth = if *tries % 2 == 1 { 1 } else { 1 << self.rng.range(0..6) };
+        End::At(point, nth)
+    }
+}

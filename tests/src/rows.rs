@@ -1,0 +1,6 @@
+//! Every campaign by name.
+
+use crate::campaign::Row;
+
+/// In the order of the table of goals.
+pub const ROWS: &[Row] = &[crate::power::POWER];

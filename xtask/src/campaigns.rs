@@ -1,0 +1,96 @@
+//! The long tests: one table. Rows are those of the goal table of faults (`docs/open.md` names the rows that have no
+//! program yet). Every campaign prints its seed and how to run a failing case again, and ends with 0 only if all
+//! cases held.
+
+use crate::run::{Tally, cargo};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+struct Campaign {
+    /// Row of the goal table.
+    row: &'static str,
+    what: &'static str,
+    package: &'static str,
+    /// Binary and arguments; `--count` and `--seed` follow.
+    run: &'static str,
+    /// Cases for every change.
+    gate: u64,
+    /// Cases before a release, summed over runs.
+    release: u64,
+}
+
+const CAMPAIGNS: &[Campaign] = &[
+    Campaign {
+        row: "1",
+        what: "kills of the process, at random and at every kill point",
+        package: "siltstone-tests",
+        run: "siltstone-kill",
+        gate: 1_000,
+        release: 50_000,
+    },
+    Campaign {
+        row: "2",
+        what: "power cuts: unsynced blocks and names survive or not",
+        package: "siltstone-tests",
+        run: "siltstone-torture power",
+        gate: 50_000,
+        release: 5_000_000,
+    },
+];
+
+/// Seed of the gate, so that what CI says of a change can be said again anywhere. A soak draws its own.
+const GATE_SEED: u64 = 1;
+
+/// The campaigns with the counts that every change must reach.
+pub(crate) fn gate(tally: &mut Tally) {
+    if build(tally) {
+        CAMPAIGNS.iter().for_each(|campaign| campaign.run(tally, campaign.gate, GATE_SEED));
+    }
+}
+
+/// The campaigns with the counts of a release: once, or again and again until the hours are over.
+pub(crate) fn soak(tally: &mut Tally, hours: f64) {
+    let drawn = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let end = Instant::now() + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0);
+    if !build(tally) {
+        return;
+    }
+    // Cases take the seeds from theirs upwards, so rounds lie far apart.
+    for round in 0.. {
+        let seed = (drawn + round) << 24;
+        CAMPAIGNS.iter().for_each(|campaign| campaign.run(tally, campaign.release, seed));
+        if Instant::now() >= end {
+            return;
+        }
+    }
+}
+
+/// The table for people.
+pub(crate) fn list() -> String {
+    let mut text = format!("{:<8}{:>12}{:>14}  {}\n", "row", "gate", "release", "what");
+    for c in CAMPAIGNS {
+        text.push_str(&format!("{:<8}{:>12}{:>14}  {}\n", c.row, c.gate, c.release, c.what));
+    }
+    text
+}
+
+/// Builds what the campaigns run, optimised and with assertions.
+fn build(tally: &mut Tally) -> bool {
+    let mut packages: Vec<&str> = CAMPAIGNS.iter().map(|c| c.package).collect();
+    packages.dedup();
+    packages.iter().all(|package| {
+        let args = format!("build --quiet --profile torture --bins -p {package}");
+        tally.step(&format!("build {package}"), &mut cargo(&args))
+    })
+}
+
+impl Campaign {
+    fn run(&self, tally: &mut Tally, count: u64, seed: u64) {
+        let (binary, args) = self.run.split_once(' ').unwrap_or((self.run, ""));
+        let args = format!(
+            "run --quiet --profile torture -p {} --bin {binary} -- {args} --count {count} --seed {seed}",
+            self.package
+        );
+        let name = format!("row {}: {} ({count}, seed {seed})", self.row, self.what);
+        tally.step(&name, &mut cargo(&args));
+    }
+}

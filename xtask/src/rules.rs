@@ -1,0 +1,214 @@
+//! House rules that no compiler checks: which folder may import which, how long a file may be, words that stay out,
+//! and that the documents name only files and tests that exist.
+
+use crate::run::{Tally, root};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A folder of the engine and the parts of the engine it may import.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("types", &["error"]),
+    ("storage", &["error", "types"]),
+    ("log", &["error", "storage", "types"]),
+    ("memory", &["error", "types"]),
+    ("cache", &["error", "table", "types"]),
+    ("table", &["Error", "ErrorKind", "cache", "error", "storage", "types", "version::shape"]),
+    ("strategy", &["simulate", "types", "version::shape"]),
+    ("simulate", &["error", "strategy", "types", "version::shape"]),
+    ("merge", &["error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"]),
+    ("schedule", &["error", "storage"]),
+    ("version", &["error", "log", "memory", "storage", "table", "types"]),
+];
+
+/// Files of Rust are at most this long.
+const LINES_MAX: usize = 800;
+/// Words that stay out of the sources. Written in two parts, so that this file may be checked too.
+const BANNED: &[&str] =
+    &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore"), concat!("dbg", "!(")];
+
+pub(crate) fn step(tally: &mut Tally) {
+    let root = root();
+    let sources = sources(&root);
+    tally.check("rule: engine folders import one way", || imports(&sources));
+    tally.check("rule: files are short and finished", || sources.iter().flat_map(length_and_words).collect());
+    tally.check("rule: documents name what exists", || documents(&root, &sources));
+}
+
+struct Source {
+    /// Relative to the root.
+    path: PathBuf,
+    text: String,
+}
+
+/// All Rust files of the workspace.
+fn sources(root: &Path) -> Vec<Source> {
+    let mut found = Vec::new();
+    for folder in ["engine", "cli", "tests", "fuzz", "xtask", "bench", "server", "compactor"] {
+        walk(root, &root.join(folder), &mut found);
+    }
+    found
+}
+
+fn walk(root: &Path, dir: &Path, found: &mut Vec<Source>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() && !path.ends_with("target") {
+            walk(root, &path, found);
+        } else if path.extension().is_some_and(|e| e == "rs")
+            && let (Ok(text), Ok(relative)) = (std::fs::read_to_string(&path), path.strip_prefix(root))
+        {
+            found.push(Source { path: relative.to_path_buf(), text });
+        }
+    }
+}
+
+fn imports(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in sources {
+        let Ok(inside) = source.path.strip_prefix("engine/src") else { continue };
+        let Some(first) = inside.components().next() else { continue };
+        let name = first.as_os_str().to_string_lossy();
+        let (folder, mut allowed) = match IMPORTS.iter().find(|(folder, _)| *folder == name) {
+            Some((folder, allowed)) => (*folder, allowed.to_vec()),
+            None => continue,
+        };
+        if source.path.ends_with("version/shape.rs") || source.path.starts_with("engine/src/version/shape") {
+            allowed = vec!["types"];
+        }
+        // Tests may build on anything below the database.
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let is_tests = inside.components().any(|c| c.as_os_str().to_string_lossy().starts_with("tests"));
+        for used in uses(code) {
+            let part = used.split("::").next().unwrap_or_default();
+            let ok = part == folder
+                || is_tests && part != "db"
+                || allowed.iter().any(|a| *a == used || *a == part);
+            if !ok && part != "testing" {
+                wrong.push(format!("{} imports crate::{used}", source.path.display()));
+            }
+        }
+    }
+    wrong
+}
+
+/// What follows `crate::` in the text: the folder, and with `version` also what of it.
+fn uses(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+    let mut found = BTreeSet::new();
+    for line in lines {
+        for rest in line.split("crate::").skip(1) {
+            let path: Vec<&str> =
+                rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').collect();
+            let mut parts = path[0].split("::");
+            let first = parts.next().unwrap_or_default();
+            match (first, parts.next()) {
+                ("version", Some(second)) => found.insert(format!("version::{second}")),
+                _ => found.insert(first.to_string()),
+            };
+        }
+    }
+    found.remove("");
+    found
+}
+
+fn length_and_words(source: &Source) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let lines = source.text.lines().count();
+    if lines > LINES_MAX {
+        wrong.push(format!("{} has {lines} lines, the limit is {LINES_MAX}", source.path.display()));
+    }
+    for (at, line) in source.text.lines().enumerate() {
+        if let Some(word) = BANNED.iter().find(|word| line.contains(**word)) {
+            wrong.push(format!("{}:{}: {word}", source.path.display(), at + 1));
+        }
+    }
+    wrong
+}
+
+/// In the documents, whatever is in backticks and looks like a file of ours, or like the name of a test, must exist.
+fn documents(root: &Path, sources: &[Source]) -> Vec<String> {
+    let mut functions = BTreeSet::new();
+    for source in sources {
+        functions.extend(source.text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next()));
+    }
+    let mut pages = vec![root.join("README.md"), root.join("ARCHITECTURE.md"), root.join("CHANGELOG.md")];
+    let docs = std::fs::read_dir(root.join("docs"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()));
+    pages.extend(docs.filter(|path| path.extension().is_some_and(|e| e == "md")));
+    let mut wrong = Vec::new();
+    for page in pages {
+        let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
+        match std::fs::read_to_string(&page) {
+            Ok(text) => wrong.extend(quoted(&text).filter_map(|word| {
+                let missing = if is_file(word) {
+                    let anywhere = !word.contains('/') && sources.iter().any(|s| s.path.ends_with(word));
+                    !anywhere
+                        && !["", "engine/src", "docs"].iter().any(|base| root.join(base).join(word).exists())
+                } else {
+                    is_test_name(word) && !functions.contains(word)
+                };
+                missing.then(|| format!("{name} names `{word}`, which is not there"))
+            })),
+            Err(e) => wrong.push(format!("{name}: {e}")),
+        }
+    }
+    wrong
+}
+
+/// What stands between single backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split("```").step_by(2);
+    prose.flat_map(|part| part.lines()).flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+fn is_file(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    plain && [".rs", ".md", ".toml"].iter().any(|end| word.ends_with(end)) && word.len() > 3
+}
+
+/// Names of tests are claims: at least four words.
+fn is_test_name(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && word.matches('_').count() >= 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, text: &str) -> Source {
+        Source { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn an_import_against_the_order_is_found_and_one_with_it_is_not() {
+        let wrong = |path: &str, text: &str| imports(&[source(path, text)]).len();
+        assert_eq!(wrong("engine/src/types/key.rs", "use crate::log::Log;"), 1);
+        assert_eq!(wrong("engine/src/types/key.rs", "use crate::error::Result;\n// crate::db"), 0);
+        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::version::manifest::Manifest;"), 1);
+        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::version::shape::{Run, Shape};"), 0);
+        assert_eq!(wrong("engine/src/merge/keep.rs", "fn f(x: crate::db::Db) {}"), 1);
+        assert_eq!(wrong("engine/src/version/shape.rs", "use crate::table::Table;"), 1);
+        assert_eq!(wrong("engine/src/db/get.rs", "use crate::merge::Merge;"), 0);
+    }
+
+    #[test]
+    fn long_files_and_unfinished_code_are_found() {
+        assert_eq!(length_and_words(&source("a.rs", &"x\n".repeat(LINES_MAX + 1))).len(), 1);
+        let unfinished = format!("fn f() {{ {}) }}", BANNED[0]);
+        assert_eq!(length_and_words(&source("a.rs", &unfinished)), [format!("a.rs:1: {}", BANNED[0])]);
+    }
+
+    #[test]
+    fn backticked_files_and_test_names_are_told_from_other_words() {
+        let text = "`a/b.rs` and `x`\n```\n`not.rs`\n```\n`one_two_three_four` `f()` `*.rs`";
+        let words: Vec<&str> = quoted(text).collect();
+        assert_eq!(words, ["a/b.rs", "x", "one_two_three_four", "f()", "*.rs"]);
+        assert_eq!(
+            words.iter().map(|w| is_file(w) || is_test_name(w)).collect::<Vec<_>>(),
+            [true, false, true, false, false]
+        );
+    }
+}

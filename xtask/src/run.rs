@@ -1,0 +1,133 @@
+//! Runs commands, prints what each took, and counts: tests passed, steps passed, failures by name.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// What has come of everything so far.
+#[derive(Default)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: Vec<String>,
+}
+
+/// The root of the working tree.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+/// A cargo command in the workspace, by the cargo that runs this.
+pub(crate) fn cargo(args: &str) -> Command {
+    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+}
+
+/// A command in the workspace, its arguments separated by spaces.
+pub(crate) fn command(program: &str, args: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(args.split_whitespace()).current_dir(root());
+    command
+}
+
+impl Tally {
+    /// A step that is right if the command ends with 0.
+    pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> bool {
+        let began = begin(name);
+        let ok = command.status().is_ok_and(|status| status.success());
+        self.count(name, began, ok)
+    }
+
+    /// A step that is a function: it answers with what is wrong.
+    pub(crate) fn check(&mut self, name: &str, wrong: impl FnOnce() -> Vec<String>) -> bool {
+        let began = begin(name);
+        let wrong = wrong();
+        wrong.iter().for_each(|line| println!("  {line}"));
+        self.count(name, began, wrong.is_empty())
+    }
+
+    /// A run of `cargo test`: every test counts. A run that fails without naming a failed test (it does not build,
+    /// or a test binary died) counts as one failure.
+    pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
+        let began = begin(name);
+        let (mut passed, mut failed) = (0, 0);
+        let ok = each_line(command, |line| {
+            if let Some((p, f)) = test_result(line) {
+                passed += p;
+                failed += f;
+            }
+        });
+        let ok = ok && failed == 0;
+        self.passed += passed;
+        if !ok {
+            let failures = failed.max(1);
+            self.failed.extend((0..failures).map(|_| name.to_string()));
+        }
+        println!("--- {name}: {passed} passed, {failed} failed, {:.1} s", began.elapsed().as_secs_f64());
+        ok
+    }
+
+    fn count(&mut self, name: &str, began: Instant, ok: bool) -> bool {
+        let took = began.elapsed().as_secs_f64();
+        if ok {
+            self.passed += 1;
+        } else {
+            self.failed.push(name.to_string());
+        }
+        println!("--- {name}: {}, {took:.1} s", if ok { "passed" } else { "FAILED" });
+        ok
+    }
+
+    /// Prints the closing line; the process's exit status.
+    pub(crate) fn close(self) -> ExitCode {
+        self.failed.iter().for_each(|name| println!("failed: {name}"));
+        println!("{} passed, {} failed", self.passed, self.failed.len());
+        if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn begin(name: &str) -> Instant {
+    println!("=== {name}");
+    Instant::now()
+}
+
+/// Runs the command, passing its standard output on, line by line; whether it ended with 0.
+fn each_line(command: &mut Command, mut line_seen: impl FnMut(&str)) -> bool {
+    let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else { return false };
+    if let Some(out) = child.stdout.take() {
+        for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            line_seen(&line);
+        }
+    }
+    child.wait().is_ok_and(|status| status.success())
+}
+
+/// (passed, failed) of the line that ends a test binary's output.
+fn test_result(line: &str) -> Option<(u64, u64)> {
+    let rest = line.trim_start().strip_prefix("test result: ")?;
+    let number =
+        |what: &str| rest.split([';', '.']).find_map(|p| p.trim().strip_suffix(what)?.trim().parse().ok());
+    Some((number("passed")?, number("failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_line_of_a_test_binary_is_understood_and_no_other() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.02s";
+        assert_eq!(test_result(line), Some((12, 3)));
+        assert_eq!(test_result("test log::a_result ... ok"), None);
+    }
+
+    #[test]
+    fn a_failed_command_is_a_failure_and_a_missing_one_too() {
+        let mut tally = Tally::default();
+        assert!(tally.step("right", &mut command("true", "")));
+        assert!(!tally.step("wrong", &mut command("false", "")));
+        assert!(!tally.tests("missing", &mut command("/no/such/program", "")));
+        assert_eq!((tally.passed, tally.failed), (1, vec!["wrong".to_string(), "missing".to_string()]));
+    }
+}

@@ -1,0 +1,64 @@
+//! The steps of `test` and `ci`, in order. A step that fails does not keep the later ones from running: one run tells
+//! all that is wrong.
+
+use crate::run::{Tally, cargo, command, root};
+use crate::{campaigns, rules};
+use std::process::Stdio;
+
+/// All tests; with `campaigns`, those with their gate counts too.
+pub(crate) fn test(tally: &mut Tally, campaigns: bool) {
+    if !there(&mut command("apt-cache", "--version")) {
+        println!("no apt-cache here: the example and its test use the corpus that is shipped");
+    }
+    // The package `siltstone-tests` switches the engine's features `testing` and `strict` on for the whole run.
+    tally.tests("tests", &mut cargo("test --workspace --no-fail-fast"));
+    if campaigns {
+        campaigns::gate(tally);
+    }
+}
+
+/// Everything that must hold of a change.
+pub(crate) fn ci(tally: &mut Tally) {
+    tally.step("formatting", &mut cargo("fmt --all --check"));
+    rules::step(tally);
+    tally.step("lints", &mut cargo("clippy --quiet --workspace --all-targets -- -D warnings"));
+    // Without the tests' features: what users build.
+    tally.step(
+        "lints as built by users",
+        &mut cargo("clippy --quiet -p siltstone -p siltstone-cli -- -D warnings"),
+    );
+    let mut doc = cargo("doc --quiet --no-deps --workspace");
+    tally.step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"));
+    supply_chain(tally);
+    test(tally, true);
+}
+
+/// Licences, sources and known vulnerabilities of what we link (row 26).
+fn supply_chain(tally: &mut Tally) {
+    if !there(&mut cargo("deny --version"))
+        && !tally.step("install cargo-deny", &mut cargo("install cargo-deny --locked"))
+    {
+        return;
+    }
+    tally.step("bans, licences, sources", &mut cargo("deny check bans licenses sources"));
+    // The database of advisories comes from the network, which not every machine has.
+    if there(&mut cargo("deny fetch db")) {
+        tally.step("advisories", &mut cargo("deny check advisories"));
+    } else {
+        println!("--- advisories: NOT CHECKED, their database could not be fetched");
+    }
+}
+
+/// The modules with unsafe code under the address sanitizer, on the stable toolchain (row 23).
+pub(crate) fn sanitize(tally: &mut Tally) {
+    let target = root().join("target").join("asan");
+    let args = "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu -- memory log::";
+    let mut run = cargo(args);
+    run.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target);
+    tally.tests("address sanitizer", &mut run);
+}
+
+/// Whether the command can be run and ends with 0.
+fn there(command: &mut std::process::Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
