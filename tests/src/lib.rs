@@ -10,3 +10,4 @@ pub mod model;
 pub mod power;
 pub mod rows;
 pub mod subject;
+pub mod rot;

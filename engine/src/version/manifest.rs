@@ -18,8 +18,6 @@ const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
 /// Magic, database id, number, crc.
 const HEADER_BYTES: usize = 28;
-/// Where the record lies that holds the whole state.
-pub(crate) const FIRST_RECORD: u64 = HEADER_BYTES as u64;
 /// Length, crc.
 const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
