@@ -20,12 +20,13 @@
 
 use super::Inner;
 use super::store::Store;
+use super::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appender, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// One operation of a batch.
@@ -76,8 +77,7 @@ impl Op<'_> {
 /// The stages a write goes through.
 pub(crate) struct Commit {
     stage: Mutex<LogStage>,
-    turn: Mutex<u64>,
-    turned: Condvar,
+    turns: Turns,
 }
 
 pub(crate) struct LogStage {
@@ -90,29 +90,12 @@ pub(crate) struct LogStage {
 impl Commit {
     pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
         let stage = LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0 };
-        Self { stage: Mutex::new(stage), turn: Mutex::new(0), turned: Condvar::new() }
+        Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
     /// Waits until everything logged so far is in memory.
     fn wait_applied(&self, stage: &LogStage) {
-        let mut turn = self.turn.lock();
-        while *turn != stage.next_ticket {
-            self.turned.wait(&mut turn);
-        }
-    }
-
-    fn wait_turn(&self, ticket: u64) -> MutexGuard<'_, u64> {
-        let mut turn = self.turn.lock();
-        while *turn != ticket {
-            self.turned.wait(&mut turn);
-        }
-        turn
-    }
-
-    fn end_turn(&self, mut turn: MutexGuard<'_, u64>) {
-        *turn += 1;
-        drop(turn);
-        self.turned.notify_all();
+        self.turns.wait_all(stage.next_ticket);
     }
 }
 
@@ -160,13 +143,13 @@ impl Inner {
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");
-        let turn = commit.wait_turn(ticket);
+        let turn = commit.turns.wait(ticket);
         if synced.is_ok() {
             self.apply_ops(ops, first, wall_us);
             self.snapshots.publish(last);
         }
         kill_point!("write-applied-not-acknowledged");
-        commit.end_turn(turn);
+        commit.turns.end(turn);
         if let Err(e) = synced {
             self.poison(&e);
             return Err(e);
