@@ -53,3 +53,8 @@ pub use options::{Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps,
 pub use snapshot::Snapshot;
 pub use table::Compression;
 pub use types::*;
+
+/// Runs the README's example with the other documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -144,7 +144,8 @@ fn documents(root: &Path, sources: &[Source]) -> Vec<String> {
             Ok(text) => wrong.extend(quoted(&text).filter_map(|word| {
                 let missing = if is_file(word) {
                     let anywhere = !word.contains('/') && sources.iter().any(|s| s.path.ends_with(word));
-                    !anywhere && !["", "engine/src", "docs"].iter().any(|base| root.join(base).join(word).exists())
+                    !anywhere
+                        && !["", "engine/src", "docs"].iter().any(|base| root.join(base).join(word).exists())
                 } else {
                     is_test_name(word) && !functions.contains(word)
                 };

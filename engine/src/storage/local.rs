@@ -12,6 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Files on the local file system.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::storage::{LocalStorage, Storage};
+/// let storage = LocalStorage::new();
+/// storage.create(&dir.path().join("a"))?.write(b"bytes")?;
+/// assert_eq!(storage.list(dir.path())?, ["a"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalStorage {}
 
@@ -209,6 +218,13 @@ impl MappedFile for LocalMapped {
 }
 
 /// The machine's clock.
+///
+/// ```
+/// use siltstone::storage::{Clock, SystemClock};
+/// let clock = SystemClock::new();
+/// let before = clock.monotonic_ns();
+/// assert!(clock.monotonic_ns() >= before);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: Instant,
@@ -237,6 +253,12 @@ impl Clock for SystemClock {
 }
 
 /// Randomness for identities and choices, not for secrets: splitmix64 seeded by the process's hash keys.
+///
+/// ```
+/// use siltstone::storage::{OsRandom, Random};
+/// let random = OsRandom::new();
+/// assert_ne!((random.next_u64(), random.next_u64()), (0, 0));
+/// ```
 #[derive(Debug)]
 pub struct OsRandom {
     state: AtomicU64,
