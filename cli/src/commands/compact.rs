@@ -55,10 +55,8 @@ impl Compact {
         } else {
             let (from, to, written) =
                 (size_text(before), size_text(s.table_bytes), size_text(s.merged_bytes));
-            println!(
-                "tables held {from}, now {to} in {} tables; {written} written in {seconds:.2} s",
-                s.tables
-            );
+            let tables = count(s.tables, "table");
+            println!("tables held {from}, now {to} in {tables}; {written} written in {seconds:.2} s");
         }
         Ok(())
     }

@@ -194,7 +194,8 @@ impl Inner {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
         };
-        if error.kind() != ErrorKind::Canceled {
+        // Work on a family that was dropped meanwhile ends, and concerns nobody else.
+        if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
             store.work.lock().not_before = self.env.clock.monotonic_ns() + pause;
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
             if what == "flush" || error.kind() == ErrorKind::DiskFull {
@@ -292,6 +293,7 @@ impl Inner {
         };
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
+        self.recount_debt(&stores);
         let log_front = self.log_front_now(None);
         let facts: Vec<StoreFacts<'_>> = stores
             .iter()
@@ -325,6 +327,17 @@ impl Inner {
             if self.flush_is_asked(store) && now >= store.work.lock().not_before {
                 self.start_flush(store, "it was asked for".into());
             }
+        }
+    }
+
+    /// Tells writers of the debt that the plans just made have found. (Counted only when tables change it would be that
+    /// of the plans before the last change, and a writer stopped by it would wait for ever.)
+    fn recount_debt(&self, stores: &[Arc<Store>]) {
+        let debt = stores.iter().map(|store| store.work.lock().debt).sum();
+        let falls = debt < self.debt.get();
+        self.debt.set(debt);
+        if falls {
+            self.scheduler.notify();
         }
     }
 

@@ -80,6 +80,7 @@ impl FlushJob {
                 table_bytes,
                 epoch: db.epoch,
                 job: id,
+                names: store.table_names(),
             },
             step_bytes: db.options.step_bytes,
             cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),

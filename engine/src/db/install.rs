@@ -9,7 +9,7 @@ use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
-use crate::types::{Cursor, Generation, KeyRange, LogFileId, TableId};
+use crate::types::{Generation, KeyRange, LogFileId, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
 use crate::version::shape::{Shape, ShapeChange, TableInfo};
@@ -204,15 +204,15 @@ fn front_without_flush(version: &Version) -> Option<LogFileId> {
     version.frozen.iter().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
 }
 
-/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it.
+/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which
+/// is read any more by who stays at or above it.
 fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
             let mut cursor = open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
-            cursor.seek(key)?;
-            below.push((open.info.id, cursor.offset()));
+            below.push((open.info.id, cursor.dead_below(key)?));
         }
     }
     Ok(below)

@@ -253,6 +253,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             table_bytes: plan.table_bytes,
             epoch: db.epoch,
             job: id,
+            names: store.table_names(),
         },
         step_bytes: db.options.step_bytes,
         cells,

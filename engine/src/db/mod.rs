@@ -33,8 +33,10 @@ pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
 pub use manual::CompactionControl;
 pub use open::Builder;
+pub(crate) use open::{read_log, refuse_leftovers};
 pub use scan::{Entry, Scan};
 pub use transaction::{Condition, Expected, Transaction};
+pub(crate) use store::{FAMILY, OPTIONS, STORE, table_names};
 pub(crate) use write::{Action as OpAction, Op};
 
 use crate::batch::Batch;

@@ -173,7 +173,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, mark, &mut replay)?;
+    let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
     kill_point!("open-log-read");
     recovered.make_durable(env, dir, database)?;
@@ -186,7 +186,11 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     }
     let epoch = state.epoch;
     let last_seq = state.last_seq;
-    let number = highest_manifest(env, dir)?.max(mark.map_or(0, |m| m.number)) + 1;
+    let number = match mark {
+        Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
+        // Over what a crash during creation may have left, so that never more than one is left.
+        None => 1,
+    };
     kill_point!("open-before-manifest");
     let manifest = Manifest::start(env, dir, number, state)?;
     kill_point!("open-after-manifest");
@@ -225,7 +229,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut replay)?;
+    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let (epoch, database) = (state.epoch, state.database);
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
@@ -249,7 +253,7 @@ fn refuse_creation(builder: &Builder, dir: &Path) -> Result<()> {
 
 /// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
 /// crash during creation leaves is one manifest and no table or log.)
-fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
+pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
     let left = has(|n| TableId::parse_file_name(n).is_some())
@@ -306,12 +310,13 @@ fn open_store(
     Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
 }
 
-fn read_log(
+/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
+pub(crate) fn read_log(
     env: &Env,
     dir: &Path,
     state: &ManifestState,
     mark: Option<Mark>,
-    replay: &mut Replay<'_>,
+    visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let options = RecoverOptions {
         database_id: state.database,
@@ -319,7 +324,7 @@ fn read_log(
         known_synced: state.log_synced,
         ends: &state.log_ends,
     };
-    let recovered = recover(env, dir, &options, &mut |frame| replay.frame(frame))?;
+    let recovered = recover(env, dir, &options, visit)?;
     if let (Some(note), Some(mark)) = (recovered.note, mark) {
         if (note.manifest, note.length) > (mark.number, mark.length) {
             let path = dir.join(manifest::file_name(mark.number));

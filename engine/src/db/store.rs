@@ -90,6 +90,15 @@ impl Settings {
     }
 }
 
+/// Names in a table's properties: the number, name and options of the family it was written for.
+pub(crate) const STORE: &str = "store";
+pub(crate) const FAMILY: &str = "family";
+pub(crate) const OPTIONS: &str = "options";
+
+pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'static str, String)> {
+    vec![(STORE, id.to_string()), (FAMILY, name.to_string()), (OPTIONS, options)]
+}
+
 pub(crate) fn memory_options(options: &Options) -> MemoryOptions {
     MemoryOptions::for_active_bytes(super::background::active_bytes(options) as usize)
 }
@@ -118,6 +127,12 @@ impl Store {
 
     pub(crate) fn settings(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
+    }
+
+    /// What its tables say of it.
+    pub(crate) fn table_names(&self) -> Vec<(&'static str, String)> {
+        let options = serde_json::to_string(&self.settings().options).expect("options are plain data");
+        table_names(self.id, &self.name, options)
     }
 
     pub(crate) fn set_settings(&self, settings: Settings) {

@@ -4,7 +4,7 @@
 //! with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
 //! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
 //! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,
-//! telling a torn end (normal after a crash) from damage (an error). Byte layouts: `docs/format-log.md`.
+//! telling a torn end (normal after a crash) from damage (an error); `salvage` reads on behind damage. Byte layouts: `docs/format-log.md`.
 //!
 //! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
@@ -15,6 +15,7 @@ mod file;
 mod frame;
 mod pool;
 mod recover;
+mod salvage;
 mod scan;
 mod sync;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub(crate) use frame::{
 };
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
+pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
 pub(crate) use writer::{Appended, Appender, Log, LogOptions, LogStart, LogStats};
 
 use crate::types::{LogFileId, LogPosition};

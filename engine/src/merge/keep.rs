@@ -9,8 +9,8 @@
 //! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped when
 //! - a newer value or tombstone of the same timestamp lies in its stripe (shadowed);
 //! - a point tombstone met before it, or a range tombstone of this merge, is newer and lies in its stripe;
-//! - at least `versions` newer timestamps survive that every reader of this cell sees too, and that no tombstone
-//!   of this merge deletes for anybody;
+//! - at least `versions` newer timestamps survive that every reader of this cell sees too, that no tombstone
+//!   of this merge deletes for anybody, and that the filter wants;
 //! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
 //!
 //! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
@@ -168,7 +168,9 @@ impl Keep {
                 Ok(())
             }
             Kind::Operand => {
-                if self.over_count(stripe, deleted_for_some) {
+                // What the filter will say of the combined value is not known yet.
+                let counts = !deleted_for_some && self.rules.filter.is_none();
+                if self.over_count(stripe, counts) {
                     return Ok(());
                 }
                 match self.rules.operator {
@@ -182,7 +184,8 @@ impl Keep {
                 if !self.pending.is_empty() {
                     return self.combine_pending(Some(cell.value), sink);
                 }
-                if self.over_count(stripe, deleted_for_some) {
+                let counts = !deleted_for_some && !self.is_unwanted(cell);
+                if self.over_count(stripe, counts) {
                     return Ok(());
                 }
                 self.pass_value(cell, stripe, sink)
@@ -246,8 +249,14 @@ impl Keep {
         (all, some)
     }
 
-    /// Counts the version once, and says whether enough newer ones survive for every reader of this cell.
-    fn over_count(&mut self, stripe: usize, deleted_for_some: bool) -> bool {
+    fn is_unwanted(&self, cell: &CellRef<'_>) -> bool {
+        let rules = &self.rules;
+        rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
+    }
+
+    /// Says whether enough newer versions survive for every reader of this cell, and counts this one, once, if it
+    /// `counts`: if no reader is without it.
+    fn over_count(&mut self, stripe: usize, counts: bool) -> bool {
         if !self.rules.explicit || self.rules.versions == 0 {
             return false;
         }
@@ -256,7 +265,7 @@ impl Keep {
         if seen >= self.rules.versions as usize {
             return true;
         }
-        if !self.counted_this && !deleted_for_some {
+        if !self.counted_this && counts {
             self.counted.push(stripe);
             self.counted_this = true;
         }
@@ -273,11 +282,8 @@ impl Keep {
         let rules = &self.rules;
         let born = if rules.explicit { cell.timestamp.0 } else { cell.written };
         let expired = rules.ttl_us > 0 && born.saturating_add(rules.ttl_us) <= rules.now_us;
-        let unwanted = || {
-            rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
-        };
         let last = !self.key_below && stripe == 0;
-        if !expired && !unwanted() {
+        if !expired && !self.is_unwanted(cell) {
             return self.pass(cell, sink);
         }
         if last {

@@ -130,6 +130,20 @@ fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
 }
 
 #[test]
+fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
+    struct Nines;
+    impl CompactionFilter for Nines {
+        fn remove(&self, _: &[u8], timestamp: Timestamp, _: &[u8], _: u64) -> bool {
+            timestamp.0 == 9
+        }
+    }
+    let filtered = || KeepRules { explicit: true, versions: 1, filter: Some(Arc::new(Nines)), ..rules(&[]) };
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@8#7=y");
+    let below = KeepRules { below: somewhere_below(), ..filtered() };
+    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
+}
+
+#[test]
 fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
     let explicit = || KeepRules { explicit: true, ..rules(&[]) };
     assert_eq!(survivors(explicit(), vec![], "a@9#1=x a@8#5=- a@8#2=y a@7#7=z a@6#3=w"), "a@9#1=x a@7#7=z");

@@ -23,6 +23,8 @@ pub(crate) struct OutputRules {
     /// Epoch and job of the names; parts count up.
     pub(crate) epoch: u32,
     pub(crate) job: u32,
+    /// What each table says of its family, for a repair that finds no manifest.
+    pub(crate) names: Vec<(&'static str, String)>,
 }
 
 /// The tables being written.
@@ -53,7 +55,11 @@ impl Output {
             let identity = self.env.random.next_u64();
             let created = self.env.clock.wall_us();
             let storage = &*self.env.storage;
-            self.builder = Some(TableBuilder::new(storage, &path, id, identity, &self.rules.table, created)?);
+            let mut builder = TableBuilder::new(storage, &path, id, identity, &self.rules.table, created)?;
+            for (name, value) in &self.rules.names {
+                builder.set_name(name, value);
+            }
+            self.builder = Some(builder);
         }
         Ok(self.builder.as_mut().expect("just set"))
     }

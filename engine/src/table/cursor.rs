@@ -85,6 +85,33 @@ impl TableCursor {
         if self.data.valid() { self.handle.offset } else { self.table.data_end() }
     }
 
+    /// Offset before which no reader that stays at or above `key` looks any more. A seek to the key may begin one
+    /// block before the first live cell, where a separator lies above its block's last key, and a step back from
+    /// that cell reads the block before it to see that it is dead: so one block before the seek's stays. The
+    /// cursor is not valid afterwards.
+    pub(crate) fn dead_below(&mut self, key: &[u8]) -> Result<u64> {
+        let before = |cursor: &mut Self| {
+            cursor.data.reset();
+            if !cursor.seek_index(key)? {
+                return Ok(None);
+            }
+            let moved = cursor.index.prev();
+            if !cursor.check_index(moved)? {
+                cursor.index.reset();
+                let Some(partition) = cursor.partition.checked_sub(1) else { return Ok(None) };
+                cursor.enter_partition(partition)?;
+                let last = cursor.index.last();
+                cursor.check_index(last)?;
+            }
+            let end = cursor.table.top.partitions()[cursor.partition].data_end;
+            let entry = cursor.check_index(BlockEntry::decode(cursor.index.cell().value, end))?;
+            Ok(Some(entry.handle.offset))
+        };
+        let found: Result<Option<u64>> = before(self);
+        self.index.reset();
+        Ok(found?.unwrap_or(0))
+    }
+
     /// Runs one step; on an error the cursor is not valid.
     fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let result = step(self);

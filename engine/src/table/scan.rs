@@ -10,10 +10,11 @@ use super::block::Block;
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, HEAD_BYTES, Head};
+use super::properties::Properties;
 use super::tombstones;
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
-use crate::types::{CellRef, RangeTombstone, TableId};
+use crate::types::{CellRef, KeyRange, RangeTombstone, TableId, successor};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +33,19 @@ pub(crate) struct ScanReport {
     pub(crate) blocks: u64,
     /// Range tombstones; `None` when their block was lost, so that deleted cells may come back.
     pub(crate) tombstones: Option<Vec<RangeTombstone>>,
+    /// Properties, if they could be read.
+    pub(crate) properties: Option<Properties>,
     /// Byte ranges of the file that were not readable, in order.
     pub(crate) lost: Vec<Range<u64>>,
+    /// The keys whose cells lay in lost data blocks, as narrowly as the blocks beside them tell; bounds belong to
+    /// keys that may have lost some of their cells only.
+    pub(crate) lost_keys: Vec<KeyRange>,
+    /// The last key read.
+    last: Vec<u8>,
+    /// A data block may be lost behind the last key.
+    gap: bool,
+    /// Data blocks come first: a block of another kind was met.
+    past_data: bool,
 }
 
 /// Calls `visit` with every cell in a readable data block, in file order (which is the order of cells). Only a
@@ -54,6 +66,7 @@ pub(crate) fn scan_readable(
     report.id = header.map(|h| (h.id, h.identity)).or(footer.map(|f| (f.id, f.identity)));
     let Some(identity) = identity.or(report.id.map(|(_, identity)| identity)) else {
         report.lose(0..len);
+        report.lost_keys.push(KeyRange::all());
         return Ok(report);
     };
     if header.is_none() {
@@ -67,16 +80,24 @@ pub(crate) fn scan_readable(
             Some(head) => {
                 match walk.payload(&head).filter(|payload| report.take(&head, payload, visit)) {
                     Some(_) => {}
-                    None => report.lose(at..head.handle.end()),
+                    None => {
+                        report.gap |= head.kind == BlockKind::Data;
+                        report.lose(at..head.handle.end());
+                    }
                 }
                 at = head.handle.end();
             }
             None => {
                 let found = walk.find_block(at + 1);
+                report.gap |= !report.past_data;
                 report.lose(at..found);
                 at = found;
             }
         }
+    }
+    // A file that was cut may lack more than can be seen.
+    if report.gap || (footer.is_none() && !report.past_data) {
+        report.lost_keys.push(KeyRange { start: std::mem::take(&mut report.last), end: None });
     }
     Ok(report)
 }
@@ -92,6 +113,7 @@ impl ScanReport {
 
     /// Takes a block whose checksum holds; false if it does not decode all the same.
     fn take(&mut self, head: &Head, payload: &[u8], visit: &mut dyn FnMut(CellRef<'_>)) -> bool {
+        self.past_data |= head.kind != BlockKind::Data;
         match head.kind {
             BlockKind::Data => {
                 let Ok(block) = Block::new(payload.to_vec()) else { return false };
@@ -99,7 +121,14 @@ impl ScanReport {
                 cursor.set(Arc::new(block));
                 let mut moved = cursor.first();
                 while moved == Ok(true) {
-                    visit(cursor.cell());
+                    let cell = cursor.cell();
+                    if std::mem::take(&mut self.gap) {
+                        let range = KeyRange { start: self.last.clone(), end: Some(successor(cell.key)) };
+                        self.lost_keys.push(range);
+                    }
+                    visit(cell);
+                    self.last.clear();
+                    self.last.extend_from_slice(cell.key);
                     self.cells += 1;
                     moved = cursor.next();
                 }
@@ -109,6 +138,10 @@ impl ScanReport {
             BlockKind::Tombstones => {
                 self.tombstones = tombstones::decode(payload).ok();
                 self.tombstones.is_some()
+            }
+            BlockKind::Properties => {
+                self.properties = Properties::decode(payload).ok();
+                self.properties.is_some()
             }
             _ => true,
         }

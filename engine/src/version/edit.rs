@@ -112,6 +112,26 @@ impl State {
         Ok(())
     }
 
+    /// Applies what of a change can be applied, for a manifest of which records are lost.
+    pub(crate) fn apply_what_fits(&mut self, change: &Change) {
+        let Change::Shape { store, change } = change else {
+            // These change nothing when they are refused.
+            let _ = self.apply(change);
+            return;
+        };
+        let Some(store) = self.stores.get_mut(store) else { return };
+        let one = || ShapeChange::default();
+        let single = (change.removed.iter().map(|place| ShapeChange { removed: vec![*place], ..one() }))
+            .chain(change.clipped.iter().map(|clip| ShapeChange { clipped: vec![clip.clone()], ..one() }))
+            .chain(change.added.iter().map(|table| ShapeChange { added: vec![table.clone()], ..one() }));
+        for single in single {
+            let mut next = store.shape.clone();
+            if next.change(&single).is_ok() {
+                store.shape = next;
+            }
+        }
+    }
+
     /// The edit that makes this state from nothing.
     pub(crate) fn to_edit(&self) -> Edit {
         let mut edit = vec![

@@ -18,6 +18,8 @@ const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
 /// Magic, database id, number, crc.
 const HEADER_BYTES: usize = 28;
+/// Where the record lies that holds the whole state.
+pub(crate) const FIRST_RECORD: u64 = HEADER_BYTES as u64;
 /// Length, crc.
 const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
@@ -28,7 +30,7 @@ const RESERVE: &str = "RESERVE";
 const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much of which manifest is durable.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Mark {
     pub(crate) number: u64,
     pub(crate) length: u64,
@@ -164,6 +166,47 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
         return Err(Error::corruption(&path, at as u64, message));
     }
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
+}
+
+/// What is left of a damaged manifest.
+#[derive(Debug, Default)]
+pub(crate) struct Salvaged {
+    pub(crate) state: State,
+    pub(crate) mark: Mark,
+    /// Unreadable bytes in front of a readable record: what they said is not in the state.
+    pub(crate) lost: Vec<std::ops::Range<u64>>,
+}
+
+/// Reads what can be read of that manifest, whether in force or not; `None` when not one record can. A record's
+/// checksum depends on database, number and offset, so the header is only asked when `database` is not known.
+pub(crate) fn salvage(env: &Env, dir: &Path, number: u64, database: Option<u64>) -> Option<Salvaged> {
+    let path = dir.join(file_name(number));
+    let bytes = read_file(env, &path).ok()?;
+    let by_header = check_header(&bytes, MANIFEST_MAGIC, &path).ok().filter(|(_, n)| *n == number);
+    let database = by_header.map(|(database, _)| database).or(database)?;
+    let mut found = Salvaged { mark: Mark { number, length: HEADER_BYTES as u64 }, ..Salvaged::default() };
+    let mut at = HEADER_BYTES;
+    while let Some(next) = (at..bytes.len()).find(|next| record(&bytes, *next, database, number).is_some()) {
+        if next > at {
+            found.lost.push(at as u64..next as u64);
+        }
+        let payload = record(&bytes, next, database, number).unwrap_or_default();
+        for change in edit::decode(payload).unwrap_or_default() {
+            found.state.apply_what_fits(&change);
+        }
+        at = next + RECORD_HEADER_BYTES + payload.len();
+        found.mark.length = at as u64;
+    }
+    found.state.database = database;
+    (found.mark.length > HEADER_BYTES as u64).then_some(found)
+}
+
+/// The numbers of all manifests in the directory, in force or not, highest first.
+pub(crate) fn numbers(env: &Env, dir: &Path) -> Result<Vec<u64>> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_file_name(name)).collect();
+    numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+    Ok(numbers)
 }
 
 /// The payload of the record at that offset, if it is whole.

@@ -80,7 +80,7 @@ impl Known {
 
     /// Opens the directory and compares. How many batches it holds.
     pub fn check(&mut self, paths: &Paths, oracle: &Oracle) -> Result<u64, String> {
-        let db = work::builder(self.seed).open(&paths.db).map_err(|e| format!("open after a kill: {e}"))?;
+        let db = work::open(self.seed, &paths.db).map_err(|e| format!("open after a kill: {e}"))?;
         let families = families(&db)?;
         let mut batches = 0;
         for (i, stream) in self.streams.iter_mut().enumerate() {
@@ -133,7 +133,7 @@ impl Known {
     }
 
     fn compare_checkpoint(&self, dir: &Path, oracle: &Oracle) -> Result<(), String> {
-        let db = work::builder(self.seed).open(dir).map_err(|e| e.to_string())?;
+        let db = work::open(self.seed, dir).map_err(|e| e.to_string())?;
         let families = families(&db)?;
         let mut then = Known { seed: self.seed, streams: self.streams.clone() };
         for (i, stream) in then.streams.iter_mut().enumerate() {

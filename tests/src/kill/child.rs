@@ -27,7 +27,7 @@ pub fn run(dir: &Path, orders: Orders) -> Result<(), String> {
     let end = Instant::now() + orders.life;
     let paths = Paths::in_dir(dir);
     let oracle = Oracle::open(&paths.oracle).map_err(|e| format!("oracle: {e}"))?;
-    let db = work::builder(orders.seed).open(&paths.db).map_err(|e| format!("open: {e}"))?;
+    let db = work::open(orders.seed, &paths.db).map_err(|e| format!("open: {e}"))?;
     let families: Vec<Family> = FAMILIES.iter().map(|name| db.family(name)).collect::<Result<_>>().map_err(text)?;
     let stop = AtomicBool::new(false);
     let mut next = Vec::new();

@@ -1,9 +1,10 @@
 //! What a child writes, as a function of numbers.
 
 use siltstone::storage::sim::Rng;
-use siltstone::{Batch, Builder, Compression, Family, FamilyOptions, Options, Result};
+use siltstone::{Batch, Builder, Compression, Db, ErrorKind, Family, FamilyOptions, Options, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Writers at the same time, each with keys and batch numbers of its own.
 pub const STREAMS: usize = 2;
@@ -100,8 +101,20 @@ pub fn ingested_cell(seed: u64, k: u64, i: u64) -> (Vec<u8>, Vec<u8>) {
     (format!("i{k:06}-{i:03}").into_bytes(), rng(seed, [77, k, i]).bytes(60))
 }
 
+/// Opens the directory of that seed. A process that another lane is just starting has our lock, too, for the moment
+/// between fork and exec, so a database in use is tried again for a while.
+pub fn open(seed: u64, dir: &Path) -> Result<Db> {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        match builder(seed).open(dir) {
+            Err(e) if e.kind() == ErrorKind::Busy && Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            opened => return opened,
+        }
+    }
+}
+
 /// How the directory of that seed is opened.
-pub fn builder(seed: u64) -> Builder {
+fn builder(seed: u64) -> Builder {
     let mut rng = rng(seed, [1, 2, 3]);
     let options = Options {
         write_memory: 32 << (10 + rng.range(0..3)),

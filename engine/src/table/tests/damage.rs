@@ -178,6 +178,38 @@ fn bytes_below_the_clip_may_be_gone() {
 }
 
 #[test]
+fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
+    let fixture = fixture("none");
+    let good = std::fs::read(&fixture.path).unwrap();
+    let table = fixture.open().unwrap();
+    let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false };
+    // Every key, and one in each gap between two.
+    let keys = fixture.cells.iter().flat_map(|c| [c.key.clone(), [&c.key[..], b"+"].concat()]);
+    let mut gone = 0;
+    for clip in keys {
+        let dead_end = table.cursor(options).dead_below(&clip).unwrap();
+        gone = gone.max(dead_end);
+        let mut bytes = good.clone();
+        if dead_end > ends::HEADER_BYTES as u64 {
+            bytes[ends::HEADER_BYTES..dead_end as usize].fill(0);
+        }
+        std::fs::write(&fixture.path, bytes).unwrap();
+        let clipped = fixture.open().unwrap();
+        let mut cursor = clipped.cursor(options);
+        cursor.seek(&clip).unwrap();
+        let live = fixture.cells.iter().filter(|c| c.key >= clip).count();
+        assert_eq!(forward(&mut cursor).unwrap().len(), live);
+        cursor.seek(&clip).unwrap();
+        if cursor.valid() {
+            get(&clipped, &cursor.cell().key.to_vec(), SeqNo::MAX).unwrap();
+            cursor.prev().unwrap();
+        }
+        cursor.seek_before(Some(&[&clip[..], b"+"].concat())).unwrap();
+    }
+    assert!(gone > table.data_end() / 2, "most of the table can go in the end");
+}
+
+#[test]
 fn forged_blocks_never_panic() {
     // Past the checksum: bytes a hostile or broken writer could have signed.
     let mut builder = block_builder::BlockBuilder::new(3);

@@ -1,0 +1,191 @@
+//! Reading everything, by the very code that opens and reads databases, and listing what is wrong.
+
+use super::{CheckProgress, CheckReport, Damage, Meter, list, lock};
+use crate::cache::BlockCache;
+use crate::db::{read_log, refuse_leftovers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log;
+use crate::options::FamilyOptions;
+use crate::storage::Env;
+use crate::table::{Table, Verified};
+use crate::types::{StoreId, TableId};
+use crate::version::edit::StoreState;
+use crate::version::manifest::{self, Loaded};
+use crate::version::shape::TableInfo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Verification reads past the cache; index and filters want a little room.
+pub(super) const CACHE_BYTES: u64 = 4 << 20;
+
+/// Reads every byte of use in a database that is not open anywhere and lists what is wrong. Changes nothing.
+///
+/// `Busy` when the database is open for writing, `NotFound` when there is none. Bytes that no read can meet (blocks
+/// below a table's clip, the unused end of a log file, leftover files) are not judged.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"silt", b"stone")?;
+/// db.close()?;
+/// let report = siltstone::check(&siltstone::storage::Env::local(), dir.path(), &mut |_| {})?;
+/// assert!(report.is_clean());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+    let _lock = lock(env, dir, false)?;
+    let files = list(env, dir)?;
+    let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
+    let check = Check { env, dir, files: &files, meter: Meter::new(progress, total), report: CheckReport::default() };
+    check.run()
+}
+
+/// Whether the name is one that a check reads.
+fn is_ours(name: &str) -> bool {
+    name == "CURRENT"
+        || TableId::parse_file_name(name).is_some()
+        || log::parse_file_name(name).is_some()
+        || manifest::parse_file_name(name).is_some()
+}
+
+struct Check<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    files: &'a [(String, u64)],
+    meter: Meter<'a>,
+    report: CheckReport,
+}
+
+impl Check<'_> {
+    fn run(mut self) -> Result<CheckReport> {
+        match manifest::load(self.env, self.dir) {
+            Ok(Some(loaded)) => self.database(&loaded)?,
+            Ok(None) => match refuse_leftovers(self.env, self.dir) {
+                Ok(()) => {
+                    let message = format!("{} holds no database", self.dir.display());
+                    return Err(Error::new(ErrorKind::NotFound, message));
+                }
+                Err(e) => {
+                    self.damaged("CURRENT", &e);
+                    self.tables_alone();
+                }
+            },
+            Err(e) => {
+                self.damaged("CURRENT", &e);
+                self.tables_alone();
+            }
+        }
+        self.meter.end();
+        Ok(self.report)
+    }
+
+    fn damaged(&mut self, file: &str, e: &Error) {
+        let name = e.file().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let file = name.unwrap_or_else(|| file.to_string());
+        // A repeated complaint about one place helps nobody.
+        let damage = Damage { file, offset: e.offset(), message: e.to_string() };
+        if !self.report.damages.contains(&damage) {
+            self.report.damages.push(damage);
+        }
+    }
+
+    fn database(&mut self, loaded: &Loaded) -> Result<()> {
+        let Loaded { state, mark } = loaded;
+        let manifest_name = manifest::file_name(mark.number);
+        self.report.database = Some(state.database);
+        self.report.bytes += mark.length + self.length("CURRENT");
+        self.meter.file(&manifest_name, self.length(&manifest_name) + self.length("CURRENT"));
+        let mut names = BTreeSet::new();
+        for store in state.stores.values() {
+            self.report.families += 1;
+            if !names.insert(&store.name) {
+                let what = Error::corruption(&manifest_name, 0, format!("two families are named {}", store.name));
+                self.damaged(&manifest_name, &what);
+            }
+            self.store(&manifest_name, store);
+        }
+        let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
+        live.extend(table_names(&state.stores));
+        let log_bytes = self.files.iter().filter(|(name, _)| log::parse_file_name(name).is_some());
+        self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
+        match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(())) {
+            Ok(recovered) => {
+                self.report.log_files += recovered.files.len() as u64;
+                self.report.log_frames += recovered.frames;
+                self.report.bytes += recovered.bytes;
+                live.extend(recovered.files.iter().map(|file| log::file_name(file.file)));
+            }
+            Err(e) => {
+                self.damaged("log", &e);
+                // What of the log is needed is not known.
+                live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
+            }
+        }
+        let ours = |name: &str| (is_ours(name) && name != "CURRENT") || name.ends_with(".new");
+        let left = self.files.iter().map(|(name, _)| name).filter(|name| ours(name) && !live.contains(*name));
+        self.report.leftovers = left.cloned().collect();
+        Ok(())
+    }
+
+    fn store(&mut self, manifest_name: &str, store: &StoreState) {
+        let wrong = |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
+        let options = serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string()));
+        if let Err(e) = options.and_then(|options| options.validate()) {
+            self.damaged(manifest_name, &e);
+        }
+        if let Err(what) = store.shape.check() {
+            self.damaged(manifest_name, &wrong(what));
+        }
+        for (_, _, info) in store.shape.tables() {
+            let name = info.id.file_name();
+            self.meter.file(&name, info.bytes);
+            self.report.tables += 1;
+            match verify(self.env, self.dir, info) {
+                Ok(verified) => self.count(&verified),
+                Err(e) => self.damaged(&name, &e),
+            }
+        }
+    }
+
+    /// Without a manifest each table can still be held against what it says of itself.
+    fn tables_alone(&mut self) {
+        let cache = BlockCache::new(CACHE_BYTES);
+        for (name, bytes) in self.files {
+            if TableId::parse_file_name(name).is_none() {
+                continue;
+            }
+            self.meter.file(name, *bytes);
+            self.report.tables += 1;
+            let table = Table::open_unknown(&self.env.storage, &self.dir.join(name), &cache);
+            match table.and_then(|table| table.verify()) {
+                Ok(verified) => self.count(&verified),
+                Err(e) => self.damaged(name, &e),
+            }
+        }
+    }
+
+    fn count(&mut self, verified: &Verified) {
+        self.report.blocks += verified.blocks;
+        self.report.dead_blocks += verified.dead_blocks;
+        self.report.cells += verified.cells;
+        self.report.bytes += verified.bytes;
+    }
+
+    fn length(&self, name: &str) -> u64 {
+        self.files.iter().find(|(n, _)| n == name).map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
+fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = String> {
+    stores.values().flat_map(|store| store.shape.tables().map(|(_, _, info)| info.id.file_name()))
+}
+
+/// Opens a table as the manifest describes it and verifies every live byte.
+pub(super) fn verify(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Verified> {
+    let path = dir.join(info.id.file_name());
+    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
+    }
+    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?.verify()
+}

@@ -1,0 +1,64 @@
+//! What is left of a damaged log, on its way into tables.
+//!
+//! The cells wait in memory: a log holds a few times what write memory does. Cells that tables hold already are
+//! left out by generation (invariant I1), as replay does.
+
+use crate::error::Result;
+use crate::log::{self, Entry, Frame, SalvagedLog};
+use crate::storage::Env;
+use crate::types::{Cell, Generation, RangeTombstone, SeqNo, StoreId};
+use crate::version::edit::{Flushed, State};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A family's part of the log.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) cells: Vec<Cell>,
+    pub(super) tombstones: Vec<RangeTombstone>,
+    /// The highest generation met.
+    pub(super) generation: Generation,
+    pub(super) max_seq: SeqNo,
+}
+
+/// Reads all that can be read.
+pub(super) fn collect(env: &Env, dir: &Path, state: &State) -> Result<(BTreeMap<StoreId, Part>, SalvagedLog)> {
+    let mut parts: BTreeMap<StoreId, Part> = BTreeMap::new();
+    let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
+    let found = log::salvage(env, dir, state.database, first, synced, ends, &mut |frame| {
+        take(frame, state, &mut parts);
+        Ok(())
+    })?;
+    for part in parts.values_mut() {
+        part.cells.sort_by(|a, b| a.as_ref().order(&b.as_ref()));
+        part.cells.dedup_by(|a, b| a.as_ref().order(&b.as_ref()).is_eq());
+    }
+    Ok((parts, found))
+}
+
+fn take(frame: &Frame<'_>, state: &State, parts: &mut BTreeMap<StoreId, Part>) {
+    let nothing = Flushed::default();
+    for logged in frame.entries() {
+        let part = parts.entry(logged.store).or_default();
+        let flushed = state.stores.get(&logged.store).map_or(&nothing, |store| &store.flushed);
+        let generation = logged.generation;
+        part.generation = part.generation.max(generation);
+        match logged.entry {
+            Entry::Cell(cell) => {
+                part.max_seq = part.max_seq.max(cell.seq);
+                if generation > flushed.at(cell.key) {
+                    part.cells.push(cell.to_cell());
+                }
+            }
+            Entry::RangeTombstone(tombstone) => {
+                part.max_seq = part.max_seq.max(tombstone.seq);
+                let open = flushed.intervals().filter(|(_, at)| *at < generation);
+                let cut = open.map(|(interval, _)| RangeTombstone {
+                    range: tombstone.range.intersect(&interval),
+                    ..tombstone.clone()
+                });
+                part.tombstones.extend(cut.filter(|t| !t.range.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Making a database that opens out of what is readable.
+//!
+//! Three cases, by what [`plan`] found:
+//! - The list of tables is sure and the log sound: damaged tables are rewritten in their places, missing ones taken
+//!   off the list; the log stays.
+//! - The list is sure, the log damaged: besides, what is left of the log becomes a newest run of level 0 of each
+//!   family, as a flush would have made it, and the log files go.
+//! - The list is not sure: every table found, and the log, are merged into one run a family. No order of whole
+//!   tables is right at every key then (a deeper table may hold newer cells than a higher one elsewhere), but each
+//!   cell carries its sequence number. Tables say in their properties which family they were written for, and its
+//!   name and options.
+//!
+//! What cannot be known: the newest cell of a key always wins, but a key whose deletion lay in lost bytes shows its
+//! older value again; so may, without a sure list, a key of which the deletion was merged away while a table with an
+//! older value of it was still on disk. Both are among the reported losses.
+//!
+//! Nothing is removed. New tables are written under a new epoch first, then copies of a damaged `CURRENT` and
+//! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves into
+//! `lost/`. A repair that is cut short before the manifest can be run again; after it, only the tidying is missing.
+
+use super::check::verify;
+use super::logged::{self, Part};
+use super::plan::{Plan, plan};
+use super::tables::{Input, Style, Writer};
+use super::{CheckProgress, Loss, Meter, RepairReport, list, lock};
+use crate::db::{FAMILY, OPTIONS, STORE, table_names};
+use crate::error::{Error, Result};
+use crate::log::{self, SalvagedLog};
+use crate::options::{FamilyOptions, Timestamps};
+use crate::storage::Env;
+use crate::table::{ScanReport, Table};
+use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
+use crate::version::edit::StoreState;
+use crate::version::manifest::{self, Manifest};
+use crate::version::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+const LOST: &str = "lost";
+
+/// Rescues what is readable of a damaged database, so that it opens and a check finds nothing wrong; says what was
+/// lost. Unreadable files move into the directory `lost` beside, nothing is removed. A sound database is left as it
+/// is.
+///
+/// `Busy` when the database is open for writing, `NotFound` when there is none.
+pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
+    let _lock = lock(env, dir, true)?;
+    let plan = plan(env, dir)?;
+    let files = list(env, dir)?;
+    let total = files.iter().map(|(_, bytes)| bytes).sum();
+    let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
+    let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
+    let epoch = on_disk.chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
+    let writer = Writer { env, dir, epoch, job: 0, tables: 0, cells: 0 };
+    let meter = Meter::new(progress, total);
+    let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
+    let rescue = Rescue { env, dir, plan, files, writer, meter, report, aside: Vec::new(), changed: false };
+    rescue.run()
+}
+
+struct Rescue<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    plan: Plan,
+    files: Vec<(String, u64)>,
+    writer: Writer<'a>,
+    meter: Meter<'a>,
+    report: RepairReport,
+    /// Files to move into `lost` once the new manifest is in force.
+    aside: Vec<String>,
+    changed: bool,
+}
+
+impl Rescue<'_> {
+    fn run(mut self) -> Result<RepairReport> {
+        self.changed = !self.plan.damaged.is_empty();
+        for damaged in &self.plan.damaged {
+            let message = match self.plan.sure {
+                true => format!("{}; nothing in it was lost", damaged.why),
+                false => format!(
+                    "{}; the tables found were merged by sequence number, deleted keys may show again",
+                    damaged.why
+                ),
+            };
+            if !self.plan.sure {
+                self.report.lost.push(loss(&damaged.file, message));
+            }
+        }
+        if self.plan.sure {
+            self.mend()?;
+        } else {
+            self.rebuild()?;
+        }
+        self.report.tables_written = self.writer.tables;
+        self.report.cells_written = self.writer.cells;
+        self.report.families = self.plan.state.stores.values().map(|store| store.name.clone()).collect();
+        if self.changed {
+            self.commit()?;
+        }
+        self.meter.end();
+        Ok(self.report)
+    }
+
+    // A sure list of tables
+
+    fn mend(&mut self) -> Result<()> {
+        let ids: Vec<StoreId> = self.plan.state.stores.keys().copied().collect();
+        for id in &ids {
+            let places: Vec<_> = self.plan.state.stores[id]
+                .shape
+                .tables()
+                .map(|(level, run, info)| (TablePlace { level, run: run.id, table: info.id }, info.clone()))
+                .collect();
+            for (place, info) in places {
+                self.mend_table(*id, place, &info)?;
+            }
+        }
+        if self.plan.log_sound {
+            return Ok(());
+        }
+        let (parts, found) = logged::collect(self.env, self.dir, &self.plan.state)?;
+        self.log_losses(&found);
+        for (id, part) in parts {
+            // Writes of a family that was dropped.
+            let Some(store) = self.plan.state.stores.get(&id) else { continue };
+            let style = style_of(id, store);
+            let run = Generation(part.generation.max(store.last_generation).0 + 1);
+            self.plan.state.last_seq = self.plan.state.last_seq.max(part.max_seq);
+            let written = self.writer.write(&style, part.cells.iter().map(|c| c.as_ref()), part.tombstones)?;
+            let store = self.plan.state.stores.get_mut(&id).expect("found above");
+            store.last_generation = run.next();
+            if let Some(info) = written {
+                let added = vec![(0, run.0, Arc::new(info))];
+                apply(&mut store.shape, &ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() })?;
+            }
+        }
+        self.end_log(&found);
+        Ok(())
+    }
+
+    fn mend_table(&mut self, id: StoreId, place: TablePlace, info: &Arc<TableInfo>) -> Result<()> {
+        let file = info.id.file_name();
+        self.meter.file(&file, info.bytes);
+        let Err(why) = verify(self.env, self.dir, info) else {
+            self.report.tables_kept += 1;
+            return Ok(());
+        };
+        self.changed = true;
+        let store = &self.plan.state.stores[&id];
+        let family = store.name.clone();
+        let added = if self.files.iter().any(|(name, _)| *name == file) {
+            self.aside.push(file.clone());
+            let style = style_of(id, store);
+            match self.writer.rewrite(&file, Some(info), |_| style) {
+                Ok((written, report)) => {
+                    self.table_losses(&file, Some(&family), Some(info), &report, &why);
+                    written
+                }
+                // The file itself cannot be opened.
+                Err(e) if self.env.storage.open(&self.dir.join(&file)).is_err() => {
+                    self.report.lost.push(keys_lost(&file, &family, info, e.to_string()));
+                    None
+                }
+                Err(e) => return Err(e),
+            }
+        } else {
+            self.report.lost.push(keys_lost(&file, &family, info, why.to_string()));
+            None
+        };
+        let added = added.map(|table| (place.level, place.run, Arc::new(table))).into_iter().collect();
+        let change = ShapeChange { range: KeyRange::all(), removed: vec![place], added, ..ShapeChange::default() };
+        let store = self.plan.state.stores.get_mut(&id).expect("it is being mended");
+        apply(&mut store.shape, &change)
+    }
+
+    // No sure list
+
+    fn rebuild(&mut self) -> Result<()> {
+        self.changed = true;
+        let mut found: BTreeMap<StoreId, Found> = BTreeMap::new();
+        let tables: Vec<(String, TableId, u64)> = self
+            .files
+            .iter()
+            .filter_map(|(name, bytes)| Some((name.clone(), TableId::parse_file_name(name)?, *bytes)))
+            .collect();
+        for (file, id, bytes) in tables {
+            self.meter.file(&file, bytes);
+            self.aside.push(file.clone());
+            self.find_table(&file, id, &mut found)?;
+        }
+        self.missing_tables();
+        let (parts, log) = logged::collect(self.env, self.dir, &self.plan.state)?;
+        self.log_losses(&log);
+        for (id, part) in parts {
+            if !self.is_dropped(id) {
+                found.entry(id).or_default().part = part;
+            }
+        }
+        for id in self.plan.state.stores.keys() {
+            found.entry(*id).or_default();
+        }
+        if let Some(unknown) = found.remove(&UNKNOWN_STORE) {
+            let highest = found.keys().copied().max().unwrap_or_default().max(self.plan.state.last_store);
+            found.insert(highest.next(), unknown);
+        }
+        for (id, found) in found {
+            self.rebuild_store(id, found)?;
+        }
+        self.end_log(&log);
+        Ok(())
+    }
+
+    /// Whether the family is known to have been dropped.
+    fn is_dropped(&self, id: StoreId) -> bool {
+        let state = &self.plan.state;
+        self.plan.all_families && id <= state.last_store && !state.stores.contains_key(&id)
+    }
+
+    /// Makes a table on disk an input of its family's merge, rewritten if it is damaged.
+    fn find_table(&mut self, file: &str, id: TableId, found: &mut BTreeMap<StoreId, Found>) -> Result<()> {
+        let state = &self.plan.state;
+        let named = state.stores.iter().find_map(|(store, s)| {
+            s.shape.tables().find(|(_, _, info)| info.id == id).map(|(_, _, info)| (*store, info.clone()))
+        });
+        let known = named.as_ref().map(|(_, info)| info);
+        let opened = match known {
+            Some(info) => verify(self.env, self.dir, info).map(|_| info.clone()),
+            None => verify_unknown(self.env, self.dir, file),
+        };
+        let (info, names) = match opened {
+            Ok(info) => {
+                let names = self.names(&info)?;
+                (info, names)
+            }
+            Err(why) => {
+                let rewritten = self.writer.rewrite(file, known.map(|info| &**info), |report| {
+                    let names = names_of(report);
+                    let options = names.options.clone().unwrap_or_default();
+                    let list = names.store.map(|id| table_names(id, &names.family, names.json.clone()));
+                    Style::new(&options, list.unwrap_or_default())
+                });
+                let (written, report) = match rewritten {
+                    Ok(done) => done,
+                    Err(e) if self.env.storage.open(&self.dir.join(file)).is_err() => {
+                        self.report.lost.push(loss(file, e.to_string()));
+                        return Ok(());
+                    }
+                    Err(e) => return Err(e),
+                };
+                self.table_losses(file, None, known.map(|info| &**info), &report, &why);
+                let Some(info) = written else { return Ok(()) };
+                (Arc::new(info), names_of(&report))
+            }
+        };
+        let store = named.as_ref().map(|(store, _)| *store).or(names.store);
+        if store.is_none() && info.seqs == (SeqNo::ZERO, SeqNo::ZERO) && info.ingested_at.is_none() {
+            let message = "an ingested table of which nothing says when and into which family; ingest it again";
+            self.report.lost.push(Loss { keys: Some(info.range.clone()), ..loss(file, message.into()) });
+            return Ok(());
+        }
+        let store = store.unwrap_or_else(|| self.family_of_unknown(found));
+        if self.is_dropped(store) {
+            return Ok(());
+        }
+        let entry = found.entry(store).or_default();
+        // The newest table's word on the family counts.
+        if names.store.is_some() && entry.names.as_ref().is_none_or(|(seq, _)| *seq <= info.seqs.1) {
+            entry.names = Some((info.seqs.1, names));
+        }
+        entry.infos.push(info);
+        Ok(())
+    }
+
+    fn names(&self, info: &TableInfo) -> Result<Names> {
+        let path = self.dir.join(info.id.file_name());
+        let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
+        let table = Table::open_unknown(&self.env.storage, &path, &cache)?;
+        Ok(Names::new(&table.properties().names))
+    }
+
+    /// Where a table goes that does not say: to the only family there is, else into one of its own, so that its
+    /// keys never mix with another family's.
+    fn family_of_unknown(&self, found: &BTreeMap<StoreId, Found>) -> StoreId {
+        let state = &self.plan.state;
+        let known: BTreeSet<StoreId> = state.stores.keys().chain(found.keys()).copied().collect();
+        match known.len() {
+            0 => DEFAULT_STORE,
+            1 => *known.first().expect("one"),
+            _ => UNKNOWN_STORE,
+        }
+    }
+
+    /// Tables that the readable part of the manifest names and that are not there.
+    fn missing_tables(&mut self) {
+        for store in self.plan.state.stores.values() {
+            for (_, _, info) in store.shape.tables() {
+                let file = info.id.file_name();
+                if !self.files.iter().any(|(name, _)| *name == file) {
+                    let message = "the table is missing; it may have been merged away since".to_string();
+                    self.report.lost.push(keys_lost(&file, &store.name, info, message));
+                }
+            }
+        }
+    }
+
+    fn rebuild_store(&mut self, id: StoreId, found: Found) -> Result<()> {
+        let before = self.plan.state.stores.remove(&id);
+        let names = found.names.map(|(_, names)| names).unwrap_or_default();
+        let (name, json) = match &before {
+            Some(store) => (store.name.clone(), Some(store.options.clone())),
+            None => (names.family, names.options.map(|_| names.json)),
+        };
+        let taken: Vec<&String> = self.plan.state.stores.values().map(|store| &store.name).collect();
+        let name = match (name.is_empty() || taken.contains(&&name), id) {
+            (false, _) => name,
+            (true, DEFAULT_STORE) => crate::db::DEFAULT_FAMILY.to_string(),
+            (true, _) => format!("recovered-{id}"),
+        };
+        let options = json.as_deref().and_then(|json| serde_json::from_str::<FamilyOptions>(json).ok());
+        let options = options.unwrap_or_else(|| {
+            let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);
+            match dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {
+                true => FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..FamilyOptions::default() },
+                false => FamilyOptions::default(),
+            }
+        });
+        let json = serde_json::to_string(&options).map_err(|e| Error::invalid(e.to_string()))?;
+        let style = Style::new(&options, table_names(id, &name, json.clone()));
+        let Part { cells, tombstones, generation, max_seq } = found.part;
+        let mut infos = found.infos;
+        let logged = self.writer.write(&style, cells.iter().map(|cell| cell.as_ref()), tombstones)?;
+        infos.extend(logged.map(Arc::new));
+        let temporary: Vec<TableId> = infos.iter().map(|info| info.id).filter(|id| id.epoch == self.writer.epoch).collect();
+        let last = infos.iter().map(|info| info.seqs.1).fold(max_seq, SeqNo::max);
+        let inputs: Vec<Input> = infos.iter().map(|info| Input::new(self.env, self.dir, info)).collect::<Result<_>>()?;
+        let merged = self.writer.merge(&style, &inputs)?;
+        drop(inputs);
+        for id in temporary {
+            // Ours, and merged: a leftover at worst.
+            let _ = self.env.storage.remove(&self.dir.join(id.file_name()));
+        }
+        let mut store = StoreState { name, options: json, ..before.unwrap_or_default() };
+        let runs = store.shape.runs().map(|(_, run)| Generation(run.id)).max().unwrap_or_default();
+        let run = generation.max(store.last_generation).max(runs).next();
+        store.last_generation = run.next();
+        store.shape = Shape::default();
+        if !merged.is_empty() {
+            let tables = merged.into_iter().map(Arc::new).collect();
+            store.shape.levels = vec![Level { runs: vec![Run::new(run.0, tables)] }];
+        }
+        let state = &mut self.plan.state;
+        state.last_seq = state.last_seq.max(last);
+        state.last_store = state.last_store.max(id);
+        state.stores.insert(id, store);
+        Ok(())
+    }
+
+    // Both
+
+    fn log_losses(&mut self, found: &SalvagedLog) {
+        self.changed = true;
+        self.report.log_frames += found.frames;
+        self.plan.state.last_seq = self.plan.state.last_seq.max(found.max_seq.unwrap_or_default());
+        for lost in &found.lost {
+            // A range of bytes in which no number was given out held no write.
+            if lost.last.is_some_and(|last| last < lost.first) {
+                continue;
+            }
+            self.report.lost.push(Loss {
+                bytes: Some(lost.bytes.clone()),
+                seqs: Some((lost.first, lost.last.unwrap_or(SeqNo::MAX))),
+                ..loss(&log::file_name(lost.file), format!("writes in {lost} are lost"))
+            });
+        }
+    }
+
+    /// The log has been read into tables: history goes on in a file above all there are.
+    fn end_log(&mut self, found: &SalvagedLog) {
+        let highest = found.files.iter().copied().chain(found.lost.iter().map(|lost| lost.file));
+        let state = &mut self.plan.state;
+        let ends = state.log_ends.iter().map(|end| end.next);
+        let highest = highest.chain(ends).fold(state.log_first.max(state.log_synced.file), LogFileId::max);
+        state.log_first = highest.next();
+        state.log_synced = LogPosition { file: state.log_first, offset: 0 };
+        state.log_ends.clear();
+        self.aside.extend(found.files.iter().map(|file| log::file_name(*file)));
+    }
+
+    fn table_losses(
+        &mut self,
+        file: &str,
+        family: Option<&str>,
+        known: Option<&TableInfo>,
+        report: &ScanReport,
+        why: &Error,
+    ) {
+        let family = family.map(str::to_string);
+        let live = known.map_or(KeyRange::all(), TableInfo::live_range);
+        let bytes = || match &report.lost[..] {
+            [] => None,
+            [first, .., last] => Some(first.start..last.end),
+            [one] => Some(one.clone()),
+        };
+        for range in &report.lost_keys {
+            let keys = range.intersect(&live);
+            if !keys.is_empty() {
+                let message = format!("cells in unreadable blocks are lost: {why}");
+                let (family, bytes) = (family.clone(), bytes());
+                self.report.lost.push(Loss { family, bytes, keys: Some(keys), ..loss(file, message) });
+            }
+        }
+        if report.tombstones.is_none() && known.is_none_or(|info| info.range_tombstones > 0) {
+            let message = format!("range deletes are lost, what they deleted may show again: {why}");
+            self.report.lost.push(Loss { family, bytes: bytes(), keys: Some(live), ..loss(file, message) });
+        }
+    }
+
+    /// Puts the new manifest into force and tidies up.
+    fn commit(&mut self) -> Result<()> {
+        let storage = &self.env.storage;
+        let aside = self.dir.join(LOST);
+        let failed = |e| Error::io("create the directory", &aside, e);
+        storage.create_dir(&aside).map_err(failed)?;
+        for damaged in &self.plan.damaged {
+            if self.files.iter().any(|(name, _)| *name == damaged.file) {
+                self.report.moved.extend(copy_aside(self.env, self.dir, &damaged.file)?);
+            }
+        }
+        storage.sync_dir(&aside).map_err(|e| Error::io("sync the directory", &aside, e))?;
+        storage.sync_dir(self.dir).map_err(|e| Error::io("sync the directory", self.dir, e))?;
+        let mut state = self.plan.state.clone();
+        state.epoch = self.writer.epoch;
+        Manifest::start(self.env, self.dir, self.plan.highest_manifest + 1, state)?;
+        let present: Vec<String> = self.aside.drain(..).filter(|file| self.files.iter().any(|(n, _)| n == file)).collect();
+        for file in present {
+            let (from, to) = (self.dir.join(&file), aside.join(free_name(self.env, &aside, &file)?));
+            storage.rename(&from, &to).map_err(|e| Error::io("move aside", &from, e))?;
+            self.report.moved.push(file);
+        }
+        for dir in [&*aside, self.dir] {
+            storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// The number that the first family of every database gets, and that is `default` with hardly an exception.
+const DEFAULT_STORE: StoreId = StoreId(1);
+/// Stands for the family of tables that do not say where they belong, until all others are known.
+const UNKNOWN_STORE: StoreId = StoreId::MAX;
+
+/// What was found of a family.
+#[derive(Default)]
+struct Found {
+    infos: Vec<Arc<TableInfo>>,
+    part: Part,
+    names: Option<(SeqNo, Names)>,
+}
+
+/// What a table says of its family.
+#[derive(Default)]
+struct Names {
+    store: Option<StoreId>,
+    family: String,
+    json: String,
+    options: Option<FamilyOptions>,
+}
+
+impl Names {
+    fn new(names: &BTreeMap<String, String>) -> Self {
+        let get = |name: &str| names.get(name).cloned().unwrap_or_default();
+        let json = get(OPTIONS);
+        let store = get(STORE).parse().ok().map(StoreId);
+        Self { store, family: get(FAMILY), options: serde_json::from_str(&json).ok(), json }
+    }
+}
+
+fn names_of(report: &ScanReport) -> Names {
+    report.properties.as_ref().map(|properties| Names::new(&properties.names)).unwrap_or_default()
+}
+
+fn style_of(id: StoreId, store: &StoreState) -> Style {
+    let options = serde_json::from_str(&store.options).unwrap_or_default();
+    Style::new(&options, table_names(id, &store.name, store.options.clone()))
+}
+
+fn verify_unknown(env: &Env, dir: &Path, file: &str) -> Result<Arc<TableInfo>> {
+    let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
+    let table = Table::open_unknown(&env.storage, &dir.join(file), &cache)?;
+    table.verify()?;
+    Ok(table.info().clone())
+}
+
+fn apply(shape: &mut Shape, change: &ShapeChange) -> Result<()> {
+    shape.change(change).map_err(|why| Error::invalid(format!("the shape refuses a rescued table: {why}")))
+}
+
+fn loss(file: &str, message: String) -> Loss {
+    Loss { file: file.to_string(), bytes: None, family: None, keys: None, seqs: None, message }
+}
+
+fn keys_lost(file: &str, family: &str, info: &TableInfo, message: String) -> Loss {
+    Loss { family: Some(family.to_string()), keys: Some(info.live_range()), ..loss(file, message) }
+}
+
+/// A name that nothing in the directory has.
+fn free_name(env: &Env, dir: &Path, file: &str) -> Result<String> {
+    for n in 0u32.. {
+        let name = if n == 0 { file.to_string() } else { format!("{file}.{n}") };
+        let path = dir.join(&name);
+        if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+            return Ok(name);
+        }
+    }
+    Err(Error::invalid(format!("no free name for {file}")))
+}
+
+/// Copies a small file into `lost`; what cannot be read is left out.
+fn copy_aside(env: &Env, dir: &Path, file: &str) -> Result<Option<String>> {
+    let Ok(bytes) = manifest::read_file(env, &dir.join(file)) else { return Ok(None) };
+    let aside = dir.join(LOST);
+    let to = aside.join(free_name(env, &aside, file)?);
+    let failed = |e| Error::io("write", &to, e);
+    let mut copy = env.storage.create(&to).map_err(failed)?;
+    copy.write(&bytes).map_err(failed)?;
+    copy.sync().map_err(failed)?;
+    Ok(Some(file.to_string()))
+}

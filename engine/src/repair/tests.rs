@@ -1,0 +1,214 @@
+//! Damage of each kind, repaired.
+
+use super::{CheckReport, RepairReport, check, repair};
+use crate::options::{FamilyOptions, Options};
+use crate::storage::Env;
+use crate::types::TableId;
+use crate::{Builder, Db, ErrorKind, Timestamp, Timestamps};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn small() -> Options {
+    Options { write_memory: 64 << 10, memory_budget: 1 << 20, log_file_bytes: 32 << 10, step_bytes: 32 << 10, ..Options::default() }
+}
+
+fn open(dir: &Path) -> Db {
+    Builder::new().options(small()).open(dir).unwrap()
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+/// Two families over tables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key 5 written
+/// last and only in the log.
+fn fixture(dir: &Path) {
+    let db = open(dir);
+    let history = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() };
+    let history = db.create_family("history", history).unwrap();
+    for n in 0..3000 {
+        db.put(&key(n), format!("old {n}").as_bytes()).unwrap();
+        history.put_at(&key(n), Timestamp(1), b"v1").unwrap();
+    }
+    db.flush().unwrap();
+    for n in 0..3000 {
+        db.put(&key(n), format!("value {n}").as_bytes()).unwrap();
+    }
+    for n in (0..3000).step_by(3) {
+        db.delete(&key(n)).unwrap();
+    }
+    db.flush().unwrap();
+    db.default_family().delete_range(key(1000)..key(1100)).unwrap();
+    db.settle().unwrap();
+    for n in 0..50 {
+        history.put_at(&key(n), Timestamp(2), b"v2").unwrap();
+    }
+    db.put(&key(5), b"newest").unwrap();
+    db.close().unwrap();
+}
+
+fn expected(n: u32) -> Option<Vec<u8>> {
+    match n {
+        5 => Some(b"newest".to_vec()),
+        n if n % 3 == 0 || (1000..1100).contains(&n) => None,
+        n => Some(format!("value {n}").into_bytes()),
+    }
+}
+
+/// Keys of `default` that do not answer as they should.
+fn wrong(db: &Db) -> Vec<u32> {
+    (0..3000).filter(|n| db.get(&key(*n)).unwrap().as_deref() != expected(*n).as_deref()).collect()
+}
+
+fn checked(dir: &Path) -> CheckReport {
+    check(&Env::local(), dir, &mut |_| {}).unwrap()
+}
+
+fn repaired(dir: &Path) -> RepairReport {
+    let report = repair(&Env::local(), dir, &mut |_| {}).unwrap();
+    let after = checked(dir);
+    assert!(after.is_clean(), "after a repair: {:?}", after.damages);
+    report
+}
+
+fn files(dir: &Path, with: fn(&str) -> bool) -> Vec<PathBuf> {
+    let names = Env::local().storage.list(dir).unwrap();
+    names.into_iter().filter(|name| with(name)).map(|name| dir.join(name)).collect()
+}
+
+fn tables(dir: &Path) -> Vec<PathBuf> {
+    files(dir, |name| TableId::parse_file_name(name).is_some())
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sound_database_is_clean_and_a_repair_leaves_it_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let before = files(dir.path(), |_| true);
+    let report = checked(dir.path());
+    assert!(report.is_clean() && report.leftovers.is_empty(), "{report:?}");
+    assert!(report.families == 2 && report.tables > 0 && report.cells > 0 && report.log_frames > 50, "{report:?}");
+    let repair = repaired(dir.path());
+    assert_eq!((repair.tables_kept, repair.tables_written, repair.is_complete()), (report.tables, 0, true));
+    assert_eq!(files(dir.path(), |_| true), before);
+}
+
+#[test]
+fn an_open_database_is_busy_and_an_empty_directory_is_no_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let nothing = check(&Env::local(), dir.path(), &mut |_| {}).unwrap_err();
+    assert_eq!(nothing.kind(), ErrorKind::NotFound);
+    let _db = open(dir.path());
+    assert_eq!(check(&Env::local(), dir.path(), &mut |_| {}).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(repair(&Env::local(), dir.path(), &mut |_| {}).unwrap_err().kind(), ErrorKind::Busy);
+}
+
+#[test]
+fn a_damaged_block_costs_the_keys_it_held_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    for table in tables(dir.path()) {
+        let copy = tempfile::tempdir().unwrap();
+        files(dir.path(), |_| true).iter().for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        flip(&copy.path().join(table.file_name().unwrap()), 3000);
+        assert_eq!(checked(copy.path()).damages.len(), 1);
+        let report = repaired(copy.path());
+        assert!(!report.rebuilt && report.tables_written == 1 && report.moved.len() == 1, "{report:?}");
+        let db = open(copy.path());
+        let lost = |n: u32| {
+            report.lost.iter().any(|l| {
+                l.family.as_deref() == Some("default") && l.keys.as_ref().is_some_and(|keys| keys.contains(&key(n)))
+            })
+        };
+        let wrong = wrong(&db);
+        assert!(wrong.len() < 500 && wrong.iter().all(|n| lost(*n)), "{wrong:?} {report:?}");
+    }
+}
+
+#[test]
+fn a_missing_table_is_named_with_its_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let table = tables(dir.path()).remove(0);
+    fs::remove_file(&table).unwrap();
+    let damage = checked(dir.path()).damages;
+    assert!(damage.len() == 1 && damage[0].message.contains("missing"), "{damage:?}");
+    let report = repaired(dir.path());
+    assert!(report.lost.len() == 1 && report.lost[0].keys.is_some(), "{report:?}");
+    drop(open(dir.path()));
+}
+
+#[test]
+fn a_lost_current_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    assert!(!checked(dir.path()).is_clean());
+    let report = repaired(dir.path());
+    assert!(!report.rebuilt && report.is_complete(), "{report:?}");
+    assert_eq!(wrong(&open(dir.path())), []);
+}
+
+#[test]
+fn without_any_manifest_tables_and_log_give_everything_back_families_included() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    for file in files(dir.path(), |name| name == "CURRENT" || name.starts_with("manifest-")) {
+        fs::remove_file(file).unwrap();
+    }
+    let report = repaired(dir.path());
+    assert!(report.rebuilt && report.families == ["default", "history"], "{report:?}");
+    let db = open(dir.path());
+    assert_eq!(wrong(&db), []);
+    let history = db.family("history").unwrap();
+    assert_eq!(history.options().versions, 2);
+    let versions = history.get_versions(&key(7), 9).unwrap();
+    assert_eq!(versions.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [2, 1]);
+    db.put(b"after", b"works").unwrap();
+    drop(db);
+    assert_eq!(open(dir.path()).get(b"after").unwrap().unwrap(), b"works");
+}
+
+#[test]
+fn a_manifest_whose_end_is_lost_is_noticed_and_nothing_goes_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let manifest = files(dir.path(), |name| name.starts_with("manifest-")).remove(0);
+    let length = fs::metadata(&manifest).unwrap().len() as usize;
+    for at in [40, length / 3, length / 2, length - 5] {
+        let copy = tempfile::tempdir().unwrap();
+        files(dir.path(), |_| true).iter().for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        flip(&copy.path().join(manifest.file_name().unwrap()), at);
+        assert!(!checked(copy.path()).is_clean(), "at {at} of {length}");
+        let report = repaired(copy.path());
+        assert!(report.rebuilt, "at {at}: {report:?}");
+        assert_eq!(wrong(&open(copy.path())), [], "at {at}");
+    }
+}
+
+#[test]
+fn frames_behind_a_damaged_one_are_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let logs = files(dir.path(), |name| name.ends_with(".log"));
+    let path = logs.iter().find(|path| fs::read(path).unwrap().windows(6).any(|w| w == b"newest")).unwrap();
+    let bytes = fs::read(path).unwrap();
+    let at = bytes.windows(2).position(|w| w == b"v2").expect("a version in the log");
+    flip(path, at);
+    assert_eq!(checked(dir.path()).damages.len(), 1);
+    let report = repaired(dir.path());
+    assert!(!report.rebuilt && report.lost.len() == 1, "{report:?}");
+    let seqs = report.lost[0].seqs.unwrap();
+    assert_eq!(seqs.0, seqs.1, "one write is lost: {report:?}");
+    let db = open(dir.path());
+    assert_eq!(wrong(&db), []);
+    let history = db.family("history").unwrap();
+    let saved = (0..50).filter(|n| history.get(&key(*n)).unwrap().unwrap() == b"v2").count();
+    assert_eq!(saved, 49);
+}
