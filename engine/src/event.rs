@@ -93,7 +93,7 @@ impl std::fmt::Display for Event {
 }
 
 /// Called with each event, on the thread where it happened: be quick, and don't call the database.
-pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 const FILE: &str = "EVENTS";
 

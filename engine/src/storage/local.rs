@@ -63,7 +63,7 @@ impl Storage for LocalStorage {
         }
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
-        let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map_raw(&file)? };
+        let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
         Ok(Box::new(LocalMapped { file, map }))
     }
 

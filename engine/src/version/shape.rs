@@ -10,7 +10,9 @@ mod check;
 mod text;
 
 pub use change::{ShapeChange, TablePlace};
-pub(crate) use text::{key_text, parse_key, parse_range, range_text};
+pub(crate) use text::key_text;
+#[cfg(test)]
+pub(crate) use text::{parse_key, parse_range, range_text};
 
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 use std::collections::HashSet;
