@@ -86,7 +86,14 @@ impl Batch {
         start..self.bytes.len()
     }
 
-    fn cell(&mut self, family: &Family, kind: Kind, key: &[u8], timestamp: Option<Timestamp>, value: &[u8]) -> &mut Self {
+    fn cell(
+        &mut self,
+        family: &Family,
+        kind: Kind,
+        key: &[u8],
+        timestamp: Option<Timestamp>,
+        value: &[u8],
+    ) -> &mut Self {
         let family = self.family(family);
         let (key, value) = (self.store(key), self.store(value));
         self.entries.push(Entry { family, what: What::Cell { kind, key, timestamp, value } });
@@ -119,7 +126,13 @@ impl Batch {
     }
 
     /// [`Batch::merge`] at a timestamp of choice.
-    pub fn merge_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp, operand: &[u8]) -> &mut Self {
+    pub fn merge_at(
+        &mut self,
+        family: &Family,
+        key: &[u8],
+        timestamp: Timestamp,
+        operand: &[u8],
+    ) -> &mut Self {
         self.cell(family, Kind::Operand, key, Some(timestamp), operand)
     }
 
@@ -160,7 +173,9 @@ impl Batch {
                         timestamp: timestamp.unwrap_or_else(|| family.default_timestamp(*kind, now)),
                         value: &self.bytes[value.clone()],
                     },
-                    What::DeleteRange { range, from, to } => Action::DeleteRange { range, from: *from, to: *to },
+                    What::DeleteRange { range, from, to } => {
+                        Action::DeleteRange { range, from: *from, to: *to }
+                    }
                 };
                 Op { store: &family.store, action }
             })

@@ -40,8 +40,8 @@ pub mod version;
 
 pub use batch::Batch;
 pub use db::{
-    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family, LogListing,
-    Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
+    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,
+    LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

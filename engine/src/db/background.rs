@@ -96,7 +96,10 @@ impl Worker for DbWorker {
                 // Our own bug must not leave writers waiting for work that nobody does any more.
                 let turn = catch_unwind(AssertUnwindSafe(|| db.turn()));
                 turn.unwrap_or_else(|_| {
-                    db.poison(&Error::new(ErrorKind::Poisoned, "a background worker panicked (see standard error)"));
+                    db.poison(&Error::new(
+                        ErrorKind::Poisoned,
+                        "a background worker panicked (see standard error)",
+                    ));
                     Turn::Idle
                 })
             }
@@ -196,7 +199,13 @@ impl Inner {
         };
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
         if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
-            store.work.lock().not_before = self.env.clock.monotonic_ns() + pause;
+            let not_before = self.env.clock.monotonic_ns() + pause;
+            let mut work = store.work.lock();
+            match what {
+                "flush" => work.flush_not_before = not_before,
+                _ => work.merge_not_before = not_before,
+            }
+            drop(work);
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
             if what == "flush" || error.kind() == ErrorKind::DiskFull {
                 *self.background_error.lock() = Some(error.clone());
@@ -204,6 +213,14 @@ impl Inner {
         }
         if self.manifest.lock().is_poisoned() {
             self.poison(error);
+        }
+    }
+
+    /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is at the
+    /// next open.
+    pub(super) fn remove_leftovers(&self, files: &[std::path::PathBuf]) {
+        for path in files {
+            let _ = self.env.storage.remove(path);
         }
     }
 
@@ -324,7 +341,7 @@ impl Inner {
             }
         }
         for store in stores.iter() {
-            if self.flush_is_asked(store) && now >= store.work.lock().not_before {
+            if self.flush_is_asked(store) && now >= store.work.lock().flush_not_before {
                 self.start_flush(store, "it was asked for".into());
             }
         }
@@ -355,7 +372,7 @@ impl Inner {
         let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
         let mine = super::install::store_front(&version);
         // After a failure the store waits; what an interrupted flush left over is due at once.
-        let waits = now < work.not_before;
+        let waits = now < work.flush_not_before;
         StoreFacts {
             store: store.id,
             memory_bytes: if waits || (version.active.is_empty() && version.frozen.is_empty() && !left_over) {
@@ -378,7 +395,8 @@ impl Inner {
         let asked = store.work.lock().flush_asked;
         let version = store.version();
         let oldest = version.segments().map(Segment::generation).min();
-        let oldest = oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
+        let oldest =
+            oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
@@ -450,9 +468,10 @@ impl Inner {
             debt: self.debt.get(),
             debt_low,
             debt_hard: 4 * debt_low,
+            // Counted above what the strategies let gather.
             level0_runs: self.level0_runs.get(),
-            level0_low: 12,
-            level0_hard: 40,
+            level0_low: 8,
+            level0_hard: 36,
             drain_ns_per_byte: match self.drain_ns_per_kib.get() {
                 0 => DRAIN_NS_PER_BYTE,
                 ns => ns as f64 / 1024.0,
@@ -470,7 +489,7 @@ impl Inner {
         };
         let owed = self.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
         if owed >= PAUSE_NS {
-            self.delay_owed.fetch_sub(owed.min(self.delay_owed.load(Ordering::Relaxed)), Ordering::Relaxed);
+            let owed = self.delay_owed.swap(0, Ordering::Relaxed);
             self.metrics.delays.add(1);
             self.metrics.delayed_ns.add(owed);
             self.scheduler.pause(owed.min(20 * PAUSE_NS));
@@ -494,7 +513,8 @@ impl Inner {
         if bytes > 64 << 10 {
             let measured = ns.saturating_mul(1024) / bytes;
             let before = self.drain_ns_per_kib.get();
-            self.drain_ns_per_kib.set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
+            self.drain_ns_per_kib
+                .set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
         }
     }
 }

@@ -23,7 +23,10 @@ impl Inner {
         let storage = &self.env.storage;
         let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if exists {
-            return Err(Error::invalid(format!("{} exists; a checkpoint needs a new directory", to.display())));
+            return Err(Error::invalid(format!(
+                "{} exists; a checkpoint needs a new directory",
+                to.display()
+            )));
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let seq = self.copy_to(to)?;

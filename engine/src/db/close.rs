@@ -11,10 +11,13 @@ use std::sync::atomic::Ordering;
 
 impl Inner {
     pub(super) fn close(&self) -> Result<()> {
+        // A family being created or dropped ends first.
+        let families = self.families.lock();
         let was = self.state.swap(State::Closed as u8, Ordering::AcqRel);
         if was == State::Closed as u8 {
             return Ok(());
         }
+        drop(families);
         self.scheduler.notify();
         self.scheduler.stop();
         self.abandon_jobs();

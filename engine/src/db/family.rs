@@ -62,7 +62,14 @@ impl Family {
         self.db.alter_family(&self.store, options)
     }
 
-    fn cell(&self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8], durability: Durability) -> Result<SeqNo> {
+    fn cell(
+        &self,
+        kind: Kind,
+        key: &[u8],
+        timestamp: Timestamp,
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<SeqNo> {
         self.db.check_writable()?;
         let action = Action::Cell { kind, key, timestamp, value };
         self.db.write(&[Op { store: &self.store, action }], durability, None)
@@ -177,7 +184,11 @@ impl Family {
     }
 
     /// [`Family::compact`] that another thread may cancel and watch.
-    pub fn compact_with<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>, control: &CompactionControl) -> Result<()> {
+    pub fn compact_with<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+        control: &CompactionControl,
+    ) -> Result<()> {
         self.db.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
@@ -244,7 +255,12 @@ impl Reader {
 
     /// See [`Family::scan_prefix`].
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
-        Inner::scan(&self.family.db, &self.family.store, KeyRange::prefix(prefix), Some(self.snapshot.clone()))
+        Inner::scan(
+            &self.family.db,
+            &self.family.store,
+            KeyRange::prefix(prefix),
+            Some(self.snapshot.clone()),
+        )
     }
 }
 
@@ -260,6 +276,7 @@ impl Inner {
         }
         let settings = Settings::resolve(name, options.clone(), &self.registry)?;
         let _one = self.families.lock();
+        self.check_writable()?;
         if self.stores().iter().any(|s| s.name == name) {
             return Err(Error::invalid(format!("family {name} exists")));
         }
@@ -284,14 +301,19 @@ impl Inner {
             return Err(Error::invalid("the default family cannot be dropped"));
         }
         let _one = self.families.lock();
+        self.check_writable()?;
         let stores = self.stores();
         let store = stores.iter().find(|s| s.name == name);
-        let store = store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
+        let store =
+            store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
         // Nothing may be logged for the store after the manifest has forgotten it.
         store.mark_dropped();
         self.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
-        if let Err(e) = self.commit_edit(&vec![Change::DropStore { id: store.id }]) {
+        // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
+        let synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+        if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
+        {
             store.unmark_dropped();
             return Err(e);
         }
@@ -309,6 +331,7 @@ impl Inner {
         self.check_writable()?;
         let settings = Settings::resolve(&store.name, options.clone(), &self.registry)?;
         let _one = self.families.lock();
+        self.check_writable()?;
         store.check_not_dropped()?;
         if store.settings().options.timestamps != options.timestamps {
             return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));

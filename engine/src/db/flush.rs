@@ -99,7 +99,18 @@ impl FlushJob {
         let began_ns = db.env.clock.monotonic_ns();
         let merge = Merge::new(&db.env, spec);
         let (busy_ns, reported) = (0, 0);
-        Some(Self { id, store: store.clone(), merge, plan, generation, clip, memory_bytes, began_ns, busy_ns, reported })
+        Some(Self {
+            id,
+            store: store.clone(),
+            merge,
+            plan,
+            generation,
+            clip,
+            memory_bytes,
+            began_ns,
+            busy_ns,
+            reported,
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -162,11 +173,7 @@ impl FlushJob {
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
         self.store.work.lock().flushing = false;
-        if let Some(path) = self.merge.unfinished() {
-            drop(self.merge);
-            // An orphan is removed at the next open if this fails.
-            let _ = db.env.storage.remove(&path);
-        }
+        db.remove_leftovers(&self.merge.leftovers());
         self.store
     }
 }

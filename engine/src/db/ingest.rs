@@ -40,6 +40,8 @@ use std::sync::Arc;
 pub struct TableWriter {
     builder: TableBuilder,
     explicit: bool,
+    /// Moment of writing for the cells, where the family keeps it.
+    written: u64,
     last: Option<(Vec<u8>, Timestamp)>,
 }
 
@@ -69,11 +71,20 @@ impl TableWriter {
         let created = env.clock.wall_us();
         // Not written over: what was ingested from here shares the old file with a database.
         match env.storage.remove(path.as_ref()) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("replace", path.as_ref(), e)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("replace", path.as_ref(), e));
+            }
             _ => {}
         }
-        let builder = TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
-        Ok(Self { builder, explicit: options.timestamps == crate::options::Timestamps::Explicit, last: None })
+        let builder =
+            TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
+        let written = if options.keeps_written() { created } else { 0 };
+        Ok(Self {
+            builder,
+            written,
+            explicit: options.timestamps == crate::options::Timestamps::Explicit,
+            last: None,
+        })
     }
 
     /// Adds a key and its value; keys strictly ascending.
@@ -94,7 +105,11 @@ impl TableWriter {
 
     fn add(&mut self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!("key of {} or value of {} bytes is over the limit", key.len(), value.len())));
+            return Err(Error::invalid(format!(
+                "key of {} or value of {} bytes is over the limit",
+                key.len(),
+                value.len()
+            )));
         }
         let ascending = self
             .last
@@ -104,7 +119,7 @@ impl TableWriter {
             return Err(Error::invalid(format!("key \"{}\" is out of order", key.escape_ascii())));
         }
         self.last = Some((key.to_vec(), timestamp));
-        self.builder.add(&CellRef { key, timestamp, seq: SeqNo::ZERO, kind, written: 0, value })
+        self.builder.add(&CellRef { key, timestamp, seq: SeqNo::ZERO, kind, written: self.written, value })
     }
 
     /// Ends and syncs the file.
@@ -143,7 +158,11 @@ impl Inner {
         // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
         // open removes them.
         let seq = self.add_ingested(family, &linked)?;
-        let numbers = [("tables", linked.len() as u64), ("bytes", linked.iter().map(|i| i.bytes).sum()), ("seq", seq.0)];
+        let numbers = [
+            ("tables", linked.len() as u64),
+            ("bytes", linked.iter().map(|i| i.bytes).sum()),
+            ("seq", seq.0),
+        ];
         self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
     }
@@ -159,7 +178,10 @@ impl Inner {
                 return Err(Error::invalid(format!("{} was not written for ingesting", path.display())));
             }
             if !explicit && info.times.1 != Timestamp::ZERO {
-                return Err(Error::invalid(format!("{} has timestamps, the family keeps none", path.display())));
+                return Err(Error::invalid(format!(
+                    "{} has timestamps, the family keeps none",
+                    path.display()
+                )));
             }
             infos.push((path.clone(), info));
         }
@@ -199,15 +221,23 @@ impl Inner {
                 let run = store.take_generation();
                 let active = store.new_active(&self.options);
                 store.swap(|now| now.with_fresh_active(active.clone()));
-                let infos = linked
-                    .iter()
-                    .map(|info| Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() }));
+                let infos = linked.iter().map(|info| {
+                    Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() })
+                });
                 let infos: Vec<_> = infos.collect();
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
+                // What was written before must not be lost by a power cut that keeps the ingested tables (I2).
+                let log_synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+                let more = vec![
+                    Change::LastSeq(seq),
+                    Change::LogSynced(log_synced),
+                    // The run's id is a generation: flushes after a reopening must come out above it.
+                    Change::LastGeneration { store: store.id, generation: active.generation() },
+                ];
                 kill_point!("ingest-before-commit");
-                let mark = self.install_change(&mut manifest, store, change, vec![Change::LastSeq(seq)], &opened)?;
+                let mark = self.install_change(&mut manifest, store, change, more, &opened)?;
                 kill_point!("ingest-committed");
                 *done.lock() = Some((seq, mark));
                 Ok(true)

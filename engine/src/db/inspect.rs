@@ -187,7 +187,8 @@ pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
         cells: segment.cells() as u64,
         log_front: segment.log_front().map(|file| file.0),
     };
-    let frozen = version.frozen.iter().map(|s| list(if s.as_flat().is_some() { "flat" } else { "frozen" }, s));
+    let frozen =
+        version.frozen.iter().map(|s| list(if s.as_flat().is_some() { "flat" } else { "frozen" }, s));
     std::iter::once(list("active", &version.active))
         .chain(frozen)
         .chain(version.flush.segments.iter().map(|s| list("flushing", s)))

@@ -103,7 +103,10 @@ impl Inner {
     }
 
     /// Opens tables just written or ingested.
-    pub(crate) fn open_tables(&self, infos: &[Arc<TableInfo>]) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
+    pub(crate) fn open_tables(
+        &self,
+        infos: &[Arc<TableInfo>],
+    ) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
         infos.iter().map(|info| Ok((info.id, self.open_table(info)?))).collect()
     }
 
@@ -140,7 +143,13 @@ impl Inner {
     ) -> Result<Mark> {
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
-        let mark = manifest.commit(&edit)?;
+        let committed = manifest.commit(&edit);
+        if manifest.is_poisoned() {
+            if let Err(e) = &committed {
+                self.poison(e);
+            }
+        }
+        let mark = committed?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), opened);
@@ -180,7 +189,9 @@ impl Inner {
             let version = store.version();
             memory += version.memory_bytes();
             tables += version.shape.live_bytes();
-            level0 = level0.max(version.shape.levels.first().map_or(0, |l| l.runs.len()) as u64);
+            let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
+            let usual = store.settings().options.strategy.strategy().level0_runs();
+            level0 = level0.max(runs.saturating_sub(usual) as u64);
             debt += store.work.try_lock().map_or(0, |work| work.debt);
         }
         self.memory_used.set(memory);
@@ -211,7 +222,8 @@ fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(T
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
-            let mut cursor = open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
+            let mut cursor =
+                open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
             below.push((open.info.id, cursor.dead_below(key)?));
         }
     }

@@ -112,7 +112,11 @@ impl Inner {
                 Some(plan) => {
                     *manual.state.lock() = Progress::Running;
                     if !self.start_merge(store, plan, Some(manual.clone())) {
-                        *manual.state.lock() = Progress::Waiting;
+                        let refused = Error::new(
+                            ErrorKind::Conflict,
+                            "the compaction's plan was refused; see the events",
+                        );
+                        manual.end(Some(&refused));
                     }
                 }
             }
@@ -120,7 +124,12 @@ impl Inner {
     }
 
     /// Merges everything in the range into the last level.
-    pub(crate) fn compact(self: &Arc<Self>, store: &Arc<Store>, range: KeyRange, control: &CompactionControl) -> Result<()> {
+    pub(crate) fn compact(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        range: KeyRange,
+        control: &CompactionControl,
+    ) -> Result<()> {
         self.flush(store)?;
         let state = Mutex::new(Progress::Waiting);
         let manual = Arc::new(Manual { store: store.clone(), range, control: control.clone(), state });

@@ -33,10 +33,15 @@ pub(crate) struct MergeJob {
 
 impl Inner {
     /// The merges the store's strategy would start now, best first.
-    pub(super) fn plan_store(self: &Arc<Self>, store: &Arc<Store>, merges_max: usize, now: u64) -> Vec<MergePlan> {
+    pub(super) fn plan_store(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        merges_max: usize,
+        now: u64,
+    ) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
-        if store.is_dropped() || now < work.not_before {
+        if store.is_dropped() || now < work.merge_not_before {
             return Vec::new();
         }
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
@@ -202,11 +207,7 @@ impl MergeJob {
     /// Gives up: the steps that were installed stay.
     pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
-        if let Some(path) = self.merge.as_ref().and_then(Merge::unfinished) {
-            drop(self.merge);
-            // An orphan is removed at the next open if this fails.
-            let _ = db.env.storage.remove(&path);
-        }
+        db.remove_leftovers(&self.merge.as_ref().map(Merge::leftovers).unwrap_or_default());
         self.store
     }
 }

@@ -35,8 +35,8 @@ pub use manual::CompactionControl;
 pub use open::Builder;
 pub(crate) use open::{read_log, refuse_leftovers};
 pub use scan::{Entry, Scan};
-pub use transaction::{Condition, Expected, Transaction};
 pub(crate) use store::{FAMILY, OPTIONS, STORE, table_names};
+pub use transaction::{Condition, Expected, Transaction};
 pub(crate) use write::{Action as OpAction, Op};
 
 use crate::batch::Batch;
@@ -127,6 +127,10 @@ impl Inner {
     fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         self.commit()?;
+        self.check_not_poisoned()
+    }
+
+    fn check_not_poisoned(&self) -> Result<()> {
         match &*self.poisoned.lock() {
             None => Ok(()),
             Some(why) => {
@@ -221,7 +225,8 @@ impl Db {
     pub fn family(&self, name: &str) -> Result<Family> {
         let stores = self.inner.stores();
         let store = stores.iter().find(|s| s.name == name);
-        let store = store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
+        let store =
+            store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
         Ok(Family::new(self.inner.clone(), store.clone()))
     }
 

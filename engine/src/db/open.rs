@@ -14,7 +14,9 @@ use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover};
+use crate::log::{
+    Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
+};
 use crate::memory::Active;
 use crate::metrics::{Counter, Metrics};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
@@ -156,9 +158,10 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     }
     let lock_path = dir.join("LOCK");
     let lock = storage.lock(&lock_path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), lock_path.display()))
-        }
+        std::io::ErrorKind::WouldBlock => Error::new(
+            ErrorKind::Busy,
+            format!("{} is in use: {} is locked", dir.display(), lock_path.display()),
+        ),
         _ => Error::io("lock", &lock_path, e),
     })?;
     // Read again under the lock: another process may have been here.
@@ -201,7 +204,11 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let log_options = LogOptions {
         file_bytes: options.log_file_bytes,
         recycle_max: 2,
-        written_ahead: if options.log_written_ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
+        written_ahead: if options.log_written_ahead {
+            WrittenAhead::WhenSyncsDominate
+        } else {
+            WrittenAhead::Never
+        },
     };
     let (log, appender) = Log::open(env, dir, log_options, LogStart::behind(database, &recovered))?;
     let stores = replay.finish();
@@ -213,11 +220,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
     kill_point!("open-noted");
-    let numbers = [
-        ("log_bytes", recovered.bytes),
-        ("log_frames", recovered.frames),
-        ("epoch", u64::from(epoch)),
-    ];
+    let numbers =
+        [("log_bytes", recovered.bytes), ("log_frames", recovered.frames), ("epoch", u64::from(epoch))];
     inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
     finish(inner, families)
 }
@@ -281,7 +285,11 @@ fn open_stores(
     cache: &Arc<BlockCache>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
-    state.stores.iter().map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?))).collect()
+    state
+        .stores
+        .iter()
+        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?)))
+        .collect()
 }
 
 fn open_store(
@@ -304,7 +312,9 @@ fn open_store(
         let table = Table::open(storage, &path, info.clone(), cache)?;
         handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
     }
-    let first = Generation(state.last_generation.0 + 2);
+    // Run ids of level 0 are generations too.
+    let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));
+    let first = Generation(state.last_generation.0.max(runs) + 2);
     let active = Arc::new(Active::new(first, memory_options(&builder.options)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
@@ -501,7 +511,8 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
 fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
     // From here on a failure closes what was opened.
     let inner = Shared::new(inner);
-    let workers = (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
+    let workers =
+        (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
     inner.scheduler.start(workers.collect());
     let known = |name: &str| inner.stores().iter().find(|s| s.name == name).cloned();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {

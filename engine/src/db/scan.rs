@@ -5,14 +5,14 @@
 //! cells). Everything else (operands, explicit timestamps, going backward) gathers a key's cells and resolves
 //! them as a get does.
 
-use super::{Inner, Shared};
 use super::store::{Settings, Store};
 use super::visible::{Found, resolve};
+use super::{Inner, Shared};
 use crate::error::{Error, Result};
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
-use crate::types::{Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, Timestamp};
+use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, Timestamp};
 use crate::version::Version;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -76,12 +76,7 @@ pub struct Scan {
 }
 
 impl Inner {
-    pub(crate) fn scan(
-        db: &Shared,
-        store: &Arc<Store>,
-        range: KeyRange,
-        snapshot: Option<Snapshot>,
-    ) -> Scan {
+    pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
         let refused = db.check_open().and_then(|()| store.check_not_dropped());
         let refused = refused.and_then(|()| snapshot.as_ref().map_or(Ok(()), |s| db.check_snapshot(s)));
         let settings = arc_swap::Guard::into_inner(store.settings());
@@ -158,8 +153,12 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Box<dyn Cur
     }
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
-        let tables: Vec<_> =
-            run.tables.iter().filter(|t| range.ends_after(t.start()) && t.info.range.ends_after(&range.start)).cloned().collect();
+        let tables: Vec<_> = run
+            .tables
+            .iter()
+            .filter(|t| range.ends_after(t.start()) && t.info.range.ends_after(&range.start))
+            .cloned()
+            .collect();
         for open in &tables {
             if !open.table().fragments().is_empty() {
                 add(open.table().fragments(), &range.intersect(&open.info.live_range()));
@@ -251,7 +250,7 @@ impl Scan {
         self.key.extend_from_slice(cell.key);
         self.key_taken = true;
         let deleted = cell.kind == Kind::Tombstone || self.is_covered(cell.key, cell.seq);
-        let gone = deleted || self.is_gone(cell.written, cell.key, cell.value);
+        let gone = deleted || self.is_gone(&cell);
         let entry = (!gone).then(|| {
             let value = self.cursor.pinned_value();
             Entry { key: self.key.clone(), timestamp: Timestamp::ZERO, value }
@@ -265,10 +264,13 @@ impl Scan {
             && self.tombstones.newest_over(key, Timestamp::ZERO, self.read).is_some_and(|over| seq < over)
     }
 
-    fn is_gone(&self, written: u64, key: &[u8], value: &[u8]) -> bool {
+    fn is_gone(&self, cell: &CellRef<'_>) -> bool {
         let rules = &self.settings.read;
-        (rules.ttl_us > 0 && written.saturating_add(rules.ttl_us) <= self.now_us)
-            || rules.filter.as_ref().is_some_and(|f| f.remove(key, Timestamp::ZERO, value, self.now_us))
+        (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= self.now_us)
+            || rules
+                .filter
+                .as_ref()
+                .is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, self.now_us))
     }
 
     /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves them.

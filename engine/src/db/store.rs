@@ -36,8 +36,10 @@ pub(crate) struct StoreWork {
     pub(crate) flush_asked: Generation,
     pub(crate) plan_state: PlanState,
     pub(crate) running: Vec<(u32, RunningMerge)>,
-    /// After a failed merge or flush: not before this moment (monotonic ns).
-    pub(crate) not_before: u64,
+    /// After a failed flush: not before this moment (monotonic ns).
+    pub(crate) flush_not_before: u64,
+    /// The same for merges.
+    pub(crate) merge_not_before: u64,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
 }
@@ -62,7 +64,9 @@ impl Settings {
             None => None,
         };
         let filter = match &options.filter {
-            Some(wanted) => Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone()),
+            Some(wanted) => {
+                Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone())
+            }
             None => None,
         };
         let read = ReadRules {

@@ -76,7 +76,8 @@ impl Condition {
         if holds {
             return Ok(());
         }
-        let message = format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name());
+        let message =
+            format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name());
         Err(Error::new(ErrorKind::Conflict, message))
     }
 }
@@ -110,7 +111,13 @@ pub struct Transaction {
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Transaction(at {}, {} reads, {:?})", self.snapshot.seq(), self.keys.len() + self.ranges.len(), self.batch)
+        write!(
+            f,
+            "Transaction(at {}, {} reads, {:?})",
+            self.snapshot.seq(),
+            self.keys.len() + self.ranges.len(),
+            self.batch
+        )
     }
 }
 
@@ -132,7 +139,11 @@ impl Transaction {
 
     /// The keys of a range as of the transaction's beginning, without its own writes. At the commit the whole range
     /// must be as it was.
-    pub fn scan<K: AsRef<[u8]>>(&mut self, family: &Family, range: impl RangeBounds<K>) -> Result<Vec<Entry>> {
+    pub fn scan<K: AsRef<[u8]>>(
+        &mut self,
+        family: &Family,
+        range: impl RangeBounds<K>,
+    ) -> Result<Vec<Entry>> {
         let range = KeyRange::from_bounds(&range);
         self.ranges.push((family.clone(), range.clone()));
         let db = &self.db.inner;

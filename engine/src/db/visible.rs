@@ -7,7 +7,7 @@
 //! from the newest source to the oldest, ends the search ([`Lookup`]).
 
 use crate::operator::{CompactionFilter, MergeOperator};
-use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, Timestamp};
+use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, Timestamp, born_us};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl<'a> Lookup<'a> {
         if cell.seq < self.deleted_below || cell.kind == Kind::Tombstone {
             return ControlFlow::Break(());
         }
-        if self.rules.expired(cell.written, self.now_us) {
+        if self.rules.expired(cell.born_us(false), self.now_us) {
             return ControlFlow::Break(());
         }
         match cell.kind {
@@ -169,7 +169,7 @@ pub(crate) fn resolve(
         let mut operands: Vec<Pinned> = Vec::new();
         let mut base = None;
         for cell in &cells[at..end] {
-            let born = if rules.explicit { timestamp.0 } else { cell.written };
+            let born = born_us(rules.explicit, timestamp, cell.written);
             let gone = cell.seq < deleted_below.max(covered) || rules.expired(born, now_us);
             if gone || cell.kind == Kind::Tombstone {
                 break;

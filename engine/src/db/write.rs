@@ -26,6 +26,7 @@ use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// One operation of a batch.
@@ -51,7 +52,9 @@ impl Op<'_> {
         self.store.check_not_dropped()?;
         let key_bytes = match &self.action {
             Action::Cell { key, .. } => key.len(),
-            Action::DeleteRange { range, .. } => range.start.len().max(range.end.as_ref().map_or(0, Vec::len)),
+            Action::DeleteRange { range, .. } => {
+                range.start.len().max(range.end.as_ref().map_or(0, Vec::len))
+            }
         };
         if key_bytes > KEY_BYTES_MAX {
             return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
@@ -131,7 +134,8 @@ impl Inner {
             op.check()?;
             bytes += op.bytes() as u64;
         }
-        if bytes > self.options.batch_bytes_max() && ops.len() > 1 {
+        let logged = bytes + 32 * ops.len() as u64;
+        if logged > self.options.batch_bytes_max() && ops.len() > 1 {
             let limit = self.options.batch_bytes_max();
             return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
         }
@@ -142,6 +146,11 @@ impl Inner {
         if let Some(condition) = condition {
             commit.wait_applied(&stage);
             condition()?;
+        }
+        // Under the stage's lock: closing and dropping a family wait for it after they have said so.
+        self.check_writable()?;
+        for op in ops {
+            op.store.check_not_dropped()?;
         }
         if ops.is_empty() {
             return Ok(SeqNo(stage.next_seq.0 - 1));
@@ -161,8 +170,15 @@ impl Inner {
         };
         kill_point!("write-logged-not-applied");
         let turn = commit.wait_turn(ticket);
+        let synced = synced.and_then(|()| self.check_not_poisoned());
         if synced.is_ok() {
-            self.apply_ops(ops, first, wall_us);
+            let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));
+            if let Err(panic) = applied {
+                // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
+                self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
+                commit.end_turn(turn);
+                resume_unwind(panic);
+            }
             self.snapshots.publish(last);
         }
         kill_point!("write-applied-not-acknowledged");
@@ -192,15 +208,21 @@ impl Inner {
                 Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
                 Action::DeleteRange { range, from, to } => {
                     let seq = SeqNo::ZERO;
-                    frame.range_tombstone(&RangeTombstone { range: (*range).clone(), from: *from, to: *to, seq })
+                    frame.range_tombstone(&RangeTombstone {
+                        range: (*range).clone(),
+                        from: *from,
+                        to: *to,
+                        seq,
+                    })
                 }
             };
         }
         let at = match appender.append(frame) {
             Ok(at) => at,
             Err(e) => {
-                if e.kind() != ErrorKind::DiskFull {
-                    self.poison(&e);
+                // Failing to reserve a file is no poison; the log knows.
+                if let Err(poison) = appender.log().check() {
+                    self.poison(&poison);
                 }
                 return Err(e);
             }
@@ -246,7 +268,7 @@ impl Inner {
         let Ok(commit) = self.commit() else { return };
         let stage = commit.stage.lock();
         commit.wait_applied(&stage);
-        if store.version().active.is_empty() {
+        if store.version().active.is_empty() || self.check_open().is_err() {
             return;
         }
         let active = store.new_active(&self.options);
@@ -268,6 +290,7 @@ impl Inner {
         let commit = self.commit()?;
         let mut stage = commit.stage.lock();
         commit.wait_applied(&stage);
+        self.check_writable()?;
         let used = run(stage.next_seq)?;
         if used {
             self.snapshots.publish(stage.next_seq);

@@ -80,18 +80,25 @@ pub(crate) fn salvage(
     }
     let mut walk = Walk {
         salvaged: Salvaged { files: files.clone(), ..Salvaged::default() },
-        evidence: headers.values().map(|h| h.synced).chain(ends.iter().map(|end| end.at)).fold(synced, LogPosition::max),
+        evidence: headers
+            .values()
+            .map(|h| h.synced)
+            .chain(ends.iter().map(|end| end.at))
+            .fold(synced, LogPosition::max),
         expected: SeqNo::ZERO,
         gap: None,
         tails: Vec::new(),
     };
-    let begun_after = |file: LogFileId| headers.values().find(|h| h.previous.file == file).map(|h| h.previous.offset);
-    let mut needed: Vec<LogFileId> = headers.values().map(|h| h.previous.file).filter(|file| *file >= first).collect();
+    let begun_after =
+        |file: LogFileId| headers.values().find(|h| h.previous.file == file).map(|h| h.previous.offset);
+    let mut needed: Vec<LogFileId> =
+        headers.values().map(|h| h.previous.file).filter(|file| *file >= first).collect();
     needed.extend(files.iter().filter(|file| **file >= first));
     needed.sort_unstable();
     needed.dedup();
     for file in needed {
-        let ended = ends.iter().filter(|end| end.at.file == file && end.next > file).max_by_key(|end| end.next);
+        let ended =
+            ends.iter().filter(|end| end.at.file == file && end.next > file).max_by_key(|end| end.next);
         let stop = ended.map(|end| end.at.offset).or(begun_after(file));
         walk.file(env, dir, FileIdentity::new(database, file), stop, visit)?;
     }

@@ -184,7 +184,8 @@ impl Keep {
                 if !self.pending.is_empty() {
                     return self.combine_pending(Some(cell.value), sink);
                 }
-                let counts = !deleted_for_some && !self.is_unwanted(cell);
+                let judged = self.rules.filter.is_none() || self.rules.operator.is_none();
+                let counts = !deleted_for_some && judged && !self.is_unwanted(cell);
                 if self.over_count(stripe, counts) {
                     return Ok(());
                 }
@@ -241,7 +242,9 @@ impl Keep {
         }
         if let Some(fragment) = self.tombstones.find(cell.key) {
             for cover in &fragment.covers {
-                if cover.seq > cell.seq && cover.from <= cell.timestamp && cell.timestamp <= cover.to {
+                // A point tombstone reaches down to timestamp zero; only a range tombstone that does too replaces it.
+                let from = if cell.kind == Kind::Tombstone { Timestamp::ZERO } else { cell.timestamp };
+                if cover.seq > cell.seq && cover.from <= from && cell.timestamp <= cover.to {
                     some = true;
                     all |= self.stripe(cover.seq) == stripe;
                 }
@@ -281,10 +284,11 @@ impl Keep {
     /// Passes a value on unless it is expired or unwanted.
     fn pass_value(&mut self, cell: &CellRef<'_>, stripe: usize, sink: &mut Sink<'_>) -> Result<()> {
         let rules = &self.rules;
-        let born = if rules.explicit { cell.timestamp.0 } else { cell.written };
-        let expired = rules.ttl_us > 0 && born.saturating_add(rules.ttl_us) <= rules.now_us;
+        let expired =
+            rules.ttl_us > 0 && cell.born_us(rules.explicit).saturating_add(rules.ttl_us) <= rules.now_us;
         let last = !self.key_below && stripe == 0;
-        if !expired && !self.is_unwanted(cell) {
+        // Where operands may lie in newer sources the filter is the reader's business: it judges the combined value.
+        if !expired && (rules.operator.is_some() || !self.is_unwanted(cell)) {
             return self.pass(cell, sink);
         }
         if last {
@@ -310,7 +314,9 @@ impl Keep {
     /// Turns held-back operands and their base into one value.
     fn combine_pending(&mut self, base: Option<&[u8]>, sink: &mut Sink<'_>) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let (Some(newest), Some(operator)) = (pending.first(), self.rules.operator.clone()) else { return Ok(()) };
+        let (Some(newest), Some(operator)) = (pending.first(), self.rules.operator.clone()) else {
+            return Ok(());
+        };
         let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
         let value = operator.merge(&newest.key, base, &operands);
         let stripe = self.stripe(newest.seq);
@@ -328,9 +334,10 @@ impl Keep {
                 continue;
             }
             // Newest first within a fragment: one that a newer one of its stripe includes says nothing.
-            let said = kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {
-                self.stripe(k.seq) == stripe && k.from <= tombstone.from && tombstone.to <= k.to
-            });
+            let said =
+                kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {
+                    self.stripe(k.seq) == stripe && k.from <= tombstone.from && tombstone.to <= k.to
+                });
             if !said {
                 kept.push(tombstone);
             }

@@ -126,7 +126,10 @@ fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
     let explicit = |points: &[u64]| KeepRules { explicit: true, versions: 2, ..rules(points) };
     assert_eq!(survivors(explicit(&[]), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
     // A reader at 5 sees timestamps 9 and 7 only.
-    assert_eq!(survivors(explicit(&[5]), vec![], "a@9#1=x a@8#7=y a@7#3=z a@6#2=w"), "a@9#1=x a@8#7=y a@7#3=z");
+    assert_eq!(
+        survivors(explicit(&[5]), vec![], "a@9#1=x a@8#7=y a@7#3=z a@6#2=w"),
+        "a@9#1=x a@8#7=y a@7#3=z"
+    );
 }
 
 #[test]
@@ -150,6 +153,16 @@ fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
 }
 
 #[test]
+fn a_range_tombstone_over_later_timestamps_only_does_not_replace_a_point_tombstone() {
+    let explicit = || KeepRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
+    let partly =
+        || vec![RangeTombstone { from: Timestamp(2), to: Timestamp(10), ..range_tombstone("a", "z", 9) }];
+    assert_eq!(survivors(explicit(), partly(), "a@5#8=- a@1#7=x"), "a@5#8=-");
+    let wholly = || vec![RangeTombstone { to: Timestamp(10), ..range_tombstone("a", "z", 9) }];
+    assert_eq!(survivors(explicit(), wholly(), "a@5#8=- a@1#7=x"), "");
+}
+
+#[test]
 fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
     let expiring = |below: Below| KeepRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
     assert_eq!(survivors(expiring(Below::default()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x");
@@ -159,6 +172,9 @@ fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
 #[test]
 fn ranges_below_are_joined_and_searched() {
     let below = Below::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
-    assert_eq!(["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())), [true, true, false, true, false]);
+    assert_eq!(
+        ["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())),
+        [true, true, false, true, false]
+    );
     assert!(!below.overlaps(&KeyRange::new("d", "m")));
 }

@@ -70,10 +70,12 @@ impl Merge {
         let mut tombstones = Vec::new();
         let mut cursors = Vec::new();
         for source in spec.sources {
-            tombstones.extend(source.tombstones.into_iter().map(|t| RangeTombstone {
-                range: t.range.intersect(&spec.range),
-                ..t
-            }));
+            tombstones.extend(
+                source
+                    .tombstones
+                    .into_iter()
+                    .map(|t| RangeTombstone { range: t.range.intersect(&spec.range), ..t }),
+            );
             cursors.push(source.cursor);
         }
         Self {
@@ -172,8 +174,8 @@ impl Merge {
         (self.keep.taken, self.keep.kept)
     }
 
-    /// The file being written, to be removed when the merge is given up.
-    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
-        self.output.unfinished()
+    /// Files written and not handed out in a step, to be removed when the merge is given up.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        self.output.leftovers()
     }
 }

@@ -84,7 +84,8 @@ impl<C: Cursor> Merging<C> {
                 let mut behind = here.key.clone();
                 behind.push(0);
                 source.seek_before(Some(&behind))?;
-                while source.valid() && on_near_side(source.cell().order(&here.as_ref()).reverse(), i > front) {
+                while source.valid() && on_near_side(source.cell().order(&here.as_ref()).reverse(), i > front)
+                {
                     source.prev()?;
                 }
             }
@@ -196,7 +197,8 @@ pub(super) mod tests {
             Ok(())
         }
         fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-            let end = key.map_or(self.cells.len(), |key| self.cells.partition_point(|c| c.key.as_slice() < key));
+            let end =
+                key.map_or(self.cells.len(), |key| self.cells.partition_point(|c| c.key.as_slice() < key));
             self.at = end.checked_sub(1);
             Ok(())
         }

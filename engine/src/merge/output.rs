@@ -113,10 +113,14 @@ impl Output {
         std::mem::take(&mut self.finished)
     }
 
-    /// The name of the table being written, whose file is of no use if the merge is given up.
-    pub(crate) fn unfinished(&self) -> Option<PathBuf> {
-        self.builder.as_ref()?;
-        let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part - 1 };
-        Some(self.rules.dir.join(id.file_name()))
+    /// Files that nobody was told of: the table being written and those finished since the last step.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        let writing = self.builder.as_ref().map(|_| TableId {
+            epoch: self.rules.epoch,
+            job: self.rules.job,
+            part: self.part - 1,
+        });
+        let ids = self.finished.iter().map(|info| info.id).chain(writing);
+        ids.map(|id| self.rules.dir.join(id.file_name())).collect()
     }
 }

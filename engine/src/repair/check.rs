@@ -37,7 +37,8 @@ pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> 
     let _lock = lock(env, dir, false)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
-    let check = Check { env, dir, files: &files, meter: Meter::new(progress, total), report: CheckReport::default() };
+    let check =
+        Check { env, dir, files: &files, meter: Meter::new(progress, total), report: CheckReport::default() };
     check.run()
 }
 
@@ -100,7 +101,8 @@ impl Check<'_> {
         for store in state.stores.values() {
             self.report.families += 1;
             if !names.insert(&store.name) {
-                let what = Error::corruption(&manifest_name, 0, format!("two families are named {}", store.name));
+                let what =
+                    Error::corruption(&manifest_name, 0, format!("two families are named {}", store.name));
                 self.damaged(&manifest_name, &what);
             }
             self.store(&manifest_name, store);
@@ -129,7 +131,8 @@ impl Check<'_> {
     }
 
     fn store(&mut self, manifest_name: &str, store: &StoreState) {
-        let wrong = |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
+        let wrong =
+            |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
         let options = serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string()));
         if let Err(e) = options.and_then(|options| options.validate()) {
             self.damaged(manifest_name, &e);

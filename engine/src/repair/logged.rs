@@ -22,7 +22,11 @@ pub(super) struct Part {
 }
 
 /// Reads all that can be read.
-pub(super) fn collect(env: &Env, dir: &Path, state: &State) -> Result<(BTreeMap<StoreId, Part>, SalvagedLog)> {
+pub(super) fn collect(
+    env: &Env,
+    dir: &Path,
+    state: &State,
+) -> Result<(BTreeMap<StoreId, Part>, SalvagedLog)> {
     let mut parts: BTreeMap<StoreId, Part> = BTreeMap::new();
     let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
     let found = log::salvage(env, dir, state.database, first, synced, ends, &mut |frame| {

@@ -36,7 +36,9 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
     let in_force = match manifest::load(env, dir) {
         Ok(Some(loaded)) => Ok((loaded.state, loaded.mark)),
         Ok(None) => match refuse_leftovers(env, dir) {
-            Ok(()) => return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()))),
+            Ok(()) => {
+                return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
+            }
             Err(e) => Err(e),
         },
         Err(e) => Err(e),
@@ -82,7 +84,8 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
 
 /// Takes what can be had of the newest manifest that gives anything.
 fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Option<Mark>> {
-    let mut databases: Vec<u64> = manifest::current(env, dir).ok().flatten().map(|(database, _)| database).into_iter().collect();
+    let mut databases: Vec<u64> =
+        manifest::current(env, dir).ok().flatten().map(|(database, _)| database).into_iter().collect();
     databases.extend(log::databases(env, dir)?);
     for number in numbers {
         let tries = std::iter::once(None).chain(databases.iter().copied().map(Some));

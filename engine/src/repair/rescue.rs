@@ -127,12 +127,16 @@ impl Rescue<'_> {
             let style = style_of(id, store);
             let run = Generation(part.generation.max(store.last_generation).0 + 1);
             self.plan.state.last_seq = self.plan.state.last_seq.max(part.max_seq);
-            let written = self.writer.write(&style, part.cells.iter().map(|c| c.as_ref()), part.tombstones)?;
+            let written =
+                self.writer.write(&style, part.cells.iter().map(|c| c.as_ref()), part.tombstones)?;
             let store = self.plan.state.stores.get_mut(&id).expect("found above");
             store.last_generation = run.next();
             if let Some(info) = written {
                 let added = vec![(0, run.0, Arc::new(info))];
-                apply(&mut store.shape, &ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() })?;
+                apply(
+                    &mut store.shape,
+                    &ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() },
+                )?;
             }
         }
         self.end_log(&found);
@@ -169,7 +173,8 @@ impl Rescue<'_> {
             None
         };
         let added = added.map(|table| (place.level, place.run, Arc::new(table))).into_iter().collect();
-        let change = ShapeChange { range: KeyRange::all(), removed: vec![place], added, ..ShapeChange::default() };
+        let change =
+            ShapeChange { range: KeyRange::all(), removed: vec![place], added, ..ShapeChange::default() };
         let store = self.plan.state.stores.get_mut(&id).expect("it is being mended");
         apply(&mut store.shape, &change)
     }
@@ -255,7 +260,8 @@ impl Rescue<'_> {
         };
         let store = named.as_ref().map(|(store, _)| *store).or(names.store);
         if store.is_none() && info.seqs == (SeqNo::ZERO, SeqNo::ZERO) && info.ingested_at.is_none() {
-            let message = "an ingested table of which nothing says when and into which family; ingest it again";
+            let message =
+                "an ingested table of which nothing says when and into which family; ingest it again";
             self.report.lost.push(Loss { keys: Some(info.range.clone()), ..loss(file, message.into()) });
             return Ok(());
         }
@@ -321,7 +327,11 @@ impl Rescue<'_> {
         let options = options.unwrap_or_else(|| {
             let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);
             match dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {
-                true => FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..FamilyOptions::default() },
+                true => FamilyOptions {
+                    timestamps: Timestamps::Explicit,
+                    versions: 0,
+                    ..FamilyOptions::default()
+                },
                 false => FamilyOptions::default(),
             }
         });
@@ -331,9 +341,11 @@ impl Rescue<'_> {
         let mut infos = found.infos;
         let logged = self.writer.write(&style, cells.iter().map(|cell| cell.as_ref()), tombstones)?;
         infos.extend(logged.map(Arc::new));
-        let temporary: Vec<TableId> = infos.iter().map(|info| info.id).filter(|id| id.epoch == self.writer.epoch).collect();
+        let temporary: Vec<TableId> =
+            infos.iter().map(|info| info.id).filter(|id| id.epoch == self.writer.epoch).collect();
         let last = infos.iter().map(|info| info.seqs.1).fold(max_seq, SeqNo::max);
-        let inputs: Vec<Input> = infos.iter().map(|info| Input::new(self.env, self.dir, info)).collect::<Result<_>>()?;
+        let inputs: Vec<Input> =
+            infos.iter().map(|info| Input::new(self.env, self.dir, info)).collect::<Result<_>>()?;
         let merged = self.writer.merge(&style, &inputs)?;
         drop(inputs);
         for id in temporary {
@@ -432,7 +444,8 @@ impl Rescue<'_> {
         let mut state = self.plan.state.clone();
         state.epoch = self.writer.epoch;
         Manifest::start(self.env, self.dir, self.plan.highest_manifest + 1, state)?;
-        let present: Vec<String> = self.aside.drain(..).filter(|file| self.files.iter().any(|(n, _)| n == file)).collect();
+        let present: Vec<String> =
+            self.aside.drain(..).filter(|file| self.files.iter().any(|(n, _)| n == file)).collect();
         for file in present {
             let (from, to) = (self.dir.join(&file), aside.join(free_name(self.env, &aside, &file)?));
             storage.rename(&from, &to).map_err(|e| Error::io("move aside", &from, e))?;

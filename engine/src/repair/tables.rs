@@ -69,7 +69,8 @@ impl Writer<'_> {
         let id = TableId { epoch: self.epoch, job: self.job, part: 0 };
         let path = self.dir.join(id.file_name());
         let (identity, created) = (self.env.random.next_u64(), self.env.clock.wall_us());
-        let mut builder = TableBuilder::new(&*self.env.storage, &path, id, identity, &style.options, created)?;
+        let mut builder =
+            TableBuilder::new(&*self.env.storage, &path, id, identity, &style.options, created)?;
         style.names.iter().for_each(|(name, value)| builder.set_name(name, value));
         Ok((builder, path))
     }
@@ -161,14 +162,19 @@ impl Writer<'_> {
             let cell = merging.cell();
             let same_key = last.as_ref().is_some_and(|(key, _, _)| key == cell.key);
             if !same_key && builder.estimated_bytes() >= TABLE_BYTES {
-                let interval = KeyRange { start: std::mem::replace(&mut low, cell.key.to_vec()), end: Some(cell.key.to_vec()) };
+                let interval = KeyRange {
+                    start: std::mem::replace(&mut low, cell.key.to_vec()),
+                    end: Some(cell.key.to_vec()),
+                };
                 all.tombstones_within(&interval).try_for_each(|t| builder.add_range_tombstone(t))?;
                 let fresh = self.builder(style)?;
-                let (full, at) = (std::mem::replace(&mut builder, fresh.0), std::mem::replace(&mut path, fresh.1));
+                let (full, at) =
+                    (std::mem::replace(&mut builder, fresh.0), std::mem::replace(&mut path, fresh.1));
                 tables.extend(self.finish(full, &at)?);
             }
             // The same cell may lie in several tables: a merge's input and its output.
-            let again = same_key && last.as_ref().is_some_and(|(_, t, s)| (*t, *s) == (cell.timestamp, cell.seq));
+            let again =
+                same_key && last.as_ref().is_some_and(|(_, t, s)| (*t, *s) == (cell.timestamp, cell.seq));
             if !again {
                 builder.add(&cell)?;
                 last = Some((cell.key.to_vec(), cell.timestamp, cell.seq));

@@ -10,7 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn small() -> Options {
-    Options { write_memory: 64 << 10, memory_budget: 1 << 20, log_file_bytes: 32 << 10, step_bytes: 32 << 10, ..Options::default() }
+    Options {
+        write_memory: 64 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 32 << 10,
+        step_bytes: 32 << 10,
+        ..Options::default()
+    }
 }
 
 fn open(dir: &Path) -> Db {
@@ -94,7 +100,10 @@ fn a_sound_database_is_clean_and_a_repair_leaves_it_alone() {
     let before = files(dir.path(), |_| true);
     let report = checked(dir.path());
     assert!(report.is_clean() && report.leftovers.is_empty(), "{report:?}");
-    assert!(report.families == 2 && report.tables > 0 && report.cells > 0 && report.log_frames > 50, "{report:?}");
+    assert!(
+        report.families == 2 && report.tables > 0 && report.cells > 0 && report.log_frames > 50,
+        "{report:?}"
+    );
     let repair = repaired(dir.path());
     assert_eq!((repair.tables_kept, repair.tables_written, repair.is_complete()), (report.tables, 0, true));
     assert_eq!(files(dir.path(), |_| true), before);
@@ -116,7 +125,9 @@ fn a_damaged_block_costs_the_keys_it_held_and_no_other() {
     fixture(dir.path());
     for table in tables(dir.path()) {
         let copy = tempfile::tempdir().unwrap();
-        files(dir.path(), |_| true).iter().for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        files(dir.path(), |_| true)
+            .iter()
+            .for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
         flip(&copy.path().join(table.file_name().unwrap()), 3000);
         assert_eq!(checked(copy.path()).damages.len(), 1);
         let report = repaired(copy.path());
@@ -124,7 +135,8 @@ fn a_damaged_block_costs_the_keys_it_held_and_no_other() {
         let db = open(copy.path());
         let lost = |n: u32| {
             report.lost.iter().any(|l| {
-                l.family.as_deref() == Some("default") && l.keys.as_ref().is_some_and(|keys| keys.contains(&key(n)))
+                l.family.as_deref() == Some("default")
+                    && l.keys.as_ref().is_some_and(|keys| keys.contains(&key(n)))
             })
         };
         let wrong = wrong(&db);
@@ -184,7 +196,9 @@ fn a_manifest_whose_end_is_lost_is_noticed_and_nothing_goes_wrong() {
     let length = fs::metadata(&manifest).unwrap().len() as usize;
     for at in [40, length / 3, length / 2, length - 5] {
         let copy = tempfile::tempdir().unwrap();
-        files(dir.path(), |_| true).iter().for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        files(dir.path(), |_| true)
+            .iter()
+            .for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
         flip(&copy.path().join(manifest.file_name().unwrap()), at);
         assert!(!checked(copy.path()).is_clean(), "at {at} of {length}");
         let report = repaired(copy.path());

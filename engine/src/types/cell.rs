@@ -79,9 +79,26 @@ impl CellRef<'_> {
         }
     }
 
+    /// Wall-clock microseconds from which a TTL counts: the timestamp where those are explicit, else the moment of
+    /// writing. A cell written before its family had a TTL does not know its age, and never expires.
+    #[inline]
+    pub(crate) fn born_us(&self, explicit: bool) -> u64 {
+        born_us(explicit, self.timestamp, self.written)
+    }
+
     /// Key and value bytes, what a user would count.
     pub fn user_bytes(&self) -> usize {
         self.key.len() + self.value.len()
+    }
+}
+
+/// See [`CellRef::born_us`].
+#[inline]
+pub(crate) fn born_us(explicit: bool, timestamp: Timestamp, written: u64) -> u64 {
+    match (explicit, written) {
+        (true, _) => timestamp.0,
+        (false, 0) => u64::MAX,
+        (false, written) => written,
     }
 }
 

@@ -11,6 +11,7 @@ mod size;
 mod sketch;
 mod tombstone;
 
+pub(crate) use cell::born_us;
 pub use cell::{Cell, CellRef, Kind};
 pub(crate) use cursor::{Cursor, Visit};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};

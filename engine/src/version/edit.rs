@@ -147,7 +147,8 @@ impl State {
             for (range, generation) in store.flushed.intervals() {
                 edit.push(Change::Flushed { store: id, range, generation });
             }
-            let added = store.shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
+            let added =
+                store.shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
             edit.push(Change::Shape { store: id, change: ShapeChange { added, ..ShapeChange::default() } });
         }
         edit.push(Change::LogFirst(self.log_first));

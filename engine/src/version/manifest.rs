@@ -88,10 +88,19 @@ fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)
         return Err(wrong(format!("file is {} bytes, expected at least {HEADER_BYTES}", bytes.len())));
     };
     if head[..7] != magic[..7] {
-        return Err(wrong(format!("magic is \"{}\", expected \"{}\"", head[..8].escape_ascii(), magic.escape_ascii())));
+        return Err(wrong(format!(
+            "magic is \"{}\", expected \"{}\"",
+            head[..8].escape_ascii(),
+            magic.escape_ascii()
+        )));
     }
     if head[7] != magic[7] {
-        let message = format!("{} has format version {}, this release reads {}", path.display(), head[7] as char, magic[7] as char);
+        let message = format!(
+            "{} has format version {}, this release reads {}",
+            path.display(),
+            head[7] as char,
+            magic[7] as char
+        );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
@@ -155,14 +164,21 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
-        return Err(Error::corruption(&path, at as u64, "first manifest record is unreadable, expected the whole state"));
+        return Err(Error::corruption(
+            &path,
+            at as u64,
+            "first manifest record is unreadable, expected the whole state",
+        ));
     }
     if state.database != database {
         return Err(Error::corruption(&path, at as u64, "manifest is of another database"));
     }
     // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
-    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some()) {
-        let message = format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
+    if let Some(later) =
+        (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some())
+    {
+        let message =
+            format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
         return Err(Error::corruption(&path, at as u64, message));
     }
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
@@ -255,7 +271,10 @@ impl Manifest {
     /// will be found after a crash is unknown, so what it hands over must be kept.
     pub(crate) fn commit(&mut self, edit: &Edit) -> Result<Mark> {
         if self.poisoned {
-            return Err(Error::new(ErrorKind::Poisoned, "a sync of the manifest failed before; reopen the database"));
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                "a sync of the manifest failed before; reopen the database",
+            ));
         }
         let mut next = self.state.clone();
         for change in edit {

@@ -96,7 +96,6 @@ impl TableHandle {
     pub(crate) fn make_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
-
 }
 
 impl Drop for TableHandle {
@@ -235,10 +234,19 @@ impl Version {
         shape: Arc<Shape>,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Version {
-        let known: BTreeMap<TableId, &Arc<TableHandle>> =
-            self.tables().map(|t| (t.info.id, &t.handle)).chain(opened.iter().map(|(id, h)| (*id, h))).collect();
+        let known: BTreeMap<TableId, &Arc<TableHandle>> = self
+            .tables()
+            .map(|t| (t.info.id, &t.handle))
+            .chain(opened.iter().map(|(id, h)| (*id, h)))
+            .collect();
         let runs = open_runs(&shape, |id| known[&id].clone());
-        Version { active: self.active.clone(), frozen: self.frozen.clone(), flush: self.flush.clone(), shape, runs }
+        Version {
+            active: self.active.clone(),
+            frozen: self.frozen.clone(),
+            flush: self.flush.clone(),
+            shape,
+            runs,
+        }
     }
 
     /// The same with other frozen segments.
@@ -252,8 +260,11 @@ pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHand
     let mut runs = Vec::new();
     for level in &shape.levels {
         for run in &level.runs {
-            let tables =
-                run.tables().iter().map(|info| OpenTable { info: info.clone(), handle: handle(info.id) }).collect();
+            let tables = run
+                .tables()
+                .iter()
+                .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
+                .collect();
             runs.push(OpenRun { tables });
         }
     }

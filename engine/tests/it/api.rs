@@ -229,14 +229,21 @@ fn wrong_calls_are_refused_and_harm_nothing() {
     assert_eq!(canceled.unwrap_err().kind(), ErrorKind::Canceled);
     assert_eq!(db.scan::<&str>(..).count(), 1);
     let bad = Options { write_memory: 1, ..Options::default() };
-    assert_eq!(Builder::new().options(bad).open(dir.path().join("x")).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        Builder::new().options(bad).open(dir.path().join("x")).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
 }
 
 #[test]
 fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let options =
-        Options { write_memory: 64 << 10, memory_budget: 1 << 20, log_file_bytes: 16 << 10, ..Options::default() };
+    let options = Options {
+        write_memory: 64 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 16 << 10,
+        ..Options::default()
+    };
     let big: Vec<u8> = (0..3_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect();
     for _ in 0..2 {
         let db = Builder::new().options(options.clone()).open(dir.path()).unwrap();
@@ -246,4 +253,77 @@ fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
         db.default_family().compact::<&str>(..).unwrap();
         assert_eq!(db.get(b"big").unwrap().unwrap(), big);
     }
+}
+
+#[test]
+fn after_closing_nothing_is_written_by_any_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(&db.default_family(), b"k", b"v");
+    let transaction = db.begin();
+    db.close().unwrap();
+    let other = Db::open(dir.path()).unwrap();
+    assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.write_if(&[], &batch, Durability::Sync).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(transaction.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.create_family("f", FamilyOptions::default()).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(other.scan::<&str>(..).count(), 0);
+}
+
+#[test]
+fn writes_after_reopening_are_newer_than_tables_ingested_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Db::open(dir.path().join("db")).unwrap();
+    let db = open();
+    for n in 0..3u8 {
+        let path = dir.path().join(format!("{n}.table"));
+        let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+        table.put(b"k", &[n]).unwrap();
+        table.finish().unwrap();
+        db.default_family().ingest(&[&path]).unwrap();
+    }
+    db.close().unwrap();
+    let db = open();
+    db.put(b"k", b"new").unwrap();
+    for _ in 0..2 {
+        db.flush().unwrap();
+        assert_eq!(db.get(b"k").unwrap().unwrap(), b"new");
+        db.default_family().compact::<&str>(..).unwrap();
+    }
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"new");
+}
+
+#[test]
+fn a_ttl_given_later_does_not_take_what_was_written_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    db.put(b"old", b"1").unwrap();
+    family.alter(FamilyOptions { ttl_us: 3_600_000_000, ..family.options() }).unwrap();
+    db.put(b"new", b"2").unwrap();
+    let path = dir.path().join("in.table");
+    let mut table = TableWriter::create(&path, &family.options()).unwrap();
+    table.put(b"ingested", b"3").unwrap();
+    table.finish().unwrap();
+    family.ingest(&[&path]).unwrap();
+    assert_eq!(keys(&db), ["ingested", "new", "old"]);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(keys(&db), ["ingested", "new", "old"]);
+    assert_eq!(db.get(b"old").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn a_strategy_that_lets_many_runs_gather_does_not_stop_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 64 << 10, memory_budget: 1 << 20, ..Options::default() };
+    let family =
+        FamilyOptions { strategy: "leveled{l0_runs_trigger=100}".parse().unwrap(), ..Default::default() };
+    let db = Builder::new().options(options).family("default", family).open(dir.path()).unwrap();
+    for n in 0..60u32 {
+        db.put(&n.to_be_bytes(), b"v").unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.scan::<&str>(..).count(), 60);
 }

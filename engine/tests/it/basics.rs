@@ -3,7 +3,13 @@
 use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Options};
 
 fn small() -> Options {
-    Options { write_memory: 256 << 10, memory_budget: 2 << 20, log_file_bytes: 64 << 10, step_bytes: 64 << 10, ..Options::default() }
+    Options {
+        write_memory: 256 << 10,
+        memory_budget: 2 << 20,
+        log_file_bytes: 64 << 10,
+        step_bytes: 64 << 10,
+        ..Options::default()
+    }
 }
 
 fn key(n: u32) -> Vec<u8> {
@@ -121,7 +127,11 @@ fn deleted_keys_stay_deleted_through_many_reopenings_and_flushes() {
         for n in 0..2_000 {
             if round > 0 {
                 let expected = (n % 3 != round.wrapping_sub(1) % 3).then(|| (round - 1).to_be_bytes());
-                assert_eq!(db.get(&key(n)).unwrap().as_deref(), expected.as_ref().map(|v| &v[..]), "round {round}");
+                assert_eq!(
+                    db.get(&key(n)).unwrap().as_deref(),
+                    expected.as_ref().map(|v| &v[..]),
+                    "round {round}"
+                );
             }
             db.put(&key(n), &round.to_be_bytes()).unwrap();
         }

@@ -20,7 +20,8 @@ fn a_major_merge_adds_at_most_two_steps_to_the_bytes_on_disk() {
         };
         // Inputs are tables of several steps, so that only their holes keep the bound.
         let strategy = "leveled{table_bytes=512KiB,base_bytes=128KiB}".parse().unwrap();
-        let family = FamilyOptions { strategy, compression: siltstone::Compression::None, ..Default::default() };
+        let family =
+            FamilyOptions { strategy, compression: siltstone::Compression::None, ..Default::default() };
         let db = Builder::new()
             .options(options)
             .env(world.env())
