@@ -9,6 +9,14 @@ use std::sync::Arc;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What to do about an error.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// let second = siltstone::Db::open(dir.path());
+/// assert_eq!(second.unwrap_err().kind(), siltstone::ErrorKind::Busy);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -39,6 +47,11 @@ pub enum ErrorKind {
 }
 
 /// An error with its context. One line by `Display`; causes by `source`. Cheap to clone.
+///
+/// ```
+/// let error = siltstone::Error::new(siltstone::ErrorKind::Invalid, "no such thing");
+/// assert_eq!((error.to_string().as_str(), error.file()), ("no such thing", None));
+/// ```
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 

@@ -13,6 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What kind of thing happened.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// assert!(db.events().iter().any(|event| event.kind == siltstone::EventKind::Open));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -44,6 +51,17 @@ pub enum EventKind {
 }
 
 /// One decision or deed.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// for event in db.events() {
+///     println!("{event}");
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Wall-clock microseconds since the epoch.
@@ -75,7 +93,7 @@ impl std::fmt::Display for Event {
 }
 
 /// Called with each event, on the thread where it happened: be quick, and don't call the database.
-pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 const FILE: &str = "EVENTS";
 

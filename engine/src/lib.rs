@@ -56,3 +56,8 @@ pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, 
 pub use snapshot::Snapshot;
 pub use table::Compression;
 pub use types::*;
+
+/// Runs the README's example with the other documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

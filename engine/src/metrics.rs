@@ -40,6 +40,14 @@ pub(crate) struct Metrics {
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// assert_eq!(db.statistics().writes, 1);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {

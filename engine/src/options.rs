@@ -106,6 +106,12 @@ impl Options {
 }
 
 /// Whether cells of a family carry timestamps.
+///
+/// ```
+/// use siltstone::{FamilyOptions, Timestamps};
+/// let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 3, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Timestamps {
@@ -117,6 +123,12 @@ pub enum Timestamps {
 }
 
 /// Settings of a column family. Stored in the database; `timestamps` never changes, the rest may at any open.
+///
+/// ```
+/// use siltstone::{Compression, FamilyOptions};
+/// let options = FamilyOptions { compression_last: Some(Compression::Zstd { level: 7 }), ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FamilyOptions {
@@ -190,6 +202,13 @@ impl FamilyOptions {
 }
 
 /// When a write is acknowledged.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.default_family().put_with(b"k", b"v", siltstone::Durability::Sync)?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
     /// When no kill of the process can lose it any more. A power loss may lose the newest writes, never an

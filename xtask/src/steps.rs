@@ -8,11 +8,13 @@ use std::process::Stdio;
 /// All tests; with `campaigns`, those with their gate counts too.
 pub(crate) fn test(tally: &mut Tally, campaigns: bool) {
     if !there(&mut command("apt-cache", "--version")) {
-        println!("no apt-cache here: the example and its test use the corpus that is shipped");
+        println!("no apt-cache here: the example and its test make packages up");
     }
     // The package `siltstone-tests` switches the engine's features `testing` and `strict` on for the whole run.
     tally.tests("tests", &mut cargo("test --workspace --no-fail-fast"));
     if campaigns {
+        interleavings(tally);
+        sanitize(tally);
         campaigns::gate(tally);
     }
 }
@@ -49,13 +51,21 @@ fn supply_chain(tally: &mut Tally) {
     }
 }
 
+/// Every interleaving, up to three preemptions, of the index that readers walk without locks (row 22).
+pub(crate) fn interleavings(tally: &mut Tally) {
+    let target = root().join("target").join("loom");
+    let mut run = cargo("test --release -p siltstone --lib memory::model");
+    run.env("RUSTFLAGS", "--cfg loom").env("LOOM_MAX_PREEMPTIONS", "3").env("CARGO_TARGET_DIR", target);
+    tally.tests("row 22: interleavings under loom", &mut run);
+}
+
 /// The modules with unsafe code under the address sanitizer, on the stable toolchain (row 23).
 pub(crate) fn sanitize(tally: &mut Tally) {
     let target = root().join("target").join("asan");
     let args = "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu -- memory log::";
     let mut run = cargo(args);
     run.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target);
-    tally.tests("address sanitizer", &mut run);
+    tally.tests("row 23: address sanitizer", &mut run);
 }
 
 /// Whether the command can be run and ends with 0.

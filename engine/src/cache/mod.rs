@@ -220,17 +220,20 @@ impl BlockCache {
     }
 
     /// Whether the block is held, without counting as a use.
+    #[allow(dead_code, reason = "for warming caches as merges go")]
     pub(crate) fn contains(&self, key: BlockKey) -> bool {
         self.data.contains_key(&key) || self.meta.contains_key(&key)
     }
 
     /// Forgets a block.
+    #[allow(dead_code, reason = "for warming caches as merges go")]
     pub(crate) fn evict(&self, key: BlockKey) {
         self.data.remove(&key);
         self.meta.remove(&key);
     }
 
     /// Changes the budget; what does not fit any more goes at once.
+    #[allow(dead_code, reason = "for warming caches as merges go")]
     pub(crate) fn set_capacity(&self, capacity: u64) {
         let mut shares = self.shares.lock();
         let first = capacity / META_SHARE_FIRST;

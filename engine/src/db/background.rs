@@ -227,11 +227,11 @@ impl Inner {
     /// Small work that belongs to no job; whether there was any.
     fn chores(&self) -> bool {
         let mut worked = false;
-        if let Ok(log) = self.log() {
-            if log.needs_prepare() {
-                // A full disk shows again when the file is really needed.
-                worked |= log.prepare().unwrap_or(false);
-            }
+        if let Ok(log) = self.log()
+            && log.needs_prepare()
+        {
+            // A full disk shows again when the file is really needed.
+            worked |= log.prepare().unwrap_or(false);
         }
         for store in self.stores().iter() {
             worked |= self.flatten_one(store);
@@ -285,10 +285,10 @@ impl Inner {
             }
         }
         for path in files {
-            if let Err(e) = self.env.storage.remove(&path) {
-                if e.kind() != std::io::ErrorKind::NotFound {
-                    failed.push(path);
-                }
+            if let Err(e) = self.env.storage.remove(&path)
+                && e.kind() != std::io::ErrorKind::NotFound
+            {
+                failed.push(path);
             }
         }
         if !failed.is_empty() {
@@ -483,7 +483,7 @@ impl Inner {
     /// bound until a step has made room. Never waits for a whole merge.
     pub(crate) fn throttle(&self, bytes: u64) -> Result<()> {
         let delay = match backpressure(&self.pressure()) {
-            Delay::NsPerByte(ns) if ns == 0.0 => return Ok(()),
+            Delay::NsPerByte(0.0) => return Ok(()),
             Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
             Delay::Stop => return self.wait_for_room(),
         };

@@ -204,6 +204,15 @@ impl Family {
 }
 
 /// A family as a snapshot sees it.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// let before = db.snapshot();
+/// db.put(b"k", b"v")?;
+/// assert!(db.at(&before).get(b"k")?.is_none());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reader {
     family: Family,

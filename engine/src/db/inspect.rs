@@ -14,6 +14,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A segment of a family's memory.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// let segments = db.default_family().segments();
+/// assert_eq!((segments[0].state, segments[0].cells), ("active", 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct SegmentListing {
     /// `active`, `frozen`, `flat` or `flushing`.
@@ -29,6 +38,14 @@ pub struct SegmentListing {
 }
 
 /// A log file.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// assert!(db.log_listing().iter().all(|file| file.used <= file.reserved));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct LogListing {
     /// Its number.
@@ -92,6 +109,18 @@ pub struct TableListing {
 }
 
 /// A data block of a table.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{FamilyOptions, TableListing, TableWriter, storage::Env};
+/// let path = dir.path().join("prepared.table");
+/// let mut table = TableWriter::create(&path, &FamilyOptions::default())?;
+/// table.put(b"k", b"v")?;
+/// table.finish()?;
+/// let blocks = TableListing::read(&Env::local(), &path)?.blocks;
+/// assert_eq!((blocks.len(), &blocks[0].first_key[..], blocks[0].cells), (1, &b"k"[..], 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BlockListing {

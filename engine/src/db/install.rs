@@ -92,10 +92,10 @@ impl Inner {
         kill_point!("install-after-note");
         if let Some(front) = front {
             // The step is installed whatever comes of this; what is not released now is with the next flush.
-            if let Err(e) = self.log()?.release(front) {
-                if e.kind() == ErrorKind::Poisoned {
-                    self.poison(&e);
-                }
+            if let Err(e) = self.log()?.release(front)
+                && e.kind() == ErrorKind::Poisoned
+            {
+                self.poison(&e);
             }
         }
         self.scheduler.notify();
@@ -121,10 +121,10 @@ impl Inner {
         let mark = {
             let mut manifest = self.manifest.lock();
             let committed = manifest.commit(edit);
-            if manifest.is_poisoned() {
-                if let Err(e) = &committed {
-                    self.poison(e);
-                }
+            if manifest.is_poisoned()
+                && let Err(e) = &committed
+            {
+                self.poison(e);
             }
             committed?
         };

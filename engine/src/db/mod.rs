@@ -71,7 +71,6 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     registry: Registry,
     epoch: u32,
-    database: u64,
     state: AtomicU8,
     /// Why the log or the manifest takes nothing any more.
     poisoned: Mutex<Option<Error>>,

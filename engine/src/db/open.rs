@@ -215,7 +215,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let commit = Commit::new(appender, last_seq.next());
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
@@ -235,11 +235,11 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
-    let (epoch, database) = (state.epoch, state.database);
+    let epoch = state.epoch;
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, database, last_seq, log_found };
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
 }
@@ -335,15 +335,15 @@ pub(crate) fn read_log(
         ends: &state.log_ends,
     };
     let recovered = recover(env, dir, &options, visit)?;
-    if let (Some(note), Some(mark)) = (recovered.note, mark) {
-        if (note.manifest, note.length) > (mark.number, mark.length) {
-            let path = dir.join(manifest::file_name(mark.number));
-            let message = format!(
-                "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the log knew of that much",
-                mark.length, note.length, note.manifest
-            );
-            return Err(Error::corruption(path, mark.length, message));
-        }
+    if let (Some(note), Some(mark)) = (recovered.note, mark)
+        && (note.manifest, note.length) > (mark.number, mark.length)
+    {
+        let path = dir.join(manifest::file_name(mark.number));
+        let message = format!(
+            "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the log knew of that much",
+            mark.length, note.length, note.manifest
+        );
+        return Err(Error::corruption(path, mark.length, message));
     }
     Ok(recovered)
 }
@@ -456,7 +456,6 @@ struct Parts {
     cache: Arc<BlockCache>,
     graveyard: Arc<Graveyard>,
     epoch: u32,
-    database: u64,
     last_seq: SeqNo,
     log_found: Vec<LogListing>,
 }
@@ -475,7 +474,6 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         dir: dir.to_path_buf(),
         registry,
         epoch: parts.epoch,
-        database: parts.database,
         state: AtomicU8::new(State::Open as u8),
         poisoned: Mutex::new(None),
         background_error: Mutex::new(None),

@@ -19,6 +19,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A key and its value, as a scan yields them.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// let entry = db.scan("a".."z").next().unwrap()?;
+/// assert_eq!((&entry.key[..], &*entry.value), (&b"k"[..], &b"v"[..]));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The key.

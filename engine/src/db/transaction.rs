@@ -11,6 +11,17 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// What a key must be for a conditional write.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// use siltstone::{Batch, Condition, Durability, Expected};
+/// let family = db.default_family();
+/// let seq = db.put(b"k", b"v")?;
+/// let unchanged = Condition::new(&family, b"k", Expected::NotNewerThan(seq));
+/// db.write_if(&[unchanged], Batch::new().put(&family, b"k", b"w"), Durability::Buffered)?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// It has no value.

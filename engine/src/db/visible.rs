@@ -78,11 +78,11 @@ impl<'a> Lookup<'a> {
     /// Range tombstones of the source that is visited next.
     #[inline]
     pub(crate) fn cover(&mut self, fragments: &Fragments) {
-        if !fragments.is_empty() {
-            if let Some(seq) = fragments.newest_over(self.key, Timestamp::ZERO, self.read) {
-                self.deleted_below = seq.max(self.deleted_below);
-                self.newest = seq.max(self.newest);
-            }
+        if !fragments.is_empty()
+            && let Some(seq) = fragments.newest_over(self.key, Timestamp::ZERO, self.read)
+        {
+            self.deleted_below = seq.max(self.deleted_below);
+            self.newest = seq.max(self.newest);
         }
     }
 

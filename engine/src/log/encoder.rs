@@ -99,6 +99,7 @@ impl FrameEncoder {
     }
 
     /// Adds a cell written again by cleaning: it keeps its sequence number.
+    #[allow(dead_code, reason = "for log cleaning and log tables")]
     pub(crate) fn copied_cell(&mut self, cell: &CellRef<'_>) {
         self.put_cell(cell, COPIED);
     }
@@ -110,6 +111,7 @@ impl FrameEncoder {
     }
 
     /// Adds a range tombstone written again by cleaning: it keeps its sequence number.
+    #[allow(dead_code, reason = "for log cleaning and log tables")]
     pub(crate) fn copied_range_tombstone(&mut self, tombstone: &RangeTombstone) {
         self.put_tombstone(tombstone, COPIED);
     }
@@ -120,6 +122,7 @@ impl FrameEncoder {
     }
 
     /// Where the entries lie (in the order added) once the frame was appended at `start`.
+    #[allow(dead_code, reason = "for log cleaning and log tables")]
     pub(crate) fn places(&self, start: LogPosition) -> impl Iterator<Item = Place> + '_ {
         self.items.iter().filter(|item| item.is_entry).map(move |item| {
             let at = LogPosition { file: start.file, offset: start.offset + item.start as u64 };
@@ -128,6 +131,7 @@ impl FrameEncoder {
     }
 
     /// Memory held, for budgets.
+    #[cfg(test)]
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
     }

@@ -140,6 +140,7 @@ impl Pool {
     }
 
     /// Bytes on disk of files that hold no history.
+    #[cfg(test)]
     pub(super) fn idle_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.ready.as_ref().map_or(0, |file| file.len()) + state.spares.len() as u64 * self.file_bytes

@@ -60,6 +60,7 @@ pub(crate) struct LogStart {
 
 impl LogStart {
     /// In a new database.
+    #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
         Self { database_id, file: LogFileId(1), after: LogPosition::default(), live: Vec::new() }
     }
@@ -204,10 +205,6 @@ impl Log {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
-    /// Fails with the cause when an earlier append or sync failed.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.poison.check()
-    }
 
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
     pub(crate) fn needs_prepare(&self) -> bool {
@@ -272,6 +269,7 @@ impl Log {
     }
 
     /// Bytes on disk: live files as reserved, the one prepared, and those kept to be used again.
+    #[cfg(test)]
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
     }
@@ -373,10 +371,6 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
-    /// The log appended to.
-    pub(crate) fn log(&self) -> &Arc<Log> {
-        &self.log
-    }
 
     /// Begins a new file with room for a frame of that length.
     #[cold]

@@ -103,6 +103,7 @@ impl Active {
     }
 
     /// Key and value bytes of all cells.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }
@@ -131,12 +132,14 @@ impl Active {
     }
 
     /// Sequence numbers of cells and range tombstones.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }
 
     /// Timestamps that this segment says anything about: a tombstone speaks about all up to its own, a range
     /// tombstone about its bounds. A read of other timestamps may skip the segment.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }

@@ -33,9 +33,12 @@ pub(crate) struct Flat {
     chunks: Chunks,
     /// (entry of a key's first cell, its updates) for keys with more than one, ascending.
     updates: Box<[(u32, u32)]>,
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     sketch: Sketch,
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     stats: Stats,
     fragments: Arc<Fragments>,
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     key_range: Option<KeyRange>,
     bytes: usize,
 }
@@ -140,6 +143,7 @@ impl Flat {
     }
 
     /// Key and value bytes of the cells kept.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }
@@ -155,21 +159,25 @@ impl Flat {
     }
 
     /// The smallest range holding all keys and range tombstones.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }
 
     /// Sequence numbers of cells and range tombstones.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }
 
     /// As [`Active::times`].
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
 
     /// The distinct keys, for estimates over several segments and tables.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn sketch(&self) -> &Sketch {
         &self.sketch
     }
@@ -204,6 +212,7 @@ impl Flat {
     }
 
     /// How often the key whose first cell is at this entry was updated in the segment, versions dropped included.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
         found.map_or(1, |at| self.updates[at].1)
@@ -264,6 +273,7 @@ pub(crate) struct FlatCursor {
 
 impl FlatCursor {
     /// Updates of the key here (hotness). Must be valid and at the first version of its key.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn updates(&self) -> u32 {
         self.flat.updates_at(self.entry)
     }

@@ -110,6 +110,7 @@ impl Segment {
     }
 
     /// Key and value bytes.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn user_bytes(&self) -> usize {
         either!(self, cells => cells.user_bytes())
     }
@@ -125,16 +126,19 @@ impl Segment {
     }
 
     /// The smallest range holding all keys and range tombstones.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         either!(self, cells => cells.key_range())
     }
 
     /// Sequence numbers of cells and range tombstones.
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         either!(self, cells => cells.seqs())
     }
 
     /// Timestamps it says anything about; see [`Active::times`].
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())
     }

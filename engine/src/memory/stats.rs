@@ -25,6 +25,7 @@ impl Span {
         }
     }
 
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     fn get(&self) -> Option<(u64, u64)> {
         let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
         (low <= high).then_some((low, high))
@@ -69,14 +70,17 @@ impl Stats {
         self.cells.load(Ordering::Relaxed)
     }
 
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(super) fn user_bytes(&self) -> usize {
         self.user_bytes.load(Ordering::Relaxed)
     }
 
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(super) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.seqs.get().map(|(low, high)| SeqNo(low)..=SeqNo(high))
     }
 
+    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(super) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.times.get().map(|(low, high)| Timestamp(low)..=Timestamp(high))
     }

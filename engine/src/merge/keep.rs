@@ -221,10 +221,11 @@ impl Keep {
     }
 
     fn end_timestamp(&mut self, sink: &mut Sink<'_>) -> Result<()> {
-        if let Some(newest) = self.pending.first() {
-            if !self.key_below && self.stripe(newest.seq) == 0 {
-                return self.combine_pending(None, sink);
-            }
+        if let Some(newest) = self.pending.first()
+            && !self.key_below
+            && self.stripe(newest.seq) == 0
+        {
+            return self.combine_pending(None, sink);
         }
         self.pass_pending(sink)
     }

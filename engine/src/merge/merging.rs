@@ -26,14 +26,7 @@ impl<C: Cursor> Merging<C> {
         Self { sources, order, forward: true }
     }
 
-    pub(crate) fn sources(&self) -> &[C] {
-        &self.sources
-    }
 
-    /// Which source the current cell comes from. Must be valid.
-    pub(crate) fn source(&self) -> usize {
-        self.order[0].1
-    }
 
     fn compare(&self, a: (u64, usize), b: (u64, usize)) -> Ordering {
         let by_cell = a.0.cmp(&b.0).then_with(|| self.sources[a.1].cell().order(&self.sources[b.1].cell()));

@@ -13,8 +13,8 @@ mod merging;
 mod output;
 mod run;
 
-pub(crate) use keep::{Below, Keep, KeepRules};
-pub(crate) use machine::{Merge, MergeSpec, Progress, Source, Step};
+pub(crate) use keep::{Below, KeepRules};
+pub(crate) use machine::{Merge, MergeSpec, Progress, Source};
 pub(crate) use merging::Merging;
 pub(crate) use output::OutputRules;
 pub(crate) use run::{Floor, RunCursor};

@@ -19,6 +19,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 /// What came of a turn.
+///
+/// ```
+/// use siltstone::schedule::Turn;
+/// let in_a_millisecond = Turn::Until(1_000_000);
+/// assert_ne!(in_a_millisecond, Turn::Idle);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// Something was done; there may be more.
@@ -30,12 +36,47 @@ pub enum Turn {
 }
 
 /// A background worker. Turns are short: a few milliseconds.
+///
+/// ```
+/// use siltstone::schedule::{Scheduler, ThreadScheduler, Turn, Worker};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// struct Countdown(Arc<AtomicU32>);
+///
+/// impl Worker for Countdown {
+///     fn turn(&mut self) -> Turn {
+///         match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+///             Ok(_) => Turn::Worked,
+///             Err(_) => Turn::Idle,
+///         }
+///     }
+/// }
+///
+/// let left = Arc::new(AtomicU32::new(3));
+/// let scheduler = ThreadScheduler::new();
+/// scheduler.start(vec![Box::new(Countdown(left.clone()))]);
+/// while left.load(Ordering::SeqCst) > 0 {
+///     scheduler.pause(1_000_000);
+/// }
+/// scheduler.stop();
+/// ```
 pub trait Worker: Send {
     /// Does a little work, if there is any.
     fn turn(&mut self) -> Turn;
 }
 
 /// Runs workers and makes callers wait.
+///
+/// ```
+/// use siltstone::schedule::{Scheduler, ThreadScheduler};
+/// let scheduler: Box<dyn Scheduler> = Box::new(ThreadScheduler::new());
+/// let mut asked = 0;
+/// scheduler.wait(&mut || {
+///     asked += 1;
+///     asked > 1
+/// });
+/// ```
 pub trait Scheduler: Send + Sync + Debug {
     /// Takes over the workers and gives them turns until `stop`.
     fn start(&self, workers: Vec<Box<dyn Worker>>);

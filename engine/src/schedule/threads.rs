@@ -11,6 +11,15 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Runs each worker on a thread.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::schedule::ThreadScheduler;
+/// let scheduler = std::sync::Arc::new(ThreadScheduler::new());
+/// let db = siltstone::Builder::new().scheduler(scheduler).open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct ThreadScheduler {
     shared: Arc<Shared>,

@@ -7,6 +7,11 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Which keys are written.
+///
+/// ```
+/// use siltstone::simulate::Workload;
+/// assert_eq!("zipf:0.99".parse(), Ok(Workload::Zipf(0.99)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Workload {
     /// All alike.

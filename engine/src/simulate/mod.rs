@@ -27,6 +27,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What to simulate.
+///
+/// ```
+/// use siltstone::simulate::{SimulateOptions, simulate};
+/// let options = SimulateOptions { data_bytes: 1 << 30, memory_bytes: 16 << 20, ..Default::default() };
+/// let report = simulate(&options)?;
+/// assert!(report.write_amplification > 1.0);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimulateOptions {
     /// The method.

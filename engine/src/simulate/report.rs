@@ -6,6 +6,15 @@ use serde::Serialize;
 use std::fmt;
 
 /// The result of [`super::simulate`].
+///
+/// ```
+/// use siltstone::simulate::{SimulateOptions, simulate};
+/// let options = SimulateOptions { data_bytes: 1 << 30, memory_bytes: 16 << 20, ..Default::default() };
+/// let report = simulate(&options)?;
+/// println!("{report}");
+/// assert!(report.space_amplification >= 1.0);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct SimulateReport {
     /// The strategy with its settings.

@@ -12,6 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Files on the local file system.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::storage::{LocalStorage, Storage};
+/// let storage = LocalStorage::new();
+/// storage.create(&dir.path().join("a"))?.write(b"bytes")?;
+/// assert_eq!(storage.list(dir.path())?, ["a"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalStorage {}
 
@@ -54,7 +63,7 @@ impl Storage for LocalStorage {
         }
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
-        let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map_raw(&file)? };
+        let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
         Ok(Box::new(LocalMapped { file, map }))
     }
 
@@ -209,6 +218,13 @@ impl MappedFile for LocalMapped {
 }
 
 /// The machine's clock.
+///
+/// ```
+/// use siltstone::storage::{Clock, SystemClock};
+/// let clock = SystemClock::new();
+/// let before = clock.monotonic_ns();
+/// assert!(clock.monotonic_ns() >= before);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: Instant,
@@ -237,6 +253,12 @@ impl Clock for SystemClock {
 }
 
 /// Randomness for identities and choices, not for secrets: splitmix64 seeded by the process's hash keys.
+///
+/// ```
+/// use siltstone::storage::{OsRandom, Random};
+/// let random = OsRandom::new();
+/// assert_ne!((random.next_u64(), random.next_u64()), (0, 0));
+/// ```
 #[derive(Debug)]
 pub struct OsRandom {
     state: AtomicU64,

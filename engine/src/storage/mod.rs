@@ -18,6 +18,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A file system. All calls block. Paths are whole paths; directories must exist before files are made in them.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::storage::Env;
+/// let storage = Env::local().storage;
+/// let (path, dir) = (dir.path().join("a"), dir.path());
+/// let mut file = storage.create(&path)?;
+/// file.write(b"bytes")?;
+/// file.sync()?;
+/// storage.sync_dir(dir)?; // now a power loss keeps them
+/// assert!(storage.exists(&path)?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Storage: Send + Sync + Debug {
     /// Creates a file (emptying it if it exists) to be written from its start. The *name* is durable after
     /// `sync_dir`, the bytes after `WriteFile::sync`.
@@ -84,6 +97,16 @@ pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Resul
 }
 
 /// A file being written from front to back.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = siltstone::storage::Env::local().storage;
+/// let mut file = storage.create(&dir.path().join("a"))?;
+/// file.write(b"one ")?;
+/// file.write(b"two")?;
+/// file.sync()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait WriteFile: Send {
     /// Appends the bytes, all or an error (after which the file's end is unknown).
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -92,6 +115,17 @@ pub trait WriteFile: Send {
 }
 
 /// A file being read.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = siltstone::storage::Env::local().storage;
+/// let path = dir.path().join("a");
+/// storage.create(&path)?.write(b"one two")?;
+/// let mut word = [0; 3];
+/// storage.open(&path)?.read_exact_at(&mut word, 4)?;
+/// assert_eq!(&word, b"two");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait ReadFile: Send + Sync {
     /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
@@ -104,6 +138,14 @@ pub trait ReadFile: Send + Sync {
 }
 
 /// A reserved file in memory, for the log. One thread writes at a time, any thread may sync meanwhile.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = siltstone::storage::Env::local().storage;
+/// let file = storage.map(&dir.path().join("a"), 4096, false)?;
+/// assert_eq!(file.len(), 4096);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait MappedFile: Send + Sync {
     /// The reserved length.
     fn len(&self) -> u64;
@@ -120,6 +162,11 @@ pub trait MappedFile: Send + Sync {
 }
 
 /// Time. Wall time may jump; monotonic time does not.
+///
+/// ```
+/// use siltstone::storage::Env;
+/// assert!(Env::local().clock.wall_us() > 0);
+/// ```
 pub trait Clock: Send + Sync + Debug {
     /// Microseconds since the Unix epoch.
     fn wall_us(&self) -> u64;
@@ -128,12 +175,25 @@ pub trait Clock: Send + Sync + Debug {
 }
 
 /// Randomness.
+///
+/// ```
+/// use siltstone::storage::Env;
+/// println!("{:016x}", Env::local().random.next_u64());
+/// ```
 pub trait Random: Send + Sync + Debug {
     /// A uniformly random number.
     fn next_u64(&self) -> u64;
 }
 
 /// Storage, clock and randomness together: what a database is given to live in.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let env = siltstone::storage::Env::local();
+/// let db = siltstone::Builder::new().env(env).open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Files.

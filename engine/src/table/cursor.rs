@@ -77,10 +77,6 @@ impl Table {
 }
 
 impl TableCursor {
-    /// The table it reads.
-    pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
 
     /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises that their
     /// bytes are still there. Cells below it in the block that straddles it are still met.
@@ -91,6 +87,7 @@ impl TableCursor {
 
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
     /// moved about this many bytes); behind the last cell, the offset where data ends.
+    #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn offset(&self) -> u64 {
         if self.data.valid() { self.handle.offset } else { self.table.data_end() }
     }

@@ -116,6 +116,7 @@ impl TopIndex {
         &self.partitions
     }
 
+    #[allow(dead_code, reason = "for splitting stores")]
     pub(super) fn separator(&self, i: usize) -> Decoded<&[u8]> {
         let suffix = self.block.restart_entry(i)?.suffix;
         Ok(&self.block.bytes()[suffix])
@@ -126,6 +127,7 @@ impl TopIndex {
         self.partitions.last().map(|p| p.data_end)
     }
 
+    #[allow(dead_code, reason = "open tables are to count in the memory budget")]
     pub(super) fn memory_bytes(&self) -> usize {
         self.block.memory_bytes() + self.partitions.capacity() * size_of::<Partition>()
     }

@@ -93,6 +93,7 @@ impl Table {
     }
 
     /// About how many bytes of the file hold the range's cells.
+    #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn approximate_bytes(&self, range: &KeyRange) -> Result<u64> {
         if range.is_empty() {
             return Ok(0);
@@ -106,6 +107,7 @@ impl Table {
     }
 
     /// Offset of the first block that may hold keys at or after `key`.
+    #[allow(dead_code, reason = "for splitting stores")]
     fn offset_of(&self, key: &[u8]) -> Result<u64> {
         let found = self.check(self.footer.top.offset, self.top.find(key))?;
         let Some(partition) = self.top.partitions().get(found) else { return Ok(self.data_end()) };
@@ -120,6 +122,7 @@ impl Table {
     }
 
     /// At most `n` ascending keys that cut the table into about equal parts, for parallel or stepwise work.
+    #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn split_points(&self, n: usize) -> Result<Vec<Vec<u8>>> {
         let partitions = self.top.partitions();
         let mut points: Vec<Vec<u8>> = Vec::new();

@@ -40,7 +40,6 @@ pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use filter::Filter;
 pub(crate) use inspect::BlockListing;
-pub(crate) use properties::Properties;
 pub(crate) use reader::Table;
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use verify::Verified;

@@ -4,6 +4,11 @@ use super::ids::{SeqNo, Timestamp};
 use std::cmp::Ordering;
 
 /// What a cell says about its key.
+///
+/// ```
+/// use siltstone::Kind;
+/// assert_eq!(Kind::from_u8(Kind::Value as u8), Some(Kind::Value));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -28,6 +33,14 @@ impl Kind {
 }
 
 /// A cell borrowed from memory or from a block.
+///
+/// ```
+/// use siltstone::{CellRef, Kind, SeqNo, Timestamp};
+/// let (key, value) = (&b"k"[..], &b"v"[..]);
+/// let cell = CellRef { key, timestamp: Timestamp(2), seq: SeqNo(7), kind: Kind::Value, written: 0, value };
+/// let older = CellRef { timestamp: Timestamp(1), ..cell };
+/// assert!(cell.order(&older).is_lt(), "newer versions come first");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CellRef<'a> {
     /// The user's key.
@@ -90,6 +103,14 @@ pub(crate) fn born_us(explicit: bool, timestamp: Timestamp, written: u64) -> u64
 }
 
 /// An owned cell. See [`CellRef`] for the fields.
+///
+/// ```
+/// use siltstone::{CellRef, Kind, SeqNo, Timestamp};
+/// let (key, value) = (&b"k"[..], &b"v"[..]);
+/// let cell = CellRef { key, timestamp: Timestamp(2), seq: SeqNo(7), kind: Kind::Value, written: 0, value };
+/// let own = cell.to_cell();
+/// assert_eq!(own.as_ref().value, cell.value);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of CellRef")]
 pub struct Cell {

@@ -38,6 +38,12 @@ id!(/// The number of a log file. Never reused, though the file itself may be re
     LogFileId(u64));
 
 /// A byte position in the log. Ordered as the history is.
+///
+/// ```
+/// use siltstone::{LogFileId, LogPosition};
+/// let at = |file, offset| LogPosition { file: LogFileId(file), offset };
+/// assert!(at(1, 4096) < at(2, 80));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct LogPosition {
     /// The log file.
@@ -53,6 +59,12 @@ impl fmt::Display for LogPosition {
 }
 
 /// The name of a table: owner epoch, job and part (invariant I5), so that two owners never write one file.
+///
+/// ```
+/// let id = siltstone::TableId { epoch: 1, job: 2, part: 3 };
+/// assert_eq!(id.file_name(), "000001-000002-0003.table");
+/// assert_eq!(siltstone::TableId::parse_file_name(&id.file_name()), Some(id));
+/// ```
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize,
 )]

@@ -7,6 +7,11 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 /// A half-open range of keys.
+///
+/// ```
+/// let range = siltstone::KeyRange::prefix(b"user:");
+/// assert!(range.contains(b"user:ada") && !range.contains(b"users"));
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct KeyRange {
     /// First key inside; empty for the very first.

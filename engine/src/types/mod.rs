@@ -22,4 +22,4 @@ pub use pinned::Pinned;
 pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub use tombstone::RangeTombstone;
-pub(crate) use tombstone::{Fragment, Fragments};
+pub(crate) use tombstone::Fragments;

@@ -19,6 +19,16 @@ pub(crate) unsafe trait Owner {
 
 /// A value read from the database; dereferences to its bytes. It holds the block or memory chunk it lies in,
 /// so drop it (or copy it) when a long-lived handle would keep too much alive.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// let value = db.get(b"k")?.unwrap();
+/// drop(db);
+/// assert_eq!(value, b"v"); // it outlives the database
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Pinned(Inner);
 

@@ -12,6 +12,15 @@ const REGISTERS: usize = 1 << BITS;
 const RANK_MAX: usize = 64 - BITS as usize + 1;
 
 /// Estimates how many distinct keys were added, alone or over a union of sketches.
+///
+/// ```
+/// let mut sketch = siltstone::Sketch::new();
+/// for n in 0..1000u32 {
+///     sketch.add(&n.to_be_bytes());
+///     sketch.add(&n.to_be_bytes());
+/// }
+/// assert!((950..1050).contains(&sketch.estimate()));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sketch {
     registers: Box<[u8; REGISTERS]>,

@@ -8,6 +8,13 @@ use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
 
 /// Deletes older cells of a range of keys.
+///
+/// ```
+/// use siltstone::{KeyRange, RangeTombstone, SeqNo, Timestamp};
+/// let range = KeyRange::prefix(b"user:");
+/// let all = RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(9) };
+/// assert!(all.range.contains(b"user:ada"));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeTombstone {
     /// The keys.

@@ -180,6 +180,7 @@ impl Flushed {
     }
 
     /// Whether nothing of that generation at any key of `range` needs replaying.
+    #[cfg(test)]
     pub(crate) fn covers(&self, range: &KeyRange, generation: Generation) -> bool {
         self.intervals().all(|(interval, at)| at >= generation || !interval.overlaps(range))
     }

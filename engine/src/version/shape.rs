@@ -10,7 +10,9 @@ mod check;
 mod text;
 
 pub use change::{ShapeChange, TablePlace};
-pub(crate) use text::{key_text, parse_key, parse_range, range_text};
+pub(crate) use text::key_text;
+#[cfg(test)]
+pub(crate) use text::{parse_key, parse_range, range_text};
 
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 use std::collections::HashSet;
@@ -18,6 +20,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Everything known about a table without opening it. What the manifest stores.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// let shape = db.default_family().shape();
+/// let (_, _, table) = shape.tables().next().unwrap();
+/// assert_eq!((table.cells, table.range.contains(b"k")), (1, true));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableInfo {
     /// Its name.
@@ -49,6 +62,12 @@ pub struct TableInfo {
 }
 
 /// The part of a table that has moved.
+///
+/// ```
+/// use siltstone::version::shape::Clip;
+/// let clip = Clip { key: b"m".to_vec(), bytes_below: 4096 };
+/// assert!(clip.key.as_slice() > b"k".as_slice(), "the key k is read elsewhere");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Clip {
     /// Only keys at or above this one are read from the table.
@@ -97,6 +116,17 @@ impl TableInfo {
 
 /// Tables that do not overlap, sorted by key. Tables come and go through its methods only, because it keeps their
 /// totals: a plan over 20,000 tables asks for them all the time.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// let shape = db.default_family().shape();
+/// let (level, run) = shape.runs().next().unwrap();
+/// assert!(run.tables().len() == 1 && shape.run(level, run.id) == Some(run));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
     /// Orders the runs of a level by age: larger is newer. In level 0 the number of the flush; deeper a run takes
@@ -200,6 +230,17 @@ impl Run {
 }
 
 /// One level: runs, newest first.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// let shape = db.default_family().shape();
+/// let bytes: u64 = shape.levels.iter().map(|level| level.live_bytes()).sum();
+/// assert_eq!(bytes, shape.live_bytes());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Level {
     /// Newest first, so by falling id.
@@ -219,6 +260,17 @@ impl Level {
 }
 
 /// A store's tables. Everything in a level is newer than what lies below it at the same key.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put(b"k", b"v")?;
+/// db.flush()?;
+/// let shape = db.default_family().shape();
+/// println!("{shape}");
+/// assert_eq!(shape.tables().count(), 1);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shape {
     /// Level 0 first.

@@ -36,7 +36,6 @@ pub(crate) struct FlushSet {
 /// A run with its tables open.
 #[derive(Clone)]
 pub(crate) struct OpenRun {
-    pub(crate) level: usize,
     pub(crate) tables: Vec<OpenTable>,
 }
 
@@ -259,14 +258,14 @@ impl Version {
 /// Opens the runs of a shape in reading order.
 pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHandle>) -> Vec<OpenRun> {
     let mut runs = Vec::new();
-    for (level, l) in shape.levels.iter().enumerate() {
-        for run in &l.runs {
+    for level in &shape.levels {
+        for run in &level.runs {
             let tables = run
                 .tables()
                 .iter()
                 .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
                 .collect();
-            runs.push(OpenRun { level, tables });
+            runs.push(OpenRun { tables });
         }
     }
     runs

@@ -84,7 +84,7 @@ fn range_deletes_hide_older_writes_everywhere_and_spare_newer_ones() {
     drop(before);
     family.compact::<&str>(..).unwrap();
     assert_eq!(keys(&db), ["a", "c", "d", "e"]);
-    let (_, _, table) = (&family.shape()).tables().next().map(|(l, r, t)| (l, r.id, t.clone())).unwrap();
+    let (_, _, table) = family.shape().tables().next().map(|(l, r, t)| (l, r.id, t.clone())).unwrap();
     assert_eq!((table.cells, table.range_tombstones), (4, 0));
 }
 
@@ -127,7 +127,7 @@ fn versions_timestamps_and_deletes_by_time() {
     h.alter(FamilyOptions { versions: 1, ..h.options() }).unwrap();
     assert_eq!(times(), [9]);
     assert_eq!(h.get(b"k").unwrap().unwrap(), b"9");
-    assert_eq!(db.put(b"", b"empty key").map(|_| db.get(b"").unwrap().is_some()).unwrap(), true);
+    assert!(db.put(b"", b"empty key").map(|_| db.get(b"").unwrap().is_some()).unwrap());
     let wrong = h.alter(FamilyOptions { timestamps: Timestamps::Implicit, versions: 1, ..h.options() });
     assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.default_family().put_at(b"k", Timestamp(1), b"").unwrap_err().kind(), ErrorKind::Invalid);

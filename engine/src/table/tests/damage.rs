@@ -201,7 +201,7 @@ fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
         assert_eq!(forward(&mut cursor).unwrap().len(), live);
         cursor.seek(&clip).unwrap();
         if cursor.valid() {
-            get(&clipped, &cursor.cell().key.to_vec(), SeqNo::MAX).unwrap();
+            get(&clipped, cursor.cell().key, SeqNo::MAX).unwrap();
             cursor.prev().unwrap();
         }
         cursor.seek_before(Some(&[&clip[..], b"+"].concat())).unwrap();

@@ -7,6 +7,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Where a table lies.
+///
+/// ```
+/// use siltstone::TableId;
+/// use siltstone::version::shape::TablePlace;
+/// let place = TablePlace { level: 0, run: 1, table: TableId { epoch: 1, job: 1, part: 0 } };
+/// assert!(place < TablePlace { level: 1, ..place });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TablePlace {
     /// The level.
@@ -18,6 +25,14 @@ pub struct TablePlace {
 }
 
 /// Tables that leave, tables that answer for less, tables that come.
+///
+/// ```
+/// use siltstone::version::shape::{Shape, ShapeChange};
+/// let mut shape = Shape::default();
+/// shape.change(&ShapeChange::default())?;
+/// assert_eq!(shape, Shape::default());
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShapeChange {
     /// Every table removed or clipped overlaps this range. It only spares the search through long runs.
