@@ -4,8 +4,10 @@
 //! seed. The campaigns: `power` (crashes).
 
 pub mod campaign;
+pub mod faults;
 pub mod history;
 pub mod model;
 pub mod power;
+pub mod random;
 pub mod rows;
 pub mod subject;

@@ -118,7 +118,11 @@ impl Setup {
         );
         FamilyOptions {
             compression: *rng.pick(&[Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }]),
-            compression_last: *rng.pick(&[None, Some(Compression::Zstd { level: 3 }), Some(Compression::None)]),
+            compression_last: *rng.pick(&[
+                None,
+                Some(Compression::Zstd { level: 3 }),
+                Some(Compression::None),
+            ]),
             block_bytes: *rng.pick(&[64, 300, 4096]),
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy: strategy.parse().expect("the strategy is written as it should be"),
