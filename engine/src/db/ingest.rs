@@ -197,7 +197,9 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                let mark = self.install_change(store, change, vec![Change::LastSeq(seq)], &opened)?;
+                // The run's number is a generation that no log record carries: the next open must know of it.
+                let taken = Change::LastGeneration { store: store.id, generation: run };
+                let mark = self.install_change(store, change, vec![Change::LastSeq(seq), taken], &opened)?;
                 *done.lock() = Some((seq, mark));
                 Ok(true)
             })?;
