@@ -63,7 +63,6 @@ impl Family {
     }
 
     fn cell(&self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8], durability: Durability) -> Result<SeqNo> {
-        self.db.check_writable()?;
         let action = Action::Cell { kind, key, timestamp, value };
         self.db.write(&[Op { store: &self.store, action }], durability, None)
     }
@@ -122,7 +121,6 @@ impl Family {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<SeqNo> {
-        self.db.check_writable()?;
         let range = KeyRange::from_bounds(&range);
         let action = Action::DeleteRange { range: &range, from, to };
         self.db.write(&[Op { store: &self.store, action }], Durability::Buffered, None)
