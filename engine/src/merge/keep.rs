@@ -240,7 +240,9 @@ impl Keep {
         }
         if let Some(fragment) = self.tombstones.find(cell.key) {
             for cover in &fragment.covers {
-                if cover.seq > cell.seq && cover.from <= cell.timestamp && cell.timestamp <= cover.to {
+                // A point tombstone reaches down to the first timestamp; what says the same must do so too.
+                let reaches = cell.kind != Kind::Tombstone || cover.from == Timestamp::ZERO;
+                if reaches && cover.seq > cell.seq && cover.from <= cell.timestamp && cell.timestamp <= cover.to {
                     some = true;
                     all |= self.stripe(cover.seq) == stripe;
                 }
