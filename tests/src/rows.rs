@@ -8,5 +8,6 @@ pub const ROWS: &[Row] = &[
     crate::faults::FAULTS,
     crate::faults::SYNC,
     crate::faults::FULL,
+    crate::faults::REPLAY,
     crate::random::MODEL,
 ];
