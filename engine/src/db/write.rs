@@ -111,6 +111,8 @@ impl Inner {
         durability: Durability,
         condition: Option<&dyn Fn() -> Result<()>>,
     ) -> Result<SeqNo> {
+        // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
+        self.check_writable()?;
         let commit = self.commit()?;
         let mut bytes = 0;
         for op in ops {
