@@ -18,7 +18,8 @@ impl Memory for Uncounted {
 fn every_saved_input_and_every_valid_one_is_decoded_or_refused() {
     for target in targets("all") {
         for seed in (target.seeds)() {
-            one(&target, &seed, &Uncounted).unwrap_or_else(|why| panic!("{}, a valid input: {why}", target.name));
+            one(&target, &seed, &Uncounted)
+                .unwrap_or_else(|why| panic!("{}, a valid input: {why}", target.name));
         }
         let Ok(saved) = std::fs::read_dir(corpus(target.name)) else { continue };
         for file in saved {

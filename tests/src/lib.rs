@@ -12,6 +12,6 @@ pub mod model;
 pub mod planted;
 pub mod power;
 pub mod random;
+pub mod rot;
 pub mod rows;
 pub mod subject;
-pub mod rot;

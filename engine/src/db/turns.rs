@@ -107,7 +107,9 @@ mod model {
                 let threads: Vec<_> = (0..4)
                     .map(|n| {
                         let path = path.clone();
-                        spawn(move || if n < 2 { (0..2).for_each(|_| path.write(true)) } else { path.freeze() })
+                        spawn(
+                            move || if n < 2 { (0..2).for_each(|_| path.write(true)) } else { path.freeze() },
+                        )
                     })
                     .collect();
                 threads.into_iter().for_each(|t| t.join().unwrap());

@@ -206,7 +206,7 @@ impl Inner {
             Ok(at) => at,
             Err(e) => {
                 // Failing to reserve a file is no poison; the log knows.
-                if let Err(poison) = appender.log().check() {
+                if let Err(poison) = self.log()?.check() {
                     self.poison(&poison);
                 }
                 return Err(e);

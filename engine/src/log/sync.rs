@@ -75,7 +75,11 @@ impl Log {
             self.count_sync();
             if let Err(e) = part.map.sync() {
                 if !planted!(Bug::IgnoreFailedSync) {
-                    return Err(self.poison.set(&Error::io("sync the log", file_path(&self.dir, part.to.file), e)));
+                    return Err(self.poison.set(&Error::io(
+                        "sync the log",
+                        file_path(&self.dir, part.to.file),
+                        e,
+                    )));
                 }
             }
             kill_point!("log-part-synced");

@@ -205,7 +205,6 @@ impl Log {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
-
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
     pub(crate) fn needs_prepare(&self) -> bool {
         let half_used = self.end().offset * 2 >= self.newest_bytes.load(Ordering::Relaxed);
@@ -370,7 +369,6 @@ impl Appender {
         log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
-
 
     /// Begins a new file with room for a frame of that length.
     #[cold]

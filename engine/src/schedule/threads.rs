@@ -146,7 +146,10 @@ mod model {
         }
     }
 
-    fn start(shared: &Arc<Shared>, workers: usize) -> (Arc<AtomicU64>, Arc<AtomicU64>, Vec<shuttle::thread::JoinHandle<()>>) {
+    fn start(
+        shared: &Arc<Shared>,
+        workers: usize,
+    ) -> (Arc<AtomicU64>, Arc<AtomicU64>, Vec<shuttle::thread::JoinHandle<()>>) {
         let (asked, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let threads = (0..workers).map(|_| {
             let worker = Counter { asked: asked.clone(), done: done.clone(), shared: shared.clone() };

@@ -77,7 +77,6 @@ impl Table {
 }
 
 impl TableCursor {
-
     /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises that their
     /// bytes are still there. Cells below it in the block that straddles it are still met.
     pub(crate) fn set_floor(&mut self, floor: &[u8]) {

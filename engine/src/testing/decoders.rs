@@ -21,7 +21,13 @@ pub struct Target {
 
 /// Every decoder.
 pub fn all() -> Vec<Target> {
-    [crate::log::forge::TARGETS, crate::version::manifest::forge::TARGETS, crate::table::forge::TARGETS, TEXTS].concat()
+    [
+        crate::log::forge::TARGETS,
+        crate::version::manifest::forge::TARGETS,
+        crate::table::forge::TARGETS,
+        TEXTS,
+    ]
+    .concat()
 }
 
 const TEXTS: &[Target] = &[
@@ -57,7 +63,10 @@ fn events(bytes: &[u8]) {
 
 fn option_seeds() -> Vec<Vec<u8>> {
     let all = serde_json::to_vec(&FamilyOptions::default()).unwrap_or_default();
-    let mut seeds = lines(&["{}", r#"{"timestamps":"explicit","versions":3,"compression":"zstd:7","merge_operator":"sum"}"#]);
+    let mut seeds = lines(&[
+        "{}",
+        r#"{"timestamps":"explicit","versions":3,"compression":"zstd:7","merge_operator":"sum"}"#,
+    ]);
     seeds.push(all);
     seeds
 }

@@ -167,14 +167,20 @@ fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Result<Loaded
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
-        return Err(Error::corruption(path, at as u64, "first manifest record is unreadable, expected the whole state"));
+        return Err(Error::corruption(
+            path,
+            at as u64,
+            "first manifest record is unreadable, expected the whole state",
+        ));
     }
     if state.database != database {
         return Err(Error::corruption(path, at as u64, "manifest is of another database"));
     }
     // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
-    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(bytes, later, database, number).is_some()) {
-        let message = format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
+    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(bytes, later, database, number).is_some())
+    {
+        let message =
+            format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
         return Err(Error::corruption(path, at as u64, message));
     }
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
@@ -442,7 +448,9 @@ pub(crate) mod forge {
         let range = crate::types::KeyRange { start: b"a".to_vec(), end: Some(b"m".to_vec()) };
         let (store, options) = (StoreId(1), "{}".to_string());
         let shape: crate::version::shape::Shape =
-            "L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M".parse().unwrap_or_default();
+            "L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M"
+                .parse()
+                .unwrap_or_default();
         let added = shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
         let change = crate::version::shape::ShapeChange {
             range: crate::types::KeyRange::all(),
@@ -451,7 +459,10 @@ pub(crate) mod forge {
         };
         vec![
             vec![Change::Database { id: DATABASE }, Change::Epoch(2)],
-            vec![Change::NewStore { id: store, name: "default".into(), options }, Change::LastSeq(SeqNo(900))],
+            vec![
+                Change::NewStore { id: store, name: "default".into(), options },
+                Change::LastSeq(SeqNo(900)),
+            ],
             vec![Change::Shape { store, change }],
             vec![Change::Flushed { store, range, generation: crate::types::Generation(4) }],
             vec![Change::LogFirst(LogFileId(2)), Change::DropStore { id: store }],

@@ -256,7 +256,8 @@ fn going_back_to_the_clip_reads_no_block_below_it() {
     let mut bytes = std::fs::read(&fixture.path).unwrap();
     bytes[blocks[0].offset as usize..blocks[blocks.len() / 2 - 1].offset as usize].fill(0);
     std::fs::write(&fixture.path, &bytes).unwrap();
-    let mut cursor = table.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false });
+    let mut cursor =
+        table.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false });
     cursor.set_floor(&clip);
     cursor.seek_before(None).unwrap();
     let found = backward(&mut cursor).unwrap();
