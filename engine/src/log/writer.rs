@@ -205,6 +205,11 @@ impl Log {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
+    /// An error once the log is poisoned.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.poison.check()
+    }
+
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
     pub(crate) fn needs_prepare(&self) -> bool {
         let half_used = self.end().offset * 2 >= self.newest_bytes.load(Ordering::Relaxed);
