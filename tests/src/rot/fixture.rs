@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The database's directory on the simulated disk.
-pub const DIR: &str = "db";
+pub(crate) const DIR: &str = "db";
 /// Names of the families.
-pub const FAMILIES: [&str; 3] = ["default", "plain", "dated"];
+pub(crate) const FAMILIES: [&str; 3] = ["default", "plain", "dated"];
 const KEYS: u64 = 2000;
 /// Bytes of tables to reach before the fixture ends; log and manifest add to them.
 const BYTES_MIN: u64 = 230 << 10;
@@ -43,7 +43,7 @@ pub struct Touched {
 }
 
 /// Keys kept for each range of bytes.
-pub const KEYS_KEPT: usize = 3;
+pub(crate) const KEYS_KEPT: usize = 3;
 
 /// The fixture.
 pub struct Fixture {
@@ -64,7 +64,7 @@ pub struct Fixture {
 }
 
 /// The environment of a disk.
-pub fn env(disk: &SimStorage, seed: u64) -> Env {
+pub(crate) fn env(disk: &SimStorage, seed: u64) -> Env {
     Env {
         storage: Arc::new(disk.clone()),
         clock: Arc::new(SimClock::new(1_700_000_000_000_000)),
@@ -73,7 +73,7 @@ pub fn env(disk: &SimStorage, seed: u64) -> Env {
 }
 
 /// A small store without a cache, so that every read comes from the disk.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         write_memory: 512 << 10,
         memory_budget: 512 << 10,
@@ -85,7 +85,7 @@ pub fn options() -> Options {
 }
 
 /// How the store is opened.
-pub fn builder(disk: &SimStorage, seed: u64) -> Builder {
+pub(crate) fn builder(disk: &SimStorage, seed: u64) -> Builder {
     let env = env(disk, seed);
     let scheduler = SimScheduler::new(env.random.clone());
     Builder::new().options(options()).env(env).scheduler(Arc::new(scheduler))
