@@ -7,9 +7,9 @@
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(shuttle)]
-pub(crate) use shuttled::{Condvar, Mutex, MutexGuard};
-#[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+#[cfg(shuttle)]
+pub(crate) use shuttled::{Condvar, Mutex, MutexGuard};
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

@@ -92,7 +92,9 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
             "--seed" => seed = number,
             "--threads" => threads = number.clamp(1, 256) as usize,
             "--only" => only = Some(number),
-            _ => return Err(format!("unknown option {option}; there are --count, --seed, --threads, --only")),
+            _ => {
+                return Err(format!("unknown option {option}; there are --count, --seed, --threads, --only"));
+            }
         }
     }
     let targets = run::targets(name);
@@ -111,7 +113,12 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
         let range = only.map_or(0..each, |n| n..n + 1);
         let from = Instant::now();
         match run::many(*target, seed, range.clone(), threads, &Counting) {
-            Ok(()) => println!("{:>12} inputs {:6.2} s  {}", range.end - range.start, from.elapsed().as_secs_f64(), target.name),
+            Ok(()) => println!(
+                "{:>12} inputs {:6.2} s  {}",
+                range.end - range.start,
+                from.elapsed().as_secs_f64(),
+                target.name
+            ),
             Err(failure) => {
                 let dir = run::corpus(target.name);
                 let path = dir.join(format!("seed{seed}-{}", failure.number));
@@ -119,13 +126,23 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
                     .and_then(|()| std::fs::write(&path, &failure.bytes))
                     .map_err(|e| format!("save {}: {e}", path.display()))?;
                 println!("FAILED {} on input {}: {}", failure.target, failure.number, failure.what);
-                println!("       saved as {}; again by: {} --seed {seed} --only {}", path.display(), target.name, failure.number);
+                println!(
+                    "       saved as {}; again by: {} --seed {seed} --only {}",
+                    path.display(),
+                    target.name,
+                    failure.number
+                );
                 failures.push(target.name);
             }
         }
     }
     if !failures.is_empty() {
-        return Err(format!("{} of {} decoders failed: {}", failures.len(), targets.len(), failures.join(", ")));
+        return Err(format!(
+            "{} of {} decoders failed: {}",
+            failures.len(),
+            targets.len(),
+            failures.join(", ")
+        ));
     }
     let inputs = targets.len() as u64 * if only.is_some() { 1 } else { each };
     let seconds = began.elapsed().as_secs_f64();

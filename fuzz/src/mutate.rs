@@ -36,7 +36,8 @@ pub struct Maker {
 impl Maker {
     /// For that decoder and seed.
     pub fn new(target: Target, seed: u64) -> Self {
-        let name = target.name.bytes().fold(seed, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let name =
+            target.name.bytes().fold(seed, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         Self { target, seeds: (target.seeds)(), seed: name }
     }
 

@@ -103,7 +103,8 @@ fn watch<T>(workers: &[std::thread::ScopedJoinHandle<'_, T>], at: &[AtomicU64], 
         std::thread::sleep(pause);
         for (seen, at) in seen.iter_mut().zip(at) {
             let now = at.load(Ordering::Relaxed);
-            *seen = if now == seen.0 && now != u64::MAX { (now, seen.1 + pause) } else { (now, Duration::ZERO) };
+            *seen =
+                if now == seen.0 && now != u64::MAX { (now, seen.1 + pause) } else { (now, Duration::ZERO) };
             if seen.1 > HANGS {
                 eprintln!("siltstone-fuzz: {target} hangs on input {}", now.saturating_sub(1));
                 std::process::exit(1);

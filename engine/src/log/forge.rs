@@ -38,7 +38,12 @@ fn frame_seeds() -> Vec<Vec<u8>> {
             encoder.cell(&cell);
         }
         let range = KeyRange { start: b"a".to_vec(), end: (n % 2 == 0).then(|| b"z".to_vec()) };
-        encoder.range_tombstone(&RangeTombstone { range, from: Timestamp(1), to: Timestamp(n + 2), seq: SeqNo(n) });
+        encoder.range_tombstone(&RangeTombstone {
+            range,
+            from: Timestamp(1),
+            to: Timestamp(n + 2),
+            seq: SeqNo(n),
+        });
     }
     seeds.push(encoder.finish(identity(), OFFSET, synced).to_vec());
     encoder.note(Note { manifest: 3, length: 4000 }, SeqNo(7), 1);
@@ -65,7 +70,13 @@ fn frame(bytes: &[u8]) {
 
 fn header_seeds() -> Vec<Vec<u8>> {
     let at = |file, offset| LogPosition { file: LogFileId(file), offset };
-    let header = Header { database_id: DATABASE, file: FILE, reserved: 65536, previous: at(8, 5000), synced: at(8, 800) };
+    let header = Header {
+        database_id: DATABASE,
+        file: FILE,
+        reserved: 65536,
+        previous: at(8, 5000),
+        synced: at(8, 800),
+    };
     vec![header.encode().to_vec()]
 }
 

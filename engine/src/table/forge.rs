@@ -114,7 +114,9 @@ fn sign_frame(bytes: &mut Vec<u8>) {
 fn frame(bytes: &[u8]) {
     let number = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
     let (Some(stored), Some(raw)) = (number(1), number(5)) else { return };
-    let Ok(handle) = Handle::checked(OFFSET, stored.into(), raw.into(), OFFSET + bytes.len() as u64) else { return };
+    let Ok(handle) = Handle::checked(OFFSET, stored.into(), raw.into(), OFFSET + bytes.len() as u64) else {
+        return;
+    };
     let _ = open_block(path(), bytes, IDENTITY, BlockKind::Data, handle);
 }
 
@@ -220,7 +222,7 @@ fn filter_seeds() -> Vec<Vec<u8>> {
 
 fn filter(bytes: &[u8]) {
     let Ok(filter) = Filter::new(bytes.to_vec()) else { return };
-    [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15].map(|hash| filter.may_contain(hash));
+    let _ = [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15].map(|hash| filter.may_contain(hash));
 }
 
 fn properties_seeds() -> Vec<Vec<u8>> {

@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 fn run_child(arguments: &[String]) -> Result<(), String> {
     let [dir, seed, round, life] = arguments else { return Err("child DIR SEED ROUND LIFE_MS".into()) };
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
-    let orders = Orders { seed: number(seed)?, round: number(round)?, life: Duration::from_millis(number(life)?) };
+    let orders =
+        Orders { seed: number(seed)?, round: number(round)?, life: Duration::from_millis(number(life)?) };
     child::run(Path::new(dir), orders)
 }
 

@@ -64,7 +64,9 @@ impl Counts {
 
     /// The kill point that was tried least.
     fn least_tried(&self) -> &'static str {
-        let dead = |p: &&&str| (self.points.get(**p).copied().unwrap_or(0), self.tried.get(**p).copied().unwrap_or(0));
+        let dead = |p: &&&str| {
+            (self.points.get(**p).copied().unwrap_or(0), self.tried.get(**p).copied().unwrap_or(0))
+        };
         // Points that do not come in a child's life must not be tried for ever.
         KILL_POINTS.iter().min_by_key(|p| dead(p).0 + dead(p).1).expect("there are kill points")
     }
@@ -128,8 +130,10 @@ impl Campaign {
 
     /// One directory's life.
     fn lane(&self, seed: u64, counts: &Mutex<Counts>) -> Result<(), Failure> {
-        let dir = tempfile::Builder::new().prefix("siltstone-kill-").tempdir().expect("a temporary directory");
-        let mut lane = Lane { dir: dir.path(), seed, known: Known::new(seed), rng: Rng::new(seed), batches: 0 };
+        let dir =
+            tempfile::Builder::new().prefix("siltstone-kill-").tempdir().expect("a temporary directory");
+        let mut lane =
+            Lane { dir: dir.path(), seed, known: Known::new(seed), rng: Rng::new(seed), batches: 0 };
         for round in 1..=ROUNDS {
             if counts.lock().unwrap().kills() >= self.count {
                 break;
@@ -144,7 +148,13 @@ impl Campaign {
         Ok(())
     }
 
-    fn round(&self, lane: &mut Lane<'_>, round: u64, end: &End, counts: &Mutex<Counts>) -> Result<(), String> {
+    fn round(
+        &self,
+        lane: &mut Lane<'_>,
+        round: u64,
+        end: &End,
+        counts: &Mutex<Counts>,
+    ) -> Result<(), String> {
         let died_at = self.live(lane, round, end)?;
         {
             let mut counts = counts.lock().unwrap();

@@ -2,7 +2,8 @@
 
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
-    self, Contents, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, apply, ingested_cell, marked, ops,
+    self, Contents, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, apply, ingested_cell,
+    marked, ops,
 };
 use siltstone::{Db, Family};
 use std::path::Path;
@@ -32,7 +33,8 @@ impl Stream {
         self.contents.resize(FAMILIES.len(), Contents::new());
         while self.at < n {
             self.at += 1;
-            let round = self.round_of(self.at).ok_or_else(|| format!("batch {} was never written", self.at))?;
+            let round =
+                self.round_of(self.at).ok_or_else(|| format!("batch {} was never written", self.at))?;
             apply(&mut self.contents, &ops(seed, stream, self.at, round));
         }
         Ok(())
@@ -63,7 +65,9 @@ impl Known {
             let found = began - 1;
             if found < stream.acked || found > stream.started {
                 let (acked, started) = (stream.acked, stream.started);
-                return Err(format!("stream {i}: {acked} acknowledged, {started} started, round {round} found {found}"));
+                return Err(format!(
+                    "stream {i}: {acked} acknowledged, {started} started, round {round} found {found}"
+                ));
             }
             while stream.rounds.last().is_some_and(|(at, _)| *at >= began) {
                 stream.rounds.pop();
@@ -86,10 +90,16 @@ impl Known {
         for (i, stream) in self.streams.iter_mut().enumerate() {
             let n = marked(&families, i)?;
             if n < stream.acked {
-                return Err(format!("lost: batch {} of stream {i} was acknowledged, found {n}", stream.acked));
+                return Err(format!(
+                    "lost: batch {} of stream {i} was acknowledged, found {n}",
+                    stream.acked
+                ));
             }
             if n > stream.started {
-                return Err(format!("batch {n} of stream {i} was found, {} the newest started", stream.started));
+                return Err(format!(
+                    "batch {n} of stream {i} was found, {} the newest started",
+                    stream.started
+                ));
             }
             stream.advance(self.seed, i, n)?;
             // What was found once stays.
@@ -165,14 +175,22 @@ fn contents(family: &Family) -> Result<Contents, String> {
 
 fn compare(families: &[Family], streams: &[Stream]) -> Result<(), String> {
     for (f, family) in families.iter().enumerate() {
-        let expected: Contents =
-            streams.iter().filter_map(|s| s.contents.get(f)).flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let expected: Contents = streams
+            .iter()
+            .filter_map(|s| s.contents.get(f))
+            .flatten()
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         same(family.name(), &contents(family)?, &expected)?;
         // By point reads too, which ask other parts of a table.
         for (key, value) in expected.iter().step_by(17) {
             let found = family.get(key).map_err(|e| format!("get: {e}"))?;
             if found.as_deref() != Some(&value[..]) {
-                return Err(format!("family {}: get of {} finds another value than the scan", family.name(), key.escape_ascii()));
+                return Err(format!(
+                    "family {}: get of {} finds another value than the scan",
+                    family.name(),
+                    key.escape_ascii()
+                ));
             }
         }
     }
@@ -197,7 +215,9 @@ fn check_passing(db: &Db, oracle: &Oracle) -> Result<(), String> {
     let there = db.families().iter().any(|name| name == PASSING);
     let (started, acked) = (oracle.get(Slot::FamilyStarted), oracle.get(Slot::FamilyAcked));
     if there != (started % 2 == 1) && there != (acked % 2 == 1) {
-        return Err(format!("family {PASSING} there: {there}, after {acked} changes acknowledged, {started} started"));
+        return Err(format!(
+            "family {PASSING} there: {there}, after {acked} changes acknowledged, {started} started"
+        ));
     }
     if there {
         contents(&db.family(PASSING).map_err(|e| e.to_string())?)?;

@@ -28,7 +28,8 @@ pub fn run(dir: &Path, orders: Orders) -> Result<(), String> {
     let paths = Paths::in_dir(dir);
     let oracle = Oracle::open(&paths.oracle).map_err(|e| format!("oracle: {e}"))?;
     let db = work::open(orders.seed, &paths.db).map_err(|e| format!("open: {e}"))?;
-    let families: Vec<Family> = FAMILIES.iter().map(|name| db.family(name)).collect::<Result<_>>().map_err(text)?;
+    let families: Vec<Family> =
+        FAMILIES.iter().map(|name| db.family(name)).collect::<Result<_>>().map_err(text)?;
     let stop = AtomicBool::new(false);
     let mut next = Vec::new();
     for stream in 0..STREAMS {
@@ -93,7 +94,8 @@ fn write(
 fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &AtomicBool) -> Result<(), String> {
     let mut rng = work::rng(orders.seed, [200, orders.round, 0]);
     let point = std::env::var("SILTSTONE_KILL").unwrap_or_default();
-    let mut first = ["flush", "checkpoint", "family", "ingest", "merge"].iter().position(|name| point.starts_with(name));
+    let mut first =
+        ["flush", "checkpoint", "family", "ingest", "merge"].iter().position(|name| point.starts_with(name));
     let mut checkpointed = false;
     while !stop.load(Ordering::Relaxed) {
         let chore = first.take().unwrap_or_else(|| rng.index(12));
@@ -139,7 +141,8 @@ fn passing_family(db: &Db, oracle: &Oracle, rng: &mut Rng) -> Result<(), String>
         db.drop_family(PASSING).map_err(|e| format!("drop family: {e}"))?;
         oracle.set(Slot::FamilyAcked, done + 1);
     } else {
-        let family = db.create_family(PASSING, FamilyOptions::default()).map_err(|e| format!("create family: {e}"))?;
+        let family =
+            db.create_family(PASSING, FamilyOptions::default()).map_err(|e| format!("create family: {e}"))?;
         oracle.set(Slot::FamilyAcked, done + 1);
         for n in 0..rng.range(0..100) {
             family.put(format!("p{n}").as_bytes(), &rng.bytes(100)).map_err(text)?;
@@ -152,7 +155,10 @@ fn ingest(db: &Db, oracle: &Oracle, paths: &Paths, seed: u64) -> Result<(), Stri
     let family = db.family(INGESTED).map_err(text)?;
     let newest = work::newest_ingested(&family)?;
     if newest < oracle.get(Slot::IngestAcked) {
-        return Err(format!("lost: ingest {} was acknowledged, found {newest}", oracle.get(Slot::IngestAcked)));
+        return Err(format!(
+            "lost: ingest {} was acknowledged, found {newest}",
+            oracle.get(Slot::IngestAcked)
+        ));
     }
     oracle.set(Slot::IngestAcked, newest);
     let next = newest + 1;

@@ -88,6 +88,9 @@ mod tests {
         slots.iter().enumerate().for_each(|(n, slot)| oracle.set(*slot, n as u64 + 1));
         drop(oracle);
         let oracle = Oracle::open(&path).unwrap();
-        slots.iter().enumerate().for_each(|(n, slot)| assert_eq!(oracle.get(*slot), n as u64 + 1, "{slot:?}"));
+        slots
+            .iter()
+            .enumerate()
+            .for_each(|(n, slot)| assert_eq!(oracle.get(*slot), n as u64 + 1, "{slot:?}"));
     }
 }

@@ -107,7 +107,9 @@ pub fn open(seed: u64, dir: &Path) -> Result<Db> {
     let until = Instant::now() + Duration::from_secs(1);
     loop {
         match builder(seed).open(dir) {
-            Err(e) if e.kind() == ErrorKind::Busy && Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            Err(e) if e.kind() == ErrorKind::Busy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
             opened => return opened,
         }
     }
@@ -143,7 +145,9 @@ pub fn marked(families: &[Family], stream: usize) -> Result<u64, String> {
         let value = family.get(&marker(stream)).map_err(|e| format!("marker {stream}: {e}"))?;
         let number = match value.as_deref() {
             None => 0,
-            Some(bytes) => u64::from_be_bytes(bytes.try_into().map_err(|_| format!("marker {stream} is {bytes:?}"))?),
+            Some(bytes) => {
+                u64::from_be_bytes(bytes.try_into().map_err(|_| format!("marker {stream} is {bytes:?}"))?)
+            }
         };
         numbers.push(number);
     }
