@@ -222,7 +222,7 @@ fn filter_seeds() -> Vec<Vec<u8>> {
 
 fn filter(bytes: &[u8]) {
     let Ok(filter) = Filter::new(bytes.to_vec()) else { return };
-    [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15].map(|hash| filter.may_contain(hash));
+    let _ = [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15].map(|hash| filter.may_contain(hash));
 }
 
 fn properties_seeds() -> Vec<Vec<u8>> {
