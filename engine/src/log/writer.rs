@@ -205,6 +205,10 @@ impl Log {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
+    /// Fails with the cause when an earlier append or sync failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.poison.check()
+    }
 
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
     pub(crate) fn needs_prepare(&self) -> bool {
@@ -371,6 +375,10 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
+    /// The log appended to.
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
 
     /// Begins a new file with room for a frame of that length.
     #[cold]

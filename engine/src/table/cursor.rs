@@ -74,7 +74,6 @@ impl Table {
 }
 
 impl TableCursor {
-
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
     /// moved about this many bytes); behind the last cell, the offset where data ends.
     #[allow(dead_code, reason = "for splitting stores")]

@@ -83,7 +83,6 @@ impl Table {
         &self.fragments
     }
 
-
     /// Memory the open table takes beside the cache.
     #[allow(dead_code, reason = "open tables are to count in the memory budget")]
     pub(crate) fn memory_bytes(&self) -> usize {

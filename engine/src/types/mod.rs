@@ -21,5 +21,5 @@ pub(crate) use pinned::Owner;
 pub use pinned::Pinned;
 pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
-pub use tombstone::RangeTombstone;
 pub(crate) use tombstone::Fragments;
+pub use tombstone::RangeTombstone;
