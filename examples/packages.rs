@@ -17,7 +17,7 @@ use siltstone::{Batch, Builder, Db, Durability, Family, FamilyOptions, size_text
 use std::error::Error;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 type Done = Result<(), Box<dyn Error>>;
@@ -25,7 +25,17 @@ type Done = Result<(), Box<dyn Error>>;
 /// How often the second process waits until its rows are safe from a power loss.
 const SYNC_EVERY: usize = 100;
 
-fn main() -> Done {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("packages: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Done {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--load-until-killed", dir] => load_until_killed(Path::new(dir)),
@@ -101,9 +111,7 @@ fn load(db: &Db, family: &Family, index: &Index, bytes: usize) -> Done {
 }
 
 fn read(family: &Family, index: &Index) -> Done {
-    let there = |name: &str| index.rows.iter().any(|(key, _)| package_of(key) == name);
-    let package = if there("bash") { "bash" } else { package_of(&index.rows[0].0) };
-
+    let package = well_known(index);
     let key = format!("{package}/Version");
     heading(&format!("get {key}"));
     let begun = Instant::now();
@@ -253,6 +261,12 @@ fn shape(db: &Db, family: &Family) -> Done {
         s.stops
     );
     Ok(())
+}
+
+/// A package that every reader knows, if there is one.
+fn well_known(index: &Index) -> &str {
+    let mut packages = index.rows.iter().map(|(key, _)| package_of(key));
+    packages.find(|package| *package == "bash").unwrap_or_else(|| package_of(&index.rows[0].0))
 }
 
 fn package_of(key: &str) -> &str {

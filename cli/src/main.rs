@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// Keys and values on the command line, and in tsv and jsonl files, may hold backslash escapes: \t, \n, \\ and
 /// \xNN for any byte. Exit codes: 0 fine, 1 an error, damage, or no such key, 2 wrong usage.
 #[derive(Parser)]
-#[command(name = "siltstone", version, disable_help_subcommand = true)]
+#[command(name = "siltstone", version, arg_required_else_help = false, disable_help_subcommand = true)]
 #[command(after_help = "Example: siltstone put /tmp/db river silt && siltstone get /tmp/db river")]
 struct Cli {
     #[command(subcommand)]

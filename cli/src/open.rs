@@ -37,6 +37,14 @@ pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
     Ok(Builder::new().open(dir)?)
 }
 
+/// For commands that look at files by themselves: refuses a directory that is not there.
+pub(crate) fn directory(dir: &Path) -> Outcome<&Path> {
+    match dir.is_dir() {
+        true => Ok(dir),
+        false => Err(Failure::Failed(format!("{} holds no database", dir.display()))),
+    }
+}
+
 /// The family of that name; made with default options if there is none and `create` says so.
 pub(crate) fn family(db: &Db, name: &str, create: bool) -> Outcome<Family> {
     if create && !db.families().iter().any(|family| family == name) {

@@ -1,6 +1,7 @@
 //! Progress bars: on stderr, and only where that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use siltstone::CheckProgress;
 use std::time::Duration;
 
 /// Bytes of a known or unknown total, with rate and remaining time.
@@ -28,4 +29,16 @@ pub(crate) fn waiting(what: &'static str) -> ProgressBar {
 
 fn styled(bar: ProgressBar, template: &'static str) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).expect("a template of ours is well formed"))
+}
+
+/// Runs a check or a repair under a bar over the database's bytes.
+pub(crate) fn over_files<T>(run: impl FnOnce(&mut dyn FnMut(CheckProgress)) -> T) -> T {
+    let bar = bytes(Some(0));
+    let result = run(&mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        bar.set_message(progress.file);
+    });
+    bar.finish_and_clear();
+    result
 }

@@ -160,10 +160,13 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(Vec::new());
     }
-    let text = crate::version::manifest::read_file(env, &path)?;
-    let text = String::from_utf8_lossy(&text);
-    Ok(text
-        .lines()
+    Ok(parse(&crate::version::manifest::read_file(env, &path)?))
+}
+
+/// The events in a file's bytes.
+pub(crate) fn parse(bytes: &[u8]) -> Vec<Event> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines()
         .filter_map(|line| {
             let (sum, json) = line.split_once(' ')?;
             let sum = u32::from_str_radix(sum, 16).ok()?;
@@ -172,5 +175,5 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
             }
             serde_json::from_str(json).ok()
         })
-        .collect())
+        .collect()
 }

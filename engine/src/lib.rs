@@ -34,6 +34,7 @@ pub mod simulate;
 mod snapshot;
 pub mod storage;
 pub mod strategy;
+mod sync;
 mod table;
 mod types;
 pub mod version;

@@ -40,6 +40,9 @@ macro_rules! planted {
 }
 
 #[cfg(any(test, feature = "testing"))]
+pub mod decoders;
+
+#[cfg(any(test, feature = "testing"))]
 pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook};
 
 #[cfg(any(test, feature = "testing"))]

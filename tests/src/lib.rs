@@ -1,12 +1,17 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
 //!
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
-//! seed. The campaigns: `power` (crashes).
+//! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full
+//! disks, replays), `random` (against the model). `planted` proves that they notice mistakes.
 
 pub mod campaign;
+pub mod faults;
 pub mod history;
 pub mod kill;
 pub mod model;
+pub mod planted;
 pub mod power;
+pub mod random;
 pub mod rows;
 pub mod subject;
+pub mod rot;

@@ -3,4 +3,11 @@
 use crate::campaign::Row;
 
 /// In the order of the table of goals.
-pub const ROWS: &[Row] = &[crate::power::POWER];
+pub const ROWS: &[Row] = &[
+    crate::power::POWER,
+    crate::faults::FAULTS,
+    crate::faults::SYNC,
+    crate::faults::FULL,
+    crate::faults::REPLAY,
+    crate::random::MODEL,
+];

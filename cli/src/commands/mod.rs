@@ -1,5 +1,6 @@
 //! The commands, one a file: its options, its `run`, and what it prints.
 
+mod check;
 mod compact;
 mod delete;
 mod dump;
@@ -7,6 +8,7 @@ mod get;
 mod inspect;
 mod load;
 mod put;
+mod repair;
 mod scan;
 mod simulate;
 
@@ -23,6 +25,8 @@ pub(crate) enum Command {
     Load(load::Load),
     Dump(dump::Dump),
     Inspect(inspect::Inspect),
+    Check(check::Check),
+    Repair(repair::Repair),
     Compact(compact::Compact),
     Simulate(simulate::Simulate),
 }
@@ -37,6 +41,8 @@ impl Command {
             Command::Load(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Inspect(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Repair(command) => command.run(),
             Command::Compact(command) => command.run(),
             Command::Simulate(command) => command.run(),
         }

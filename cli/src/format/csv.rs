@@ -20,12 +20,13 @@ pub(super) fn rows(input: impl Read) -> impl Iterator<Item = Result<(u64, Row), 
         let read = reader.read_byte_record(&mut record);
         let (line_ends, quotes) = seen.borrow_mut().pass(reader.position().byte());
         let inside = record.iter().flatten().filter(|byte| **byte == b'\n').count() as u64;
-        let line = 1 + line_ends.saturating_sub(inside);
+        let unclosed = quotes % 2 == 1;
+        // A field that was never closed swallowed the file's last line end.
+        let swallowed = unclosed && record.iter().next_back().is_some_and(|field| field.ends_with(b"\n"));
+        let line = 1 + (line_ends + u64::from(swallowed)).saturating_sub(inside);
         let row = match read {
             Ok(false) => return None,
-            Ok(true) if quotes % 2 == 1 => {
-                Err("a quote is not closed, or stands alone in a field".to_string())
-            }
+            Ok(true) if unclosed => Err("a quote is not closed, or stands alone in a field".to_string()),
             Ok(true) => parse(&record),
             Err(e) => Err(format!("could not be read: {e}")),
         };

@@ -193,6 +193,7 @@ mod tests {
             (Format::Csv, "a,b,c,d\n", 1, "found 4 fields"),
             (Format::Csv, "a,b\r\n\r\nc,d\r\n\n\ne\r\n", 6, "found 1 field"),
             (Format::Csv, "a,b\n\"c\n\nc,d\ne,f\n", 2, "a quote is not closed"),
+            (Format::Csv, "a,b\nc\"c,d\ne,f\n", 2, "a quote is not closed"),
             (Format::Csv, "a,b\n\"c\n\"\"\r\n\",\"\"\"\"\ne\n", 5, "found 1 field"),
             (Format::Jsonl, "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"}\n", 2, "missing field `value`"),
             (Format::Jsonl, "{\"key\":\"a\",\"value\":\"b\",\"x\":1}", 1, "unknown field `x`"),

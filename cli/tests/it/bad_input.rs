@@ -40,6 +40,10 @@ fn a_missing_database_is_named_and_not_made() {
         siltstone(command).refused(1, &[db, "holds no database"]);
         assert!(!place.path("db").exists(), "{command:?}");
     }
+    for command in ["check", "repair"] {
+        siltstone(&[command, db]).refused(1, &["holds no database"]);
+        assert!(!place.path("db").exists(), "{command}");
+    }
     siltstone(&["load", db, &place.text("none.tsv")]).refused(1, &["none.tsv", "No such file"]);
     assert!(!place.path("db").exists(), "a missing file makes no database");
 }
@@ -62,9 +66,13 @@ fn a_directory_in_use_is_busy_for_writers_and_open_for_readers() {
     let db = siltstone::Db::open(place.path("db")).unwrap();
     db.put(b"k", b"v").unwrap();
     let rows = place.file("rows.tsv", "a\tb\n");
-    for command in
-        [&["put", &place.db(), "k", "w"][..], &["load", &place.db(), &rows], &["compact", &place.db()]]
-    {
+    for command in [
+        &["put", &place.db(), "k", "w"][..],
+        &["load", &place.db(), &rows],
+        &["compact", &place.db()],
+        &["check", &place.db()],
+        &["repair", &place.db()],
+    ] {
         siltstone(command).refused(1, &["is in use"]);
     }
     assert_eq!(siltstone(&["get", &place.db(), "k"]).fine(), "v\n");

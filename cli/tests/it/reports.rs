@@ -31,15 +31,17 @@ fn reading_commands_change_no_byte() {
     let place = filled();
     let (db, table) = (place.db(), table_of(&place));
     let before = snapshot(&place.path("db"));
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 10] = [
         &["get", &db, "key0001"],
         &["scan", &db, "--limit", "3"],
-        &["dump", &db, "-", "--format", "csv"],
+        &["dump", &db, "-", "--format", "tsv"],
         &["inspect", &db],
         &["inspect", &db, "--events", "--log", "--json"],
         &["inspect", &db, &table],
         &["inspect", &db, &table, "--json"],
         &["scan", &db, "--family", "other", "--reverse"],
+        &["check", &db],
+        &["check", &db, "--json"],
     ];
     for command in commands {
         siltstone(command).fine();
@@ -94,6 +96,45 @@ fn compact_merges_all_or_a_range_or_what_is_due() {
 }
 
 #[test]
+fn check_finds_damage_and_repair_rescues_the_rest() {
+    let place = filled();
+    let (db, table) = (&place.db(), table_of(&place));
+    let said = siltstone(&["check", db]).fine();
+    assert!(said.contains("2 families, 1 table") && said.contains("as they were written"), "{said}");
+    assert!(siltstone(&["repair", db]).fine().contains("nothing was lost"));
+
+    // One bit in the middle of the table's data.
+    let mut bytes = place.bytes(&format!("db/{table}"));
+    bytes[2_000] ^= 4;
+    place.file(&format!("db/{table}"), bytes);
+    let said = siltstone(&["check", db]);
+    let report = String::from_utf8(said.out).unwrap();
+    assert!(said.code == 1 && report.contains(&format!("damage in {table} at byte ")), "{report}");
+    assert!(
+        said.err.starts_with("siltstone: 1 damage found") && said.err.lines().count() == 1,
+        "{}",
+        said.err
+    );
+
+    let said = siltstone(&["repair", db, "--json"]);
+    assert_eq!((said.code, said.err.as_str()), (1, "siltstone: 1 loss; the rest is rescued\n"));
+    let report = json(std::str::from_utf8(&said.out).unwrap());
+    assert_eq!(report["lost"][0]["file"], table.as_str());
+    assert_eq!(report["lost"][0]["family"], "default");
+    let (start, end) = (&report["lost"][0]["start"], &report["lost"][0]["end"]);
+    let (start, end) = (start.as_str().unwrap(), end.as_str().unwrap());
+    siltstone(&["check", db]).fine();
+    let rows = siltstone(&["scan", db, "--keys"]).fine();
+    for n in 0..1_000 {
+        let key = format!("key{n:04}");
+        let lost = start <= key.as_str() && key.as_str() < end;
+        assert!(lost || rows.lines().any(|row| row == key), "{key} is outside the loss {start} to {end}");
+    }
+    assert!(rows.lines().count() > 500 && rows.lines().count() < 1_001);
+    assert_eq!(siltstone(&["get", db, "key\\xff"]).fine(), "in memory\n");
+}
+
+#[test]
 fn simulate_reports_as_text_and_json() {
     let arguments = ["simulate", "--data", "20GB", "--memory", "64MiB", "--workload", "zipf:0.99"];
     let text = siltstone(&arguments).fine();
@@ -112,7 +153,7 @@ fn every_command_has_help_with_an_example() {
     let help = siltstone(&["--help"]).fine();
     let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
     let commands: Vec<_> = commands.map_while(|line| line.split_whitespace().next()).collect();
-    assert!(commands.len() >= 9, "{commands:?}");
+    assert!(commands.len() >= 11, "{commands:?}");
     for command in commands {
         let help = siltstone(&[command, "--help"]).fine();
         assert!(

@@ -129,7 +129,6 @@ impl Family {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<SeqNo> {
-        self.db.check_writable()?;
         let range = KeyRange::from_bounds(&range);
         let action = Action::DeleteRange { range: &range, from, to };
         self.db.write(&[Op { store: &self.store, action }], Durability::Buffered, None)

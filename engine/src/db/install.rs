@@ -57,7 +57,10 @@ impl Inner {
             edit.push(Change::LastSeq(self.snapshots.visible()));
             edit.push(Change::LogSynced(self.log()?.synced()));
             if last {
-                front = Some(self.log_front(Some(store)));
+                front = Some(match planted!(Bug::RecycleNeededLog) {
+                    false => self.log_front(Some(store)),
+                    true => self.log()?.end().file,
+                });
                 edit.extend(front.map(Change::LogFirst));
             }
         }
@@ -69,7 +72,13 @@ impl Inner {
             let mut next = now.with_shape(shape.clone(), &opened);
             if flushed.is_some() {
                 next.flush = match &upto {
-                    Some(key) => FlushSet { segments: now.flush.segments.clone(), clip: key.clone() },
+                    Some(key) => {
+                        let mut clip = key.clone();
+                        if planted!(Bug::ClipOffByOne) {
+                            clip.push(0);
+                        }
+                        FlushSet { segments: now.flush.segments.clone(), clip }
+                    }
                     None => FlushSet::default(),
                 };
             }
@@ -144,10 +153,10 @@ impl Inner {
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
         let committed = manifest.commit(&edit);
-        if manifest.is_poisoned() {
-            if let Err(e) = &committed {
-                self.poison(e);
-            }
+        if manifest.is_poisoned()
+            && let Err(e) = &committed
+        {
+            self.poison(e);
         }
         let mark = committed?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());

@@ -24,6 +24,7 @@ mod open;
 mod scan;
 mod store;
 mod transaction;
+mod turns;
 mod visible;
 mod write;
 

@@ -20,12 +20,13 @@
 
 use super::Inner;
 use super::store::Store;
+use super::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appender, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -79,8 +80,7 @@ impl Op<'_> {
 /// The stages a write goes through.
 pub(crate) struct Commit {
     stage: Mutex<LogStage>,
-    turn: Mutex<u64>,
-    turned: Condvar,
+    turns: Turns,
 }
 
 pub(crate) struct LogStage {
@@ -93,29 +93,12 @@ pub(crate) struct LogStage {
 impl Commit {
     pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
         let stage = LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0 };
-        Self { stage: Mutex::new(stage), turn: Mutex::new(0), turned: Condvar::new() }
+        Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
     /// Waits until everything logged so far is in memory.
     fn wait_applied(&self, stage: &LogStage) {
-        let mut turn = self.turn.lock();
-        while *turn != stage.next_ticket {
-            self.turned.wait(&mut turn);
-        }
-    }
-
-    fn wait_turn(&self, ticket: u64) -> MutexGuard<'_, u64> {
-        let mut turn = self.turn.lock();
-        while *turn != ticket {
-            self.turned.wait(&mut turn);
-        }
-        turn
-    }
-
-    fn end_turn(&self, mut turn: MutexGuard<'_, u64>) {
-        *turn += 1;
-        drop(turn);
-        self.turned.notify_all();
+        self.turns.wait_all(stage.next_ticket);
     }
 }
 
@@ -128,6 +111,8 @@ impl Inner {
         durability: Durability,
         condition: Option<&dyn Fn() -> Result<()>>,
     ) -> Result<SeqNo> {
+        // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
+        self.check_writable()?;
         let commit = self.commit()?;
         let mut bytes = 0;
         for op in ops {
@@ -169,20 +154,20 @@ impl Inner {
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");
-        let turn = commit.wait_turn(ticket);
+        let turn = commit.turns.wait(ticket);
         let synced = synced.and_then(|()| self.check_not_poisoned());
         if synced.is_ok() {
             let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));
             if let Err(panic) = applied {
                 // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
                 self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
-                commit.end_turn(turn);
+                commit.turns.end(turn);
                 resume_unwind(panic);
             }
             self.snapshots.publish(last);
         }
         kill_point!("write-applied-not-acknowledged");
-        commit.end_turn(turn);
+        commit.turns.end(turn);
         if let Err(e) = synced {
             self.poison(&e);
             return Err(e);

@@ -12,6 +12,8 @@
 
 mod encoder;
 mod file;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod forge;
 mod frame;
 mod pool;
 mod recover;

@@ -147,6 +147,19 @@ fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
 }
 
 #[test]
+fn a_bounded_range_tombstone_does_not_stand_in_for_a_point_tombstone() {
+    let explicit = || KeepRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
+    let range = |from| RangeTombstone {
+        range: KeyRange::all(),
+        from: Timestamp(from),
+        to: Timestamp(9),
+        seq: SeqNo(9),
+    };
+    assert_eq!(survivors(explicit(), vec![range(5)], "a@6#8=- a@6#5=x a@2#3=y"), "a@6#8=-");
+    assert_eq!(survivors(explicit(), vec![range(0)], "a@6#8=- a@6#5=x a@2#3=y"), "");
+}
+
+#[test]
 fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
     let explicit = || KeepRules { explicit: true, ..rules(&[]) };
     assert_eq!(survivors(explicit(), vec![], "a@9#1=x a@8#5=- a@8#2=y a@7#7=z a@6#3=w"), "a@9#1=x a@7#7=z");

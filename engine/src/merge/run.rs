@@ -28,7 +28,9 @@ impl RunCursor {
 
     fn open(&mut self, i: usize) -> &mut TableCursor {
         if self.at.as_ref().is_none_or(|(open, _)| *open != i) {
-            self.at = Some((i, self.tables[i].table().cursor(self.options)));
+            let mut cursor = self.tables[i].table().cursor(self.options);
+            cursor.set_floor(self.tables[i].start());
+            self.at = Some((i, cursor));
         }
         &mut self.at.as_mut().expect("just set").1
     }

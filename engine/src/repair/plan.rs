@@ -92,7 +92,8 @@ fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Op
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));
         if let Some(found) = found.next() {
             plan.sure = found.lost.is_empty();
-            plan.all_families = found.lost.first().is_none_or(|lost| lost.start > manifest::FIRST_RECORD);
+            // A lost record may have made a family.
+            plan.all_families = found.lost.is_empty();
             plan.state = found.state;
             return Ok(Some(found.mark));
         }

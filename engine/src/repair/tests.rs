@@ -1,5 +1,4 @@
 //! Damage of each kind, repaired.
-#![allow(clippy::disallowed_methods, reason = "damages real files behind the engine's back")]
 
 use super::{CheckReport, RepairReport, check, repair};
 use crate::options::{FamilyOptions, Options};
@@ -10,18 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn small() -> Options {
-    Options {
-        write_memory: 64 << 10,
-        memory_budget: 1 << 20,
-        log_file_bytes: 32 << 10,
-        step_bytes: 32 << 10,
-        ..Options::default()
-    }
+    Options { write_memory: 1 << 20, memory_budget: 4 << 20, log_file_bytes: 32 << 10, ..Options::default() }
 }
 
 fn open(dir: &Path) -> Db {
     Builder::new().options(small()).open(dir).unwrap()
 }
+
+const NONE: [u32; 0] = [];
 
 fn key(n: u32) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
@@ -128,10 +123,11 @@ fn a_damaged_block_costs_the_keys_it_held_and_no_other() {
         files(dir.path(), |_| true)
             .iter()
             .for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
-        flip(&copy.path().join(table.file_name().unwrap()), 3000);
+        let bytes = fs::metadata(&table).unwrap().len() as usize;
+        flip(&copy.path().join(table.file_name().unwrap()), bytes / 3);
         assert_eq!(checked(copy.path()).damages.len(), 1);
         let report = repaired(copy.path());
-        assert!(!report.rebuilt && report.tables_written == 1 && report.moved.len() == 1, "{report:?}");
+        assert!(!report.rebuilt && report.tables_written <= 1 && report.moved.len() == 1, "{report:?}");
         let db = open(copy.path());
         let lost = |n: u32| {
             report.lost.iter().any(|l| {
@@ -165,7 +161,7 @@ fn a_lost_current_costs_nothing() {
     assert!(!checked(dir.path()).is_clean());
     let report = repaired(dir.path());
     assert!(!report.rebuilt && report.is_complete(), "{report:?}");
-    assert_eq!(wrong(&open(dir.path())), [0u32; 0]);
+    assert_eq!(wrong(&open(dir.path())), NONE);
 }
 
 #[test]
@@ -178,13 +174,13 @@ fn without_any_manifest_tables_and_log_give_everything_back_families_included() 
     let report = repaired(dir.path());
     assert!(report.rebuilt && report.families == ["default", "history"], "{report:?}");
     let db = open(dir.path());
-    assert_eq!(wrong(&db), [0u32; 0]);
+    assert_eq!(wrong(&db), NONE);
     let history = db.family("history").unwrap();
     assert_eq!(history.options().versions, 2);
     let versions = history.get_versions(&key(7), 9).unwrap();
     assert_eq!(versions.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [2, 1]);
     db.put(b"after", b"works").unwrap();
-    drop(db);
+    drop((db, history));
     assert_eq!(open(dir.path()).get(b"after").unwrap().unwrap(), b"works");
 }
 
@@ -203,7 +199,7 @@ fn a_manifest_whose_end_is_lost_is_noticed_and_nothing_goes_wrong() {
         assert!(!checked(copy.path()).is_clean(), "at {at} of {length}");
         let report = repaired(copy.path());
         assert!(report.rebuilt, "at {at}: {report:?}");
-        assert_eq!(wrong(&open(copy.path())), [0u32; 0], "at {at}");
+        assert_eq!(wrong(&open(copy.path())), NONE, "at {at}");
     }
 }
 
@@ -222,7 +218,7 @@ fn frames_behind_a_damaged_one_are_saved() {
     let seqs = report.lost[0].seqs.unwrap();
     assert_eq!(seqs.0, seqs.1, "one write is lost: {report:?}");
     let db = open(dir.path());
-    assert_eq!(wrong(&db), [0u32; 0]);
+    assert_eq!(wrong(&db), NONE);
     let history = db.family("history").unwrap();
     let saved = (0..50).filter(|n| history.get(&key(*n)).unwrap().unwrap() == b"v2").count();
     assert_eq!(saved, 49);

@@ -110,9 +110,6 @@ impl Scheduler for SimScheduler {
                 Turn::Until(ns) => self.pass(ns.min(IDLE_US * 1000)),
             }
             idle += 1;
-            if idle >= IDLE_ROUNDS_MAX {
-                eprintln!("{}", std::backtrace::Backtrace::force_capture());
-            }
             assert!(idle < IDLE_ROUNDS_MAX, "deadlock: a caller waits and no worker has anything to do");
         }
     }

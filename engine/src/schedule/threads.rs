@@ -2,9 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "this is where real threads and waits are let in")]
 
 use super::{Scheduler, Turn, Worker};
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -115,5 +114,115 @@ impl Scheduler for ThreadScheduler {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// Schedules of what threads share; see `crate::sync`.
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+    use shuttle::thread::spawn;
+
+    const SCHEDULES: usize = 20_000;
+
+    /// Has work as long as the count is above what was done.
+    struct Counter {
+        asked: Arc<AtomicU64>,
+        done: Arc<AtomicU64>,
+        shared: Arc<Shared>,
+    }
+
+    impl Worker for Counter {
+        fn turn(&mut self) -> Turn {
+            let done = self.done.load(Ordering::SeqCst);
+            if done < self.asked.load(Ordering::SeqCst)
+                && self.done.compare_exchange(done, done + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                // Who waits for it hears of it.
+                self.shared.notify();
+                return Turn::Worked;
+            }
+            Turn::Idle
+        }
+    }
+
+    fn start(shared: &Arc<Shared>, workers: usize) -> (Arc<AtomicU64>, Arc<AtomicU64>, Vec<shuttle::thread::JoinHandle<()>>) {
+        let (asked, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..workers).map(|_| {
+            let worker = Counter { asked: asked.clone(), done: done.clone(), shared: shared.clone() };
+            let shared = shared.clone();
+            spawn(move || shared.run(Box::new(worker)))
+        });
+        let threads = threads.collect();
+        (asked, done, threads)
+    }
+
+    fn wait(shared: &Shared, condition: impl Fn() -> bool) {
+        loop {
+            let round = shared.round.load(Ordering::SeqCst);
+            if condition() {
+                return;
+            }
+            shared.sleep(round, IDLE);
+        }
+    }
+
+    fn stop(shared: &Shared, threads: Vec<shuttle::thread::JoinHandle<()>>) {
+        shared.stopping.store(true, Ordering::SeqCst);
+        shared.notify();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[test]
+    fn a_notification_wakes_a_worker_that_is_about_to_sleep() {
+        shuttle::check_random(
+            || {
+                let shared = Arc::new(Shared::default());
+                let (asked, done, threads) = start(&shared, 1);
+                for n in 1..=2 {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    shared.notify();
+                    wait(&shared, || done.load(Ordering::SeqCst) == n);
+                }
+                stop(&shared, threads);
+            },
+            SCHEDULES,
+        );
+    }
+
+    #[test]
+    fn workers_that_sleep_all_hear_that_they_must_stop() {
+        shuttle::check_random(
+            || {
+                let shared = Arc::new(Shared::default());
+                let (_, _, threads) = start(&shared, 3);
+                stop(&shared, threads);
+            },
+            SCHEDULES,
+        );
+    }
+
+    #[test]
+    fn two_callers_and_two_workers_do_not_wait_for_each_other_for_ever() {
+        shuttle::check_random(
+            || {
+                let shared = Arc::new(Shared::default());
+                let (asked, done, threads) = start(&shared, 2);
+                let callers: Vec<_> = (0..2)
+                    .map(|_| {
+                        let (shared, asked, done) = (shared.clone(), asked.clone(), done.clone());
+                        spawn(move || {
+                            let mine = asked.fetch_add(1, Ordering::SeqCst) + 1;
+                            shared.notify();
+                            wait(&shared, || done.load(Ordering::SeqCst) >= mine);
+                        })
+                    })
+                    .collect();
+                callers.into_iter().for_each(|c| c.join().unwrap());
+                assert_eq!(done.load(Ordering::SeqCst), 2);
+                stop(&shared, threads);
+            },
+            SCHEDULES,
+        );
     }
 }

@@ -170,6 +170,11 @@ thread_local! {
 /// LZ4 stores at most 255 bytes for each byte of input (a run of length bytes).
 const LZ4_RATIO_MAX: usize = 255;
 
+/// A zstd block gives at most this many bytes,
+const ZSTD_BLOCK_RAW_MAX: usize = 128 << 10;
+/// and takes at least this many: its header and one byte to repeat.
+const ZSTD_BLOCK_STORED_MIN: usize = 4;
+
 /// The `raw_len` bytes that were compressed to `stored`. The caller has bounded `raw_len`.
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
     let short = |found: usize| format!("block decompresses to {found} bytes, expected {raw_len}");
@@ -188,7 +193,10 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
             }
         }
         Codec::Zstd => ZSTD.with_borrow_mut(|slot| {
-            // The frame itself says how long it is: asked before memory is taken.
+            // No memory is taken for more than the stored bytes can hold and the frame itself says.
+            if raw_len.div_ceil(ZSTD_BLOCK_RAW_MAX).saturating_mul(ZSTD_BLOCK_STORED_MIN) > stored.len() {
+                return Err(format!("{} bytes of zstd cannot hold the expected {raw_len}", stored.len()));
+            }
             match zstd::zstd_safe::get_frame_content_size(stored) {
                 Ok(Some(n)) if n == raw_len as u64 => {}
                 other => return Err(format!("zstd frame says {other:?}, expected {raw_len} bytes")),

@@ -47,6 +47,8 @@ pub(crate) struct TableCursor {
     /// The block `data` is in.
     handle: Handle,
     window: Window,
+    /// Blocks wholly below are not read.
+    floor: Vec<u8>,
 }
 
 /// Bytes read ahead.
@@ -69,11 +71,19 @@ impl Table {
             data: BlockCursor::default(),
             handle: Handle::default(),
             window: Window::default(),
+            floor: Vec::new(),
         }
     }
 }
 
 impl TableCursor {
+    /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises that their
+    /// bytes are still there. Cells below it in the block that straddles it are still met.
+    pub(crate) fn set_floor(&mut self, floor: &[u8]) {
+        self.floor.clear();
+        self.floor.extend_from_slice(floor);
+    }
+
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
     /// moved about this many bytes); behind the last cell, the offset where data ends.
     #[allow(dead_code, reason = "for splitting stores")]
@@ -219,6 +229,10 @@ impl TableCursor {
                 found = self.check_index(last)?;
             }
             if found {
+                if self.index.cell().key < self.floor.as_slice() {
+                    self.data.reset();
+                    return Ok(());
+                }
                 self.enter_block(false)?;
                 let last = self.data.last();
                 if self.check_data(last)? {

@@ -93,7 +93,7 @@ impl Footer {
         let cut = |e: Malformed| bad(e.0.into());
         let (fields, rest) =
             bytes.split_at_checked(FOOTER_BYTES - 12).ok_or_else(|| bad("file cut short".into()))?;
-        let (crc, magic) = rest.split_at(4);
+        let (crc, magic) = rest.split_at_checked(4).ok_or_else(|| bad("file cut short".into()))?;
         if magic != FOOTER_MAGIC {
             return Err(bad("magic not found; the file was cut short or never finished".into()));
         }

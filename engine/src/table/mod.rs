@@ -19,6 +19,8 @@ mod compression;
 mod cursor;
 mod ends;
 mod filter;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod forge;
 mod frame;
 mod index;
 mod inspect;

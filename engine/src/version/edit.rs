@@ -463,15 +463,25 @@ fn shape_change(input: &mut Decoder<'_>) -> Decoded<ShapeChange> {
     })
 }
 
+/// No table has more bytes, cells or tombstones, so that sums over many tables do not overflow.
+const TABLE_COUNT_MAX: u64 = 1 << 44;
+
+fn count(input: &mut Decoder<'_>) -> Decoded<u64> {
+    match input.varint()? {
+        n if n <= TABLE_COUNT_MAX => Ok(n),
+        _ => Err(Malformed("a table's count over 2^44")),
+    }
+}
+
 fn table(input: &mut Decoder<'_>) -> Decoded<TableInfo> {
     Ok(TableInfo {
         id: table_id(input)?,
         identity: input.varint()?,
-        bytes: input.varint()?,
-        cells: input.varint()?,
-        tombstones: input.varint()?,
-        range_tombstones: input.varint()?,
-        distinct: input.varint()?,
+        bytes: count(input)?,
+        cells: count(input)?,
+        tombstones: count(input)?,
+        range_tombstones: count(input)?,
+        distinct: count(input)?,
         range: range(input)?,
         seqs: (SeqNo(input.varint()?), SeqNo(input.varint()?)),
         times: (Timestamp(input.varint()?), Timestamp(input.varint()?)),

@@ -18,8 +18,6 @@ const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
 /// Magic, database id, number, crc.
 const HEADER_BYTES: usize = 28;
-/// Where the record lies that holds the whole state.
-pub(crate) const FIRST_RECORD: u64 = HEADER_BYTES as u64;
 /// Length, crc.
 const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
@@ -146,17 +144,22 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
 fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Loaded> {
     let path = dir.join(file_name(number));
     let bytes = read_file(env, &path)?;
-    let (found_database, found_number) = check_header(&bytes, MANIFEST_MAGIC, &path)?;
+    parse(&bytes, &path, database, number)
+}
+
+/// The manifest of that database and number in these bytes.
+fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Result<Loaded> {
+    let (found_database, found_number) = check_header(bytes, MANIFEST_MAGIC, path)?;
     if (found_database, found_number) != (database, number) {
         let message = format!(
             "manifest says it is number {found_number} of database {found_database:016x}, expected {number} of {database:016x}"
         );
-        return Err(Error::corruption(&path, 8, message));
+        return Err(Error::corruption(path, 8, message));
     }
     let mut state = State::default();
     let mut at = HEADER_BYTES;
-    while let Some(payload) = record(&bytes, at, database, number) {
-        let wrong = |what: String| Error::corruption(&path, at as u64, what);
+    while let Some(payload) = record(bytes, at, database, number) {
+        let wrong = |what: String| Error::corruption(path, at as u64, what);
         let edit = edit::decode(payload).map_err(|e| wrong(format!("manifest record: {}", e.0)))?;
         for change in &edit {
             state.apply(change).map_err(|why| wrong(format!("manifest record does not apply: {why}")))?;
@@ -164,22 +167,15 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
-        return Err(Error::corruption(
-            &path,
-            at as u64,
-            "first manifest record is unreadable, expected the whole state",
-        ));
+        return Err(Error::corruption(path, at as u64, "first manifest record is unreadable, expected the whole state"));
     }
     if state.database != database {
-        return Err(Error::corruption(&path, at as u64, "manifest is of another database"));
+        return Err(Error::corruption(path, at as u64, "manifest is of another database"));
     }
     // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
-    if let Some(later) =
-        (at + 1..bytes.len()).find(|&later| record(&bytes, later, database, number).is_some())
-    {
-        let message =
-            format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
-        return Err(Error::corruption(&path, at as u64, message));
+    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(bytes, later, database, number).is_some()) {
+        let message = format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
+        return Err(Error::corruption(path, at as u64, message));
     }
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
 }
@@ -406,6 +402,106 @@ impl Manifest {
             if parse_file_name(&name).is_some_and(|n| n < number) {
                 let _ = self.env.storage.remove(&self.dir.join(name));
             }
+        }
+    }
+}
+
+/// Decoders on forged bytes, for fuzzing; see `testing::decoders`.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod forge {
+    use super::*;
+    use crate::testing::decoders::Target;
+    use crate::types::{LogFileId, SeqNo, StoreId};
+
+    const DATABASE: u64 = 7;
+    const NUMBER: u64 = 3;
+
+    pub(crate) const TARGETS: &[Target] = &[
+        Target { name: "current", seeds: current_seeds, sign: sign_header, decode: current },
+        Target { name: "manifest-edit", seeds: edit_seeds, sign: |_| {}, decode: edit },
+        Target { name: "manifest-file", seeds: file_seeds, sign: sign_file, decode: file },
+    ];
+
+    fn current_seeds() -> Vec<Vec<u8>> {
+        vec![header(CURRENT_MAGIC, DATABASE, NUMBER)]
+    }
+
+    fn sign_header(bytes: &mut Vec<u8>) {
+        if let Some(head) = bytes.first_chunk_mut::<HEADER_BYTES>() {
+            let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+            let sum = crc(&head[..24], number_at(8), number_at(16), 0);
+            head[24..].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    fn current(bytes: &[u8]) {
+        let _ = check_header(bytes, CURRENT_MAGIC, Path::new("forged"));
+    }
+
+    fn edits() -> Vec<Edit> {
+        let range = crate::types::KeyRange { start: b"a".to_vec(), end: Some(b"m".to_vec()) };
+        let (store, options) = (StoreId(1), "{}".to_string());
+        let shape: crate::version::shape::Shape =
+            "L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M".parse().unwrap_or_default();
+        let added = shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
+        let change = crate::version::shape::ShapeChange {
+            range: crate::types::KeyRange::all(),
+            added,
+            ..Default::default()
+        };
+        vec![
+            vec![Change::Database { id: DATABASE }, Change::Epoch(2)],
+            vec![Change::NewStore { id: store, name: "default".into(), options }, Change::LastSeq(SeqNo(900))],
+            vec![Change::Shape { store, change }],
+            vec![Change::Flushed { store, range, generation: crate::types::Generation(4) }],
+            vec![Change::LogFirst(LogFileId(2)), Change::DropStore { id: store }],
+        ]
+    }
+
+    fn edit_seeds() -> Vec<Vec<u8>> {
+        let edits = edits();
+        edits.iter().map(|edit| edit::encode(edit)).chain([edit::encode(&edits.concat())]).collect()
+    }
+
+    fn edit(bytes: &[u8]) {
+        let Ok(edit) = edit::decode(bytes) else { return };
+        let mut state = State::default();
+        for change in edits().concat().iter().take(4).chain(&edit) {
+            if state.apply(change).is_err() {
+                break;
+            }
+        }
+        let _ = edit::encode(&state.to_edit());
+    }
+
+    fn file_seeds() -> Vec<Vec<u8>> {
+        let mut bytes = header(MANIFEST_MAGIC, DATABASE, NUMBER);
+        for edit in edits() {
+            let payload = edit::encode(&edit);
+            let at = bytes.len() as u64;
+            put_u32(&mut bytes, payload.len() as u32);
+            put_u32(&mut bytes, crc(&payload, DATABASE, NUMBER, at));
+            bytes.extend_from_slice(&payload);
+        }
+        vec![bytes]
+    }
+
+    fn sign_file(bytes: &mut Vec<u8>) {
+        sign_header(bytes);
+        let mut at = HEADER_BYTES;
+        while let Some(len) = bytes.get(at..).and_then(|b| b.first_chunk()) {
+            let from = at + RECORD_HEADER_BYTES;
+            let to = from.saturating_add(u32::from_le_bytes(*len) as usize);
+            let Some(payload) = bytes.get(from..to) else { return };
+            let sum = crc(payload, DATABASE, NUMBER, at as u64);
+            bytes[at + 4..from].copy_from_slice(&sum.to_le_bytes());
+            at = to;
+        }
+    }
+
+    fn file(bytes: &[u8]) {
+        if let Ok(loaded) = parse(bytes, Path::new("forged"), DATABASE, NUMBER) {
+            let _ = loaded.state.to_edit();
         }
     }
 }

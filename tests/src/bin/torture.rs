@@ -1,11 +1,14 @@
 //! Runs campaigns over the simulated world: `siltstone-torture power --count 50000 --seed 7 --threads 2`.
 
 use siltstone_tests::campaign::{Row, run};
+use siltstone_tests::planted;
 use siltstone_tests::rows::ROWS;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: siltstone-torture ROW|gate [--count N] [--seed S] [--threads N]
+const USAGE: &str =
+    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N] [--draw N]
   Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`).
+  `planted` plants bugs (all, or --draw N of them) and demands that some row fails with each.
   A failure is printed with the command that replays it, and the exit status is 1.
   Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
 
@@ -14,17 +17,19 @@ struct Arguments {
     count: Option<u64>,
     seed: u64,
     threads: usize,
+    draw: Option<usize>,
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let row = args.next().ok_or("no row given")?;
-    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2 };
+    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2, draw: None };
     while let Some(name) = args.next() {
         let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number: u64 = value.parse().map_err(|_| format!("{name} {value}: expected a number"))?;
         match name.as_str() {
             "--count" => parsed.count = Some(number),
             "--seed" => parsed.seed = number,
+            "--draw" => parsed.draw = Some(number as usize),
             "--threads" => parsed.threads = number as usize,
             _ => return Err(format!("unknown option {name}")),
         }
@@ -37,6 +42,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(why) => return usage(&why),
     };
+    if arguments.row == "planted" {
+        return plant(&arguments);
+    }
     let rows: Vec<&Row> =
         ROWS.iter().filter(|row| arguments.row == "gate" || row.name == arguments.row).collect();
     if rows.is_empty() {
@@ -44,6 +52,25 @@ fn main() -> ExitCode {
     }
     let passed = rows.iter().filter(|row| run_row(row, &arguments)).count();
     if passed == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Each planted bug must make some campaign fail.
+fn plant(arguments: &Arguments) -> ExitCode {
+    let executable = match std::env::current_exe() {
+        Ok(path) => path,
+        Err(e) => return usage(&format!("this program's own path is unknown: {e}")),
+    };
+    let mut missed = 0;
+    for bug in planted::bugs(arguments.draw, arguments.seed) {
+        match planted::caught_by(&executable, bug, arguments.seed) {
+            Some(row) => println!("planted {}: caught by {row}", bug.name()),
+            None => {
+                missed += 1;
+                println!("planted {}: MISSED, seed {}", bug.name(), arguments.seed);
+            }
+        }
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn usage(why: &str) -> ExitCode {

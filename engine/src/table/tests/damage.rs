@@ -243,3 +243,25 @@ fn forged_blocks_never_panic() {
         let _ = cursor.prev();
     }
 }
+
+#[test]
+fn going_back_to_the_clip_reads_no_block_below_it() {
+    let fixture = fixture("none");
+    let table = fixture.open().unwrap();
+    let blocks: Vec<_> = table.blocks().collect::<Result<_, _>>().unwrap();
+    let middle = &blocks[blocks.len() / 2];
+    let clip = middle.first_key.clone();
+    let live = fixture.cells.iter().filter(|cell| cell.key >= clip).count();
+    // What lies below may be gone.
+    let mut bytes = std::fs::read(&fixture.path).unwrap();
+    bytes[blocks[0].offset as usize..blocks[blocks.len() / 2 - 1].offset as usize].fill(0);
+    std::fs::write(&fixture.path, &bytes).unwrap();
+    let mut cursor = table.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false });
+    cursor.set_floor(&clip);
+    cursor.seek_before(None).unwrap();
+    let found = backward(&mut cursor).unwrap();
+    assert!(found.len() >= live && found.len() < fixture.cells.len());
+    cursor.set_floor(b"");
+    cursor.seek_before(None).unwrap();
+    assert_eq!(backward(&mut cursor).unwrap_err().kind(), ErrorKind::Corruption);
+}

@@ -1,0 +1,98 @@
+//! Everything that turns bytes from disk or text from people into values, each as a function of bytes that must not
+//! panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
+
+use crate::options::FamilyOptions;
+use crate::strategy::StrategyOptions;
+use crate::table::Compression;
+use crate::version::shape::Shape;
+
+/// One decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Valid inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Makes checksums fit the bytes as they are, so that the decoder gets past them.
+    pub sign: fn(&mut Vec<u8>),
+    /// Decodes, and uses what came of it.
+    pub decode: fn(&[u8]),
+}
+
+/// Every decoder.
+pub fn all() -> Vec<Target> {
+    [crate::log::forge::TARGETS, crate::version::manifest::forge::TARGETS, crate::table::forge::TARGETS, TEXTS].concat()
+}
+
+const TEXTS: &[Target] = &[
+    Target { name: "events", seeds: event_seeds, sign: sign_events, decode: events },
+    Target { name: "family-options", seeds: option_seeds, sign: |_| {}, decode: options },
+    Target { name: "strategy", seeds: strategy_seeds, sign: |_| {}, decode: strategy },
+    Target { name: "shape", seeds: shape_seeds, sign: |_| {}, decode: shape },
+    Target { name: "compression", seeds: compression_seeds, sign: |_| {}, decode: compression },
+];
+
+fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn event_seeds() -> Vec<Vec<u8>> {
+    let line = r#"{"at_us":17,"kind":"log-cut","family":"f","reason":"because","numbers":{"bytes":12}}"#;
+    let mut bytes = format!("00000000 {line}\n00000000 {line}\n").into_bytes();
+    sign_events(&mut bytes);
+    vec![bytes]
+}
+
+fn sign_events(bytes: &mut Vec<u8>) {
+    for line in bytes.split_mut(|b| *b == b'\n') {
+        if let Some((sum, json)) = line.split_at_mut_checked(9) {
+            sum.copy_from_slice(format!("{:08x} ", crc32c::crc32c(json)).as_bytes());
+        }
+    }
+}
+
+fn events(bytes: &[u8]) {
+    crate::event::parse(bytes).iter().for_each(|event| drop(event.to_string()));
+}
+
+fn option_seeds() -> Vec<Vec<u8>> {
+    let all = serde_json::to_vec(&FamilyOptions::default()).unwrap_or_default();
+    let mut seeds = lines(&["{}", r#"{"timestamps":"explicit","versions":3,"compression":"zstd:7","merge_operator":"sum"}"#]);
+    seeds.push(all);
+    seeds
+}
+
+fn options(bytes: &[u8]) {
+    if let Ok(options) = serde_json::from_slice::<FamilyOptions>(bytes) {
+        let _ = options.validate();
+    }
+}
+
+fn strategy_seeds() -> Vec<Vec<u8>> {
+    lines(&["leveled", "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}"])
+}
+
+fn strategy(bytes: &[u8]) {
+    if let Ok(strategy) = String::from_utf8_lossy(bytes).parse::<StrategyOptions>() {
+        let again = strategy.to_string().parse::<StrategyOptions>();
+        assert_eq!(again.as_ref(), Ok(&strategy), "a strategy is printed as it is parsed");
+    }
+}
+
+fn shape_seeds() -> Vec<Vec<u8>> {
+    lines(&["L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M", ""])
+}
+
+fn shape(bytes: &[u8]) {
+    if let Ok(shape) = String::from_utf8_lossy(bytes).parse::<Shape>() {
+        let _ = (shape.to_string(), shape.check(), shape.live_bytes());
+    }
+}
+
+fn compression_seeds() -> Vec<Vec<u8>> {
+    lines(&["none", "lz4", "zstd", "zstd:22"])
+}
+
+fn compression(bytes: &[u8]) {
+    let _ = String::from_utf8_lossy(bytes).parse::<Compression>();
+}

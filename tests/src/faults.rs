@@ -1,0 +1,405 @@
+//! Storage that fails: at the Nth call of each kind, in a sync and never again, and by running full.
+//!
+//! Whatever fails, every call answers with success or a typed error, reads stay right, and a reopening without faults
+//! finds every promised batch. After a failed write the batch's fate is open; as soon as a later one goes through, it is
+//! known that it was refused.
+
+use crate::campaign::{CaseResult, Row};
+use crate::history::{BatchId, End, History};
+use crate::model::Op;
+use crate::power::recovered_batches;
+use crate::subject::{Setup, Subject, difference, world_of};
+use siltstone::storage::Clock;
+use siltstone::storage::sim::{Mode, OpKind, Rng, SimStorage, SimWorld, Survive};
+use siltstone::{Durability, Error, ErrorKind};
+use std::io;
+
+/// The Nth call of each kind fails, once or from then on.
+pub const FAULTS: Row = Row { name: "faults", unit: "failed calls", gate: 8_000, case: faults_case };
+/// A sync of the log fails, and later ones succeed.
+pub const SYNC: Row = Row { name: "sync", unit: "failed syncs", gate: 1_000, case: sync_case };
+/// The disk fills up, and is given space again.
+pub const FULL: Row = Row { name: "full", unit: "full disks", gate: 500, case: full_case };
+
+/// The same seed twice does the same.
+pub const REPLAY: Row = Row { name: "replay", unit: "seeds run twice", gate: 50, case: replay_case };
+
+/// A database over failing storage, and what it promised.
+struct Session {
+    setup: Setup,
+    world: SimWorld,
+    rng: Rng,
+    history: History,
+    /// The newest batches of the history, whose writes failed.
+    failed: Vec<(BatchId, Vec<Op>, u64)>,
+    poisoned: bool,
+    subject: Option<Subject>,
+}
+
+impl Session {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let world = SimWorld::new(rng.next_u64());
+        let mut setup = Setup::draw(&mut rng, world.clock.wall_us());
+        // So that it is known which batches are there.
+        setup.marker = true;
+        let history = History::new(setup.rules());
+        Self { setup, world, rng, history, failed: Vec::new(), poisoned: false, subject: None }
+    }
+
+    fn disk(&self) -> &SimStorage {
+        &self.world.storage
+    }
+
+    /// Opens it if it is not open. What failed writes left is known then.
+    fn open(&mut self) -> Result<bool, String> {
+        if self.subject.is_some() {
+            return Ok(true);
+        }
+        let subject = match Subject::open(&self.setup, &self.world) {
+            Ok(subject) => subject,
+            Err(e) => return typed(&e).map(|()| false),
+        };
+        self.poisoned = false;
+        // Reads may fail too.
+        let contents = match subject.contents() {
+            Ok(contents) => contents,
+            Err(e) => return typed(&e).map(|()| false),
+        };
+        let now_us = subject.now_us();
+        let promised = self.history.promised(End::Kill);
+        let there = (promised..=self.history.len()).rev();
+        let batches = there.into_iter().find(|n| self.history.model(*n).contents(now_us) == contents);
+        let batches = batches.ok_or_else(|| match self.history.check(End::Kill, &contents, now_us) {
+            Ok(_) => "no prefix fits".to_owned(),
+            Err(e) => e,
+        })?;
+        self.history.recovered(batches, true);
+        self.failed.clear();
+        self.subject = Some(subject);
+        Ok(true)
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        let Some(subject) = self.subject.take() else { return Ok(()) };
+        match subject.db.close() {
+            Ok(()) if !self.poisoned => self.acknowledge_all(),
+            Ok(()) => {}
+            Err(e) => typed(&e)?,
+        }
+        Ok(())
+    }
+
+    /// Everything acknowledged is durable.
+    fn acknowledge_all(&mut self) {
+        self.history.all_synced();
+    }
+
+    /// Writes a batch; the error if it failed.
+    fn write(&mut self, durability: Durability) -> Result<Option<Error>, String> {
+        let Some(subject) = &self.subject else { return Ok(None) };
+        let ops = self.setup.batch(&mut self.rng, self.history.len() + 1 - self.failed.len());
+        let now_us = subject.now_us();
+        // If this one goes through, the failed ones never were.
+        for (id, ..) in self.failed.iter().rev() {
+            self.history.refused(*id);
+        }
+        let id = self.history.start(ops.clone(), now_us);
+        match subject.write(&self.setup, &ops, durability) {
+            Ok(_) if self.poisoned => Err("a write was acknowledged after the log was poisoned".into()),
+            Ok(_) => {
+                self.failed.clear();
+                match durability {
+                    Durability::Sync => self.history.synced(id),
+                    Durability::Buffered => self.history.buffered(id),
+                }
+                Ok(None)
+            }
+            Err(e) => {
+                typed(&e)?;
+                self.history.refused(id);
+                self.failed.push((id, ops, now_us));
+                for (id, ops, now_us) in &mut self.failed {
+                    *id = self.history.start(ops.clone(), *now_us);
+                }
+                self.poisoned |= e.kind() == ErrorKind::Poisoned;
+                Ok(Some(e))
+            }
+        }
+    }
+
+    /// What readers see is what was acknowledged.
+    fn check_reads(&self, reads_may_fail: bool) -> Result<(), String> {
+        let Some(subject) = &self.subject else { return Ok(()) };
+        let now_us = subject.now_us();
+        let found = match subject.contents() {
+            Ok(found) => found,
+            Err(e) if reads_may_fail => return typed(&e),
+            Err(e) => return Err(format!("a read failed: {e:?}")),
+        };
+        let expected = self.history.model(self.history.len() - self.failed.len()).contents(now_us);
+        for (family, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            if expected != found {
+                return Err(format!("family {family}: {}", difference(expected, found)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A call whose outcome decides nothing.
+    fn tolerate(&mut self, result: Result<(), Error>, synced: bool) -> Result<(), String> {
+        match result {
+            Ok(()) if synced => self.acknowledge_all(),
+            Ok(()) => {}
+            Err(e) => {
+                typed(&e)?;
+                self.poisoned |= e.kind() == ErrorKind::Poisoned;
+            }
+        }
+        Ok(())
+    }
+
+    /// A few dozen random calls.
+    fn workload(&mut self, kind: u64, calls: u64) -> Result<(), String> {
+        for call in 0..calls {
+            let at = |e: String| format!("call {call}: {e}");
+            if !self.open().map_err(at)? {
+                continue;
+            }
+            self.one_call(kind).map_err(at)?;
+        }
+        Ok(())
+    }
+
+    fn one_call(&mut self, kind: u64) -> Result<(), String> {
+        let subject = self.subject.as_ref().expect("it was opened");
+        let weights: [u64; 8] = match kind % 4 {
+            0 => [50, 20, 10, 5, 2, 5, 3, 0],
+            1 => [10, 50, 30, 5, 0, 5, 3, 0],
+            2 => [20, 20, 5, 5, 2, 2, 20, 0],
+            _ => [20, 20, 10, 5, 5, 5, 2, 5],
+        };
+        let mut draw = self.rng.range(0..weights.iter().sum());
+        let which = weights.iter().position(|weight| {
+            let hit = draw < *weight;
+            draw = draw.saturating_sub(*weight);
+            hit
+        });
+        match which.expect("the draw is below the sum") {
+            0 => self.write(Durability::Sync).map(|_| ()),
+            1 => self.write(Durability::Buffered).map(|_| ()),
+            2 => {
+                subject.scheduler.run(self.rng.range(1..15) as u32);
+                Ok(())
+            }
+            3 => {
+                let flushed = subject.db.flush();
+                self.tolerate(flushed, true)
+            }
+            4 => {
+                let compacted = subject.families[0].compact::<&[u8]>(..);
+                self.tolerate(compacted, false)
+            }
+            5 => {
+                let synced = subject.db.sync();
+                self.tolerate(synced, true)
+            }
+            6 => self.close(),
+            _ => {
+                let dir = format!("copy-{}", self.rng.next_u64());
+                let copied = subject.db.checkpoint(dir);
+                self.tolerate(copied.map(|_| ()), false)
+            }
+        }
+    }
+
+    /// Without faults, after each kind of end, everything promised is there and it can be written on.
+    fn check_reopening(&mut self) -> Result<u64, String> {
+        self.disk().clear_faults();
+        self.disk().set_quota(None);
+        self.check_reads(false)?;
+        let now_us = self.world.clock.wall_us();
+        let mut images = vec![(End::Kill, self.disk().clone_killed())];
+        for survive in [Survive::None, Survive::Half, Survive::All] {
+            let seed = self.rng.next_u64();
+            images.push((End::PowerLoss, self.disk().clone_crashed(survive, seed)));
+        }
+        self.subject = None;
+        images.push((End::Kill, self.disk().clone_killed()));
+        for (i, (end, storage)) in images.into_iter().enumerate() {
+            let world = world_of(storage, now_us, self.rng.next_u64());
+            let named = |e: String| format!("image {i} after {end:?}: {e}");
+            let subject = Subject::open(&self.setup, &world).map_err(|e| named(format!("open: {e:?}")))?;
+            recovered_batches(&subject, &self.setup, &self.history, end).map_err(named)?;
+            let ops = self.setup.batch(&mut self.rng, self.history.len() + 1);
+            let written = subject.write(&self.setup, &ops, Durability::Sync);
+            written.map_err(|e| named(format!("write: {e:?}")))?;
+            subject.db.settle().map_err(|e| named(format!("settle: {e:?}")))?;
+        }
+        Ok(5)
+    }
+}
+
+/// Errors a failing storage may cause.
+fn typed(error: &Error) -> Result<(), String> {
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::DiskFull | ErrorKind::Poisoned => Ok(()),
+        kind => Err(format!("an error of kind {kind:?}: {error:?}")),
+    }
+}
+
+fn faults_case(seed: u64) -> CaseResult {
+    let mut failures = 0;
+    for op in OpKind::ALL {
+        for mode in [Mode::Once, Mode::Sticky] {
+            for nth in 1.. {
+                let mut session = Session::new(seed);
+                session.disk().fail_at(op, nth, mode, io::ErrorKind::Other);
+                let at = |e: String| format!("{op:?} {nth} fails, {mode:?}: {e}");
+                session.workload(seed, 18).map_err(at)?;
+                session.check_reads(true).map_err(at)?;
+                let injected = session.disk().faults_injected() > 0;
+                session.check_reopening().map_err(at)?;
+                if !injected {
+                    break;
+                }
+                failures += 1;
+            }
+        }
+    }
+    Ok(failures)
+}
+
+fn replay_case(seed: u64) -> CaseResult {
+    let run = || {
+        let mut session = Session::new(seed);
+        session.disk().fail_at(OpKind::Write, 200 + seed % 100, Mode::Once, io::ErrorKind::Other);
+        session.workload(seed, 120)?;
+        Ok::<_, String>((session.disk().trace_hash(), session.disk().op_counts()))
+    };
+    let (first, second) = (run()?, run()?);
+    if first != second {
+        return Err(format!("the first run gave {first:?}, the second {second:?}"));
+    }
+    Ok(1)
+}
+
+fn sync_case(seed: u64) -> CaseResult {
+    let mut session = Session::new(seed);
+    let nth = session.rng.range(1..12);
+    session.workload(seed, 5)?;
+    session.disk().fail_at_path(OpKind::Sync, ".log", nth, Mode::Once, io::ErrorKind::Other);
+    while session.disk().faults_injected() == 0 {
+        if !session.open()? {
+            continue;
+        }
+        let durability = if session.rng.chance(40) { Durability::Sync } else { Durability::Buffered };
+        session.write(durability)?;
+        session.subject.as_ref().map(|subject| subject.scheduler.run(2));
+    }
+    if session.subject.is_none() {
+        // It hit an open, which may be tried again.
+        session.open()?;
+        session.check_reopening()?;
+        return Ok(1);
+    }
+    session.poisoned = true;
+    for durability in [Durability::Buffered, Durability::Sync, Durability::Buffered] {
+        let error = session.write(durability)?;
+        if error.as_ref().map(Error::kind) != Some(ErrorKind::Poisoned) {
+            return Err(format!("after a failed sync a write answered {error:?}"));
+        }
+        session.check_reads(false)?;
+        let subject = session.subject.as_ref().expect("it is open");
+        subject.scheduler.run(5);
+        if subject.db.sync().is_ok() {
+            return Err("after a failed sync another one was acknowledged".into());
+        }
+    }
+    session.check_reopening()?;
+    Ok(1)
+}
+
+fn full_case(seed: u64) -> CaseResult {
+    let mut session = Session::new(seed);
+    session.workload(1, 20)?;
+    while !session.open()? {}
+    let space = session.rng.range(0..60_000);
+    session.disk().set_quota(Some(session.disk().used_bytes() + space));
+    let mut refused = 0;
+    for _ in 0..400 {
+        let durability = if session.rng.chance(20) { Durability::Sync } else { Durability::Buffered };
+        if let Some(e) = session.write(durability)? {
+            if e.kind() != ErrorKind::DiskFull {
+                return Err(format!("on a full disk a write answered {e:?}"));
+            }
+            refused += 1;
+            session.check_reads(false)?;
+        }
+        session.subject.as_ref().expect("it is open").scheduler.run(3);
+        if refused > 5 {
+            break;
+        }
+    }
+    session.check_reads(false)?;
+    if refused == 0 {
+        return Ok(0);
+    }
+    session.disk().set_quota(None);
+    let mut tries = 0;
+    while let Some(e) = session.write(Durability::Sync)? {
+        tries += 1;
+        if tries > 20 {
+            return Err(format!("there is space again, but a write still answers {e:?}"));
+        }
+        session.world.clock.advance_us(100_000);
+        session.subject.as_ref().expect("it is open").scheduler.run(10);
+    }
+    // A flush that failed before is tried again after a while; until then a writer may meet its error.
+    let (mut taken, mut tries) = (0, 0);
+    while taken < 20 {
+        match session.write(Durability::Buffered)? {
+            None => taken += 1,
+            Some(e) if tries > 20 => {
+                return Err(format!("there is space again, but a write still answers {e:?}"));
+            }
+            Some(_) => {
+                tries += 1;
+                session.world.clock.advance_us(100_000);
+                session.subject.as_ref().expect("it is open").scheduler.run(10);
+            }
+        }
+    }
+    let flushed = session.subject.as_ref().expect("it is open").db.flush();
+    flushed.map_err(|e| format!("flush when there is space again: {e:?}"))?;
+    session.acknowledge_all();
+    session.check_reads(false)?;
+    session.check_reopening()?;
+    Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::must_hold;
+
+    #[test]
+    fn whatever_call_fails_the_error_is_typed_and_nothing_is_lost() {
+        must_hold(&FAULTS, 1, 1);
+    }
+
+    #[test]
+    fn the_same_seed_does_the_same_twice() {
+        must_hold(&REPLAY, 1, 10);
+    }
+
+    #[test]
+    fn a_failed_sync_poisons_at_once() {
+        must_hold(&SYNC, 1, 40);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_writes_and_goes_on_when_there_is_space() {
+        must_hold(&FULL, 1, 20);
+    }
+}

@@ -1,0 +1,384 @@
+//! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held across
+//! flushes and merges, transactions, ingest, checkpoints, read-only opens, moves of the clock.
+
+use crate::campaign::{CaseResult, Row};
+use crate::model::{At, Model, Op, Rules};
+use crate::subject::{FamilySetup, Setup, Subject, TTL_US, bounds, difference, rows};
+use siltstone::storage::Clock;
+use siltstone::storage::sim::{Rng, SimWorld};
+use siltstone::{
+    Condition, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Snapshot, TableWriter, Timestamp,
+};
+
+/// Wrong results against the model.
+pub const MODEL: Row = Row { name: "model", unit: "cases of 200 calls", gate: 2_000, case: model_case };
+
+/// The family whose cells expire by the moment of writing.
+const AGED: usize = 2;
+
+struct Run {
+    setup: Setup,
+    world: SimWorld,
+    rng: Rng,
+    model: Model,
+    subject: Option<Subject>,
+    snapshots: Vec<(Snapshot, u64)>,
+    checkpoints: Vec<(String, u64)>,
+    /// Spans of time in which it is not known whether a cell has expired, as its moment of writing is not.
+    unclear: Vec<(u64, u64)>,
+    ingested: u32,
+}
+
+type Checked<T = ()> = Result<T, String>;
+
+fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
+    move |e| format!("{what}: {e:?}")
+}
+
+fn model_case(seed: u64) -> CaseResult {
+    let mut rng = Rng::new(seed);
+    let world = SimWorld::new(rng.next_u64());
+    let mut setup = Setup::draw(&mut rng, world.clock.wall_us());
+    setup.marker = false;
+    let options = FamilyOptions { ttl_us: TTL_US, ..setup.families[0].options.clone() };
+    setup.families.push(FamilySetup {
+        name: "aged",
+        options: FamilyOptions { merge_operator: None, ..options },
+        rules: Rules { ttl_us: TTL_US, ..Rules::default() },
+        first_stamp: 0,
+        stamp_step: 0,
+    });
+    let model = Model::new(setup.rules());
+    let subject = Some(Subject::open(&setup, &world).map_err(failed("open"))?);
+    let (snapshots, checkpoints, unclear) = (Vec::new(), Vec::new(), Vec::new());
+    let mut run = Run { setup, world, rng, model, subject, snapshots, checkpoints, unclear, ingested: 0 };
+    for call in 0..200 {
+        run.call().map_err(|e| format!("call {call}: {e}"))?;
+    }
+    run.everything().map_err(|e| format!("at the end: {e}"))?;
+    Ok(1)
+}
+
+impl Run {
+    fn subject(&self) -> &Subject {
+        self.subject.as_ref().expect("the database is open between calls")
+    }
+
+    /// A moment at which it is clear what has expired.
+    fn now_us(&self) -> u64 {
+        while let Some(span) = self.unclear.iter().find(|s| {
+            // Reads take some time themselves.
+            let now = self.world.clock.wall_us();
+            s.0 <= now + 1_000_000 && now <= s.1
+        }) {
+            self.world.clock.advance_us(span.1 + 1 - self.world.clock.wall_us());
+        }
+        self.world.clock.wall_us()
+    }
+
+    fn at(&self, seq: u64) -> At {
+        At { seq, now_us: self.now_us() }
+    }
+
+    fn call(&mut self) -> Checked {
+        match self.rng.range(0..200) {
+            0..90 => self.write(),
+            90..120 => self.get(),
+            120..150 => self.scan(),
+            150..160 => {
+                let turns = self.rng.range(1..20) as u32;
+                self.subject().scheduler.run(turns);
+                Ok(())
+            }
+            160..164 => self.subject().db.flush().map_err(failed("flush")),
+            164..167 => {
+                let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
+                self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))
+            }
+            167..169 => self.subject().db.settle().map_err(failed("settle")),
+            169..175 => {
+                let snapshot = self.subject().db.snapshot();
+                self.snapshots.push((snapshot, self.model.seq()));
+                Ok(())
+            }
+            175..179 => {
+                if !self.snapshots.is_empty() {
+                    let at = self.rng.index(self.snapshots.len());
+                    self.snapshots.swap_remove(at);
+                }
+                Ok(())
+            }
+            179..182 => {
+                self.world.clock.advance_us(self.rng.range(0..400_000_000));
+                Ok(())
+            }
+            182..187 => self.conditional_write(),
+            187..191 => self.transaction(),
+            191..194 => self.ingest(),
+            194..196 => self.checkpoint(),
+            196..198 => self.read_only(),
+            _ => self.reopen(),
+        }
+    }
+
+    fn apply(&mut self, ops: &[Op], before_us: u64) {
+        let now_us = self.world.clock.wall_us();
+        if ops.iter().any(|op| matches!(op, Op::Put { family: AGED, .. })) {
+            self.unclear.push((before_us + TTL_US, now_us + TTL_US));
+        }
+        self.model.apply(ops, now_us);
+    }
+
+    fn write(&mut self) -> Checked {
+        let mut ops = self.setup.batch(&mut self.rng, 0);
+        // The aged family knows no operands.
+        ops.retain(|op| !matches!(op, Op::Merge { family: AGED, .. }));
+        let durability = if self.rng.one_in(8) { Durability::Sync } else { Durability::Buffered };
+        let before_us = self.world.clock.wall_us();
+        self.subject().write(&self.setup, &ops, durability).map_err(failed("write"))?;
+        self.apply(&ops, before_us);
+        Ok(())
+    }
+
+    /// The present, or a snapshot.
+    fn read_point(&mut self) -> (Option<Snapshot>, u64) {
+        if self.snapshots.is_empty() || self.rng.chance(60) {
+            return (None, self.model.seq());
+        }
+        let (snapshot, seq) = self.rng.pick(&self.snapshots).clone();
+        (Some(snapshot), seq)
+    }
+
+    fn get(&mut self) -> Checked {
+        let (family, key) = (self.rng.index(3), self.setup.key(&mut self.rng));
+        let (snapshot, seq) = self.read_point();
+        let at = self.at(seq);
+        let of = &self.subject().families[family];
+        let value = match &snapshot {
+            None => of.get(&key),
+            Some(snapshot) => of.at(snapshot).get(&key),
+        };
+        let found = value.map_err(failed("get"))?.map(|value| value.to_vec());
+        let expected = self.model.get(family, &key, at);
+        let name = key.escape_ascii();
+        if found != expected {
+            let lengths = (expected.map(|v| v.len()), found.map(|v| v.len()));
+            return Err(format!(
+                "get of {name} in family {family} at {at:?}: expected, found {lengths:?} bytes"
+            ));
+        }
+        let count = self.rng.range(1..6) as usize;
+        let at = self.at(seq);
+        let of = &self.subject().families[family];
+        let versions = match &snapshot {
+            None => of.get_versions(&key, count),
+            Some(snapshot) => of.at(snapshot).get_versions(&key, count),
+        };
+        let found: Vec<_> =
+            versions.map_err(failed("versions"))?.into_iter().map(|(t, v)| (t.0, v.to_vec())).collect();
+        let expected = self.model.get_versions(family, &key, count, at);
+        if found != expected {
+            let stamps = |of: &[(u64, Vec<u8>)]| of.iter().map(|v| v.0).collect::<Vec<_>>();
+            let (expected, found) = (stamps(&expected), stamps(&found));
+            return Err(format!("versions of {name} at {at:?}: expected {expected:?}, found {found:?}"));
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Checked {
+        let family = self.rng.index(3);
+        let range = if self.rng.one_in(4) { KeyRange::all() } else { self.setup.range(&mut self.rng) };
+        let (snapshot, seq) = self.read_point();
+        let back = self.rng.chance(50);
+        let at = self.at(seq);
+        let of = &self.subject().families[family];
+        let scan = match &snapshot {
+            None => of.scan::<&[u8]>(bounds(&range)),
+            Some(snapshot) => of.at(snapshot).scan::<&[u8]>(bounds(&range)),
+        };
+        let found = rows(if back { scan.reverse() } else { scan }).map_err(failed("scan"))?;
+        let expected = match back {
+            true => self.model.scan_back(family, &range, at),
+            false => self.model.scan(family, &range, at),
+        };
+        if found == expected {
+            return Ok(());
+        }
+        let difference = difference(&expected, &found);
+        Err(format!("scan of {range} in family {family}, backward {back}, at {at:?}: {difference}"))
+    }
+
+    fn conditional_write(&mut self) -> Checked {
+        let key = self.setup.key(&mut self.rng);
+        let at = self.at(self.model.seq());
+        let now = self.model.get(0, &key, at);
+        let (expected, holds) = match self.rng.range(0..4) {
+            0 => (Expected::Absent, now.is_none()),
+            1 => (Expected::Present, now.is_some()),
+            2 => (Expected::Value(now.clone().unwrap_or_default()), now.is_some()),
+            _ => (Expected::Value(b"another".to_vec()), false),
+        };
+        let ops =
+            [Op::Put { family: 0, key: key.clone(), timestamp: 0, value: self.setup.value(&mut self.rng) }];
+        let batch = self.subject().batch_of(&self.setup, &ops);
+        let condition = Condition::new(&self.subject().families[0], key, expected);
+        let written = self.subject().db.write_if(&[condition], &batch, Durability::Buffered);
+        self.outcome(holds, written.map(|_| ()), &ops)
+    }
+
+    fn outcome(&mut self, expected: bool, found: siltstone::Result<()>, ops: &[Op]) -> Checked {
+        match found {
+            Ok(()) if expected => {
+                self.apply(ops, self.world.clock.wall_us());
+                Ok(())
+            }
+            Err(e) if !expected && e.kind() == ErrorKind::Conflict => Ok(()),
+            Ok(()) => Err("a write went through that should have met a conflict".into()),
+            Err(e) => Err(format!("a conditional write failed: {e:?}")),
+        }
+    }
+
+    fn transaction(&mut self) -> Checked {
+        let (read, other) = (self.setup.key(&mut self.rng), self.setup.key(&mut self.rng));
+        let range = KeyRange::prefix(&read[..self.rng.range(4..7) as usize]);
+        let (by_key, foreign) = (self.rng.chance(50), self.rng.range(0..3));
+        let value = self.setup.value(&mut self.rng);
+        let mut transaction = self.subject().db.begin();
+        let family = self.subject().families[0].clone();
+        let at = self.at(self.model.seq());
+        if by_key {
+            let found = transaction.get(&family, &read).map_err(failed("get"))?.map(|v| v.to_vec());
+            if found != self.model.get(0, &read, at) {
+                return Err("a transaction's get differs".into());
+            }
+        } else {
+            let found = transaction.scan::<&[u8]>(&family, bounds(&range)).map_err(failed("scan"))?;
+            let found: Vec<_> = found.into_iter().map(|e| (e.key, e.timestamp.0, e.value.to_vec())).collect();
+            let expected = self.model.scan(0, &range, at);
+            if found != expected {
+                return Err(format!("a transaction's scan: {}", difference(&expected, &found)));
+            }
+        }
+        let touched = match foreign {
+            0 => None,
+            1 => Some(read.clone()),
+            _ => Some(other.clone()),
+        };
+        if let Some(key) = &touched {
+            let ops = [Op::Delete { family: 0, key: key.clone(), timestamp: 0 }];
+            self.subject().write(&self.setup, &ops, Durability::Buffered).map_err(failed("write"))?;
+            self.apply(&ops, self.world.clock.wall_us());
+        }
+        if self.rng.one_in(3) {
+            self.subject().db.flush().map_err(failed("flush"))?;
+        }
+        let conflicts = touched.is_some_and(|key| if by_key { key == read } else { range.contains(&key) });
+        transaction.put(&family, &other, &value);
+        let ops = [Op::Put { family: 0, key: other, timestamp: 0, value }];
+        let committed = transaction.commit(Durability::Buffered);
+        self.outcome(!conflicts, committed.map(|_| ()), &ops)
+    }
+
+    fn ingest(&mut self) -> Checked {
+        let family = self.rng.index(2);
+        self.ingested += 1;
+        let path = format!("ingested-{}", self.ingested);
+        let env = self.world.env();
+        let explicit = self.setup.families[family].rules.explicit;
+        let mut table = TableWriter::create_in(&env, &path, &self.setup.families[family].options)
+            .map_err(failed("create a table"))?;
+        let mut keys: Vec<_> = (0..self.rng.range(1..20)).map(|_| self.setup.key(&mut self.rng)).collect();
+        keys.sort();
+        keys.dedup();
+        let mut ops = Vec::new();
+        for key in keys {
+            let value = self.setup.value(&mut self.rng);
+            let timestamp = if explicit { self.setup.stamp(family, &mut self.rng) } else { 0 };
+            if !explicit && self.rng.one_in(5) {
+                table.delete(&key).map_err(failed("add to a table"))?;
+                ops.push(Op::Delete { family, key, timestamp });
+                continue;
+            }
+            match explicit {
+                true => table.put_at(&key, Timestamp(timestamp), &value),
+                false => table.put(&key, &value),
+            }
+            .map_err(failed("add to a table"))?;
+            ops.push(Op::Put { family, key, timestamp, value });
+        }
+        table.finish().map_err(failed("finish a table"))?;
+        self.subject().families[family].ingest(&[path]).map_err(failed("ingest"))?;
+        self.apply(&ops, self.world.clock.wall_us());
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Checked {
+        let dir = format!("copy-{}", self.checkpoints.len());
+        self.subject().db.checkpoint(&dir).map_err(failed("checkpoint"))?;
+        self.checkpoints.push((dir, self.model.seq()));
+        if self.rng.chance(50) { self.check_checkpoint(self.checkpoints.len() - 1) } else { Ok(()) }
+    }
+
+    fn check_checkpoint(&self, which: usize) -> Checked {
+        let (dir, seq) = &self.checkpoints[which];
+        let copy = self.setup.builder(&self.world).open(dir).map_err(failed("open a checkpoint"))?;
+        self.compare(&copy, *seq).map_err(|e| format!("checkpoint {dir}: {e}"))
+    }
+
+    fn read_only(&self) -> Checked {
+        let reader = self.setup.builder(&self.world).open_read_only(crate::subject::DIR);
+        self.compare(&reader.map_err(failed("open read-only"))?, self.model.seq())
+            .map_err(|e| format!("opened read-only: {e}"))
+    }
+
+    fn compare(&self, db: &siltstone::Db, seq: u64) -> Checked {
+        for (family, setup) in self.setup.families.iter().enumerate() {
+            let at = self.at(seq);
+            let of = db.family(setup.name).map_err(failed("family"))?;
+            let found = rows(of.scan::<&[u8]>(..)).map_err(failed("scan"))?;
+            let expected = self.model.scan(family, &KeyRange::all(), at);
+            if expected != found {
+                return Err(format!("family {family}: {}", difference(&expected, &found)));
+            }
+        }
+        Ok(())
+    }
+
+    fn everything(&mut self) -> Checked {
+        self.compare(&self.subject().db, self.model.seq())?;
+        for (snapshot, seq) in self.snapshots.clone() {
+            for family in 0..3 {
+                let at = self.at(seq);
+                let of = self.subject().families[family].at(&snapshot);
+                let found = rows(of.scan::<&[u8]>(..)).map_err(failed("scan"))?;
+                let expected = self.model.scan(family, &KeyRange::all(), at);
+                if expected != found {
+                    return Err(format!("snapshot, family {family}: {}", difference(&expected, &found)));
+                }
+            }
+        }
+        (0..self.checkpoints.len()).try_for_each(|which| self.check_checkpoint(which))
+    }
+
+    fn reopen(&mut self) -> Checked {
+        self.everything()?;
+        self.snapshots.clear();
+        if self.rng.chance(50) {
+            self.subject().db.close().map_err(failed("close"))?;
+        }
+        self.subject = None;
+        self.subject = Some(Subject::open(&self.setup, &self.world).map_err(failed("open again"))?);
+        self.compare(&self.subject().db, self.model.seq())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::must_hold;
+
+    #[test]
+    fn every_read_answers_as_the_model_does() {
+        must_hold(&MODEL, 1, 40);
+    }
+}
