@@ -35,6 +35,46 @@ const CAMPAIGNS: &[Campaign] = &[
         gate: 50_000,
         release: 5_000_000,
     },
+    Campaign {
+        row: "3",
+        what: "failing calls of every kind, once and for good",
+        package: "siltstone-tests",
+        run: "siltstone-torture faults",
+        gate: 8_000,
+        release: 160_000,
+    },
+    Campaign {
+        row: "4",
+        what: "a sync that fails, and later ones that succeed",
+        package: "siltstone-tests",
+        run: "siltstone-torture sync",
+        gate: 1_000,
+        release: 50_000,
+    },
+    Campaign {
+        row: "5",
+        what: "full disks that are given room again",
+        package: "siltstone-tests",
+        run: "siltstone-torture full",
+        gate: 500,
+        release: 10_000,
+    },
+    Campaign {
+        row: "9",
+        what: "random calls against the reference model",
+        package: "siltstone-tests",
+        run: "siltstone-torture model",
+        gate: 2_000,
+        release: 1_000_000,
+    },
+    Campaign {
+        row: "10",
+        what: "hostile bytes for every decoder",
+        package: "siltstone-fuzz",
+        run: "siltstone-fuzz all",
+        gate: 10_000_000,
+        release: 2_000_000_000,
+    },
 ];
 
 /// Seed of the gate, so that what CI says of a change can be said again anywhere. A soak draws its own.

@@ -153,10 +153,10 @@ impl Inner {
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
         let committed = manifest.commit(&edit);
-        if manifest.is_poisoned() {
-            if let Err(e) = &committed {
-                self.poison(e);
-            }
+        if manifest.is_poisoned()
+            && let Err(e) = &committed
+        {
+            self.poison(e);
         }
         let mark = committed?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
