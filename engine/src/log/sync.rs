@@ -73,14 +73,11 @@ impl Log {
         for part in self.unsynced_parts(goal) {
             self.make_name_durable(part.to.file)?;
             self.count_sync();
-            if let Err(e) = part.map.sync() {
-                if !planted!(Bug::IgnoreFailedSync) {
-                    return Err(self.poison.set(&Error::io(
-                        "sync the log",
-                        file_path(&self.dir, part.to.file),
-                        e,
-                    )));
-                }
+            if let Err(e) = part.map.sync()
+                && !planted!(Bug::IgnoreFailedSync)
+            {
+                let failed = Error::io("sync the log", file_path(&self.dir, part.to.file), e);
+                return Err(self.poison.set(&failed));
             }
             kill_point!("log-part-synced");
             self.set_synced(part.to);

@@ -1,4 +1,5 @@
 //! Damage of each kind, repaired.
+#![allow(clippy::disallowed_methods, reason = "damages real files")]
 
 use super::{CheckReport, RepairReport, check, repair};
 use crate::options::{FamilyOptions, Options};

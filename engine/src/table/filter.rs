@@ -51,7 +51,7 @@ impl Filter {
     /// False only if no key with this hash was added.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        if planted!(Bug::FilterFalseNegative) && hash % 16 == 0 {
+        if planted!(Bug::FilterFalseNegative) && hash.is_multiple_of(16) {
             return false;
         }
         let line = line_of(hash, self.lines) * LINE_BYTES;

@@ -432,6 +432,7 @@ pub(crate) mod forge {
         vec![header(CURRENT_MAGIC, DATABASE, NUMBER)]
     }
 
+    #[allow(clippy::ptr_arg, reason = "signers share one function type")]
     fn sign_header(bytes: &mut Vec<u8>) {
         if let Some(head) = bytes.first_chunk_mut::<HEADER_BYTES>() {
             let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));

@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// By byte range of a file: the family and key of cells read from there.
+type KeysByRange = BTreeMap<(u64, u64), Vec<(usize, Vec<u8>)>>;
+
 /// The database's directory on the simulated disk.
 pub(crate) const DIR: &str = "db";
 /// Names of the families.
@@ -30,7 +33,7 @@ pub struct Written {
 }
 
 /// Every write of a key, oldest first.
-pub type History = BTreeMap<Vec<u8>, Vec<Written>>;
+pub(super) type History = BTreeMap<Vec<u8>, Vec<Written>>;
 
 /// Bytes of a table and keys whose reads touch them.
 pub struct Touched {
@@ -41,9 +44,6 @@ pub struct Touched {
     /// Family and keys, at most [`KEYS_KEPT`] of them: the first, the last, some between.
     pub keys: Vec<(usize, Vec<u8>)>,
 }
-
-/// Keys kept for each range of bytes.
-pub(crate) const KEYS_KEPT: usize = 3;
 
 /// The fixture.
 pub struct Fixture {
@@ -243,7 +243,7 @@ fn contents(history: &History) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn touched(disk: &SimStorage, seed: u64, families: &[History]) -> BTreeMap<PathBuf, Vec<Touched>> {
     let disk = disk.clone_killed();
     let db = builder(&disk, seed).open_read_only(DIR).expect("the fixture opens");
-    let mut ranges: BTreeMap<PathBuf, BTreeMap<(u64, u64), Vec<(usize, Vec<u8>)>>> = BTreeMap::new();
+    let mut ranges: BTreeMap<PathBuf, KeysByRange> = BTreeMap::new();
     disk.record_trace();
     for (i, history) in families.iter().enumerate() {
         let family = db.family(FAMILIES[i]).expect("a family");

@@ -366,7 +366,7 @@ impl Case<'_> {
             }
             met = true;
             // A cut or a missing file is met by its first reader or by opening.
-            if range.end == u64::MAX && self.i % 8 != 0 {
+            if range.end == u64::MAX && !self.i.is_multiple_of(8) {
                 break;
             }
         }
