@@ -2,12 +2,14 @@
 //!
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
 //! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full
-//! disks, replays), `random` (against the model). `planted` proves that they notice mistakes.
+//! disks, replays), `random` (against the model),
+//! `metamorphic` (one list, many configurations). `planted` proves that they notice mistakes.
 
 pub mod campaign;
 pub mod faults;
 pub mod history;
 pub mod kill;
+pub mod metamorphic;
 pub mod model;
 pub mod planted;
 pub mod power;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const ELSEWHERE: &[Bug] = &[Bug::SkipBlockChecksum, Bug::ReadPointBeforeVersion];
 /// The order in which campaigns are tried, cheapest first.
-const TRIED: &[&str] = &["power", "model", "sync", "faults", "full"];
+const TRIED: &[&str] = &["sync", "power", "model", "faults", "full"];
 /// A campaign that takes longer hangs, which is noticed too.
 const PATIENCE: Duration = Duration::from_secs(300);
 

@@ -88,7 +88,8 @@ impl Run {
             150..160 => {
                 let turns = self.rng.range(1..20) as u32;
                 self.subject().scheduler.run(turns);
-                Ok(())
+                // Between the steps of a flush or merge, if one is under way.
+                self.compare(&self.subject().db, self.model.seq())
             }
             160..164 => self.subject().db.flush().map_err(failed("flush")),
             164..167 => {

@@ -9,5 +9,8 @@ pub const ROWS: &[Row] = &[
     crate::faults::SYNC,
     crate::faults::FULL,
     crate::faults::REPLAY,
+    crate::metamorphic::METAMORPHIC,
     crate::random::MODEL,
+    crate::rot::ROT,
+    crate::rot::RESCUE,
 ];

@@ -148,8 +148,9 @@ impl Inner {
             return Err(Error::invalid("no table to ingest"));
         }
         let store = &family.store;
-        let explicit = store.settings().read.explicit;
-        let mut infos = self.read_foreign(paths, explicit)?;
+        let settings = store.settings();
+        let timed = settings.read.explicit || settings.options.keeps_written();
+        let mut infos = self.read_foreign(paths, timed)?;
         infos.sort_by(|(_, a), (_, b)| a.range.start.cmp(&b.range.start));
         if infos.windows(2).any(|w| w[0].1.range.overlaps(&w[1].1.range)) {
             return Err(Error::invalid("the tables to ingest overlap each other"));
@@ -168,7 +169,7 @@ impl Inner {
     }
 
     /// Opens and verifies every byte of the files.
-    fn read_foreign(&self, paths: &[PathBuf], explicit: bool) -> Result<Vec<(PathBuf, TableInfo)>> {
+    fn read_foreign(&self, paths: &[PathBuf], timed: bool) -> Result<Vec<(PathBuf, TableInfo)>> {
         let mut infos = Vec::new();
         for path in paths {
             let table = Table::open_unknown(&self.env.storage, path, &self.cache)?;
@@ -177,7 +178,7 @@ impl Inner {
             if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
                 return Err(Error::invalid(format!("{} was not written for ingesting", path.display())));
             }
-            if !explicit && info.times.1 != Timestamp::ZERO {
+            if !timed && info.times.1 != Timestamp::ZERO {
                 return Err(Error::invalid(format!(
                     "{} has timestamps, the family keeps none",
                     path.display()

@@ -140,7 +140,13 @@ fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
             timestamp.0 == 9
         }
     }
-    let filtered = || KeepRules { explicit: true, versions: 1, filter: Some(Arc::new(Nines)), ..rules(&[]) };
+    let filtered = || KeepRules {
+        explicit: true,
+        versions: 1,
+        filter: Some(Arc::new(Nines)),
+        operator: None,
+        ..rules(&[])
+    };
     assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@8#7=y");
     let below = KeepRules { below: somewhere_below(), ..filtered() };
     assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");

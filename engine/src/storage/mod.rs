@@ -83,17 +83,17 @@ pub trait Storage: Send + Sync + Debug {
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 }
 
-/// Creates the directory and its missing parents, and makes their names durable.
+/// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also those
+/// that were there: an earlier try may have made them and failed to sync. One that may not be read is left out.
 pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
-    let mut made = Vec::new();
-    for missing in dir.ancestors() {
-        if missing.as_os_str().is_empty() || storage.exists(missing)? {
-            break;
-        }
-        made.push(missing);
-    }
     storage.create_dir(dir)?;
-    made.iter().rev().filter_map(|dir| dir.parent()).try_for_each(|parent| storage.sync_dir(parent))
+    for parent in dir.ancestors().skip(1) {
+        match storage.sync_dir(parent) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
 }
 
 /// A file being written from front to back.

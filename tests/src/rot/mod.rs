@@ -15,6 +15,7 @@ mod rescue;
 pub use fixture::{Fixture, fixture};
 pub use rescue::{RescueReport, rescue};
 
+use crate::campaign::Row;
 use fixture::{DIR, FAMILIES, builder, env};
 use siltstone::storage::sim::{Rng, SimStorage};
 use siltstone::{Db, Error, ErrorKind};
@@ -234,6 +235,36 @@ impl<'f> Damages<'f> {
             _ => Damage::Swap { file, one: at, two: rng.range(0..length / BLOCK + 1) * BLOCK },
         }
     }
+}
+
+/// Damages of one case: enough to flip every byte of the fixture once.
+const DAMAGES: u64 = 375_000;
+const RESCUES: u64 = 100;
+
+/// Row 6: damaged files. A case uses two threads of its own.
+pub const ROT: Row = Row {
+    name: "rot",
+    unit: "damages",
+    gate: 300_000,
+    case: |seed| {
+        let report = rot(seed, DAMAGES);
+        verdict(report.damages, &report.violations)
+    },
+};
+
+/// Rows 6 and 21: damaged databases repaired.
+pub const RESCUE: Row = Row {
+    name: "rescue",
+    unit: "repairs",
+    gate: 200,
+    case: |seed| {
+        let report = rescue(seed, RESCUES);
+        verdict(report.rescues, &report.violations)
+    },
+};
+
+fn verdict(count: u64, violations: &[String]) -> Result<u64, String> {
+    if violations.is_empty() { Ok(count) } else { Err(violations.join("\n")) }
 }
 
 /// Makes that many damages, one at a time, on two threads.

@@ -55,7 +55,8 @@ impl OpKind {
     /// Simulated microseconds it takes.
     pub(super) fn takes_us(self) -> u64 {
         match self {
-            OpKind::Sync | OpKind::SyncDir => 100,
+            // So long that a worker's slice of time ends between two steps of a flush or merge.
+            OpKind::Sync | OpKind::SyncDir => 2_000,
             OpKind::Write | OpKind::Exists => 1,
             _ => 5,
         }
