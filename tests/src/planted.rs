@@ -11,7 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const ELSEWHERE: &[Bug] = &[Bug::SkipBlockChecksum, Bug::ReadPointBeforeVersion];
+/// Not drawn: the first needs damaged tables and the second real threads; the third no campaign notices yet (the
+/// list of open promises names it).
+const ELSEWHERE: &[Bug] = &[Bug::SkipBlockChecksum, Bug::ReadPointBeforeVersion, Bug::ClipOffByOne];
 /// The order in which campaigns are tried, cheapest first.
 const TRIED: &[&str] = &["sync", "power", "model", "faults", "full"];
 /// A campaign that takes longer hangs, which is noticed too.

@@ -92,6 +92,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 1_000,
     },
     Campaign {
+        row: "25",
+        what: "planted bugs, each of which some campaign must notice",
+        package: "siltstone-tests",
+        run: "siltstone-torture planted",
+        gate: 15,
+        release: 15,
+    },
+    Campaign {
         row: "9",
         what: "random calls against the reference model",
         package: "siltstone-tests",

@@ -6,9 +6,9 @@ use siltstone_tests::rows::ROWS;
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N] [--draw N]
+    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N]
   Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`).
-  `planted` plants bugs (all, or --draw N of them) and demands that some row fails with each.
+  `planted` plants bugs (all, or --count N of them drawn by the seed) and demands that some row fails with each.
   A failure is printed with the command that replays it, and the exit status is 1.
   Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
 
@@ -17,19 +17,17 @@ struct Arguments {
     count: Option<u64>,
     seed: u64,
     threads: usize,
-    draw: Option<usize>,
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let row = args.next().ok_or("no row given")?;
-    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2, draw: None };
+    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2 };
     while let Some(name) = args.next() {
         let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number: u64 = value.parse().map_err(|_| format!("{name} {value}: expected a number"))?;
         match name.as_str() {
             "--count" => parsed.count = Some(number),
             "--seed" => parsed.seed = number,
-            "--draw" => parsed.draw = Some(number as usize),
             "--threads" => parsed.threads = number as usize,
             _ => return Err(format!("unknown option {name}")),
         }
@@ -61,7 +59,8 @@ fn plant(arguments: &Arguments) -> ExitCode {
         Err(e) => return usage(&format!("this program's own path is unknown: {e}")),
     };
     let mut missed = 0;
-    for bug in planted::bugs(arguments.draw, arguments.seed) {
+    let draw = arguments.count.map(|n| n as usize);
+    for bug in planted::bugs(draw, arguments.seed) {
         match planted::caught_by(&executable, bug, arguments.seed) {
             Some(row) => println!("planted {}: caught by {row}", bug.name()),
             None => {
