@@ -105,6 +105,10 @@ pub struct Statistics {
     pub cache_misses: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
+    /// Bytes the block cache may hold: the budget less write memory and `table_memory`.
+    pub cache_capacity: u64,
+    /// Bytes that open tables hold beside the cache.
+    pub table_memory: u64,
 }
 
 impl Statistics {

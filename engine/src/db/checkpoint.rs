@@ -29,7 +29,17 @@ impl Inner {
             )));
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
-        let seq = self.copy_to(to)?;
+        let seq = match self.copy_to(to) {
+            Ok(seq) => seq,
+            Err(e) => {
+                // A copy without its manifest is no database; what cannot be removed says so at the next try.
+                for name in storage.list(to).unwrap_or_default() {
+                    let _ = storage.remove(&to.join(name));
+                }
+                let _ = storage.remove_dir(to);
+                return Err(e);
+            }
+        };
         self.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
         Ok(seq)
     }

@@ -235,6 +235,8 @@ impl Inner {
             cache_hits: cache.data.hits,
             cache_misses: cache.data.misses,
             cache_bytes: cache.data_bytes + cache.meta_bytes,
+            cache_capacity: cache.capacity,
+            table_memory: self.table_memory(),
         }
     }
 }

@@ -68,6 +68,9 @@ impl Inner {
         let mark = manifest.commit(&edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        if cfg!(feature = "strict") {
+            assert_eq!(shape.check(), Ok(()), "the shape after a change");
+        }
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), &opened);
             if flushed.is_some() {
@@ -96,6 +99,7 @@ impl Inner {
         }
         drop(manifest);
         self.recount_memory();
+        self.fit_cache();
         kill_point!("install-after-swap");
         self.log_note(mark);
         kill_point!("install-after-note");
@@ -160,12 +164,16 @@ impl Inner {
         }
         let mark = committed?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        if cfg!(feature = "strict") {
+            assert_eq!(shape.check(), Ok(()), "the shape after a change");
+        }
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), opened);
             next.flush = now.flush.clone();
             next
         });
         self.recount_memory();
+        self.fit_cache();
         Ok(mark)
     }
 
@@ -188,6 +196,21 @@ impl Inner {
                 }
             })
             .fold(end, LogFileId::min)
+    }
+
+    /// Gives the block cache what the budget leaves it: less write memory, less what open tables hold. O(tables).
+    pub(crate) fn fit_cache(&self) {
+        let left = self.options.cache_bytes();
+        // However much the tables hold, a little cache stays: without one each read would read its index anew.
+        self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(left / 8));
+    }
+
+    /// Bytes that open tables hold beside the cache.
+    pub(crate) fn table_memory(&self) -> u64 {
+        let of_store = |store: &Arc<Store>| -> u64 {
+            store.version().tables().map(|open| open.table().memory_bytes() as u64).sum()
+        };
+        self.stores().iter().map(of_store).sum()
     }
 
     /// Counts write memory and table bytes anew.

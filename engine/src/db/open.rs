@@ -504,6 +504,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         options,
     });
     inner.recount_memory();
+    inner.fit_cache();
     Ok(inner)
 }
 

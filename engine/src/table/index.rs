@@ -127,7 +127,6 @@ impl TopIndex {
         self.partitions.last().map(|p| p.data_end)
     }
 
-    #[allow(dead_code, reason = "open tables are to count in the memory budget")]
     pub(super) fn memory_bytes(&self) -> usize {
         self.block.memory_bytes() + self.partitions.capacity() * size_of::<Partition>()
     }

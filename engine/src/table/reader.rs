@@ -84,7 +84,6 @@ impl Table {
     }
 
     /// Memory the open table takes beside the cache.
-    #[allow(dead_code, reason = "open tables are to count in the memory budget")]
     pub(crate) fn memory_bytes(&self) -> usize {
         let covers: usize =
             self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();

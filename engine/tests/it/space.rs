@@ -45,3 +45,35 @@ fn a_major_merge_adds_at_most_two_steps_to_the_bytes_on_disk() {
         assert_eq!(db.scan::<&str>(..).count(), 5_000);
     }
 }
+
+#[test]
+fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 256 << 10, memory_budget: 1 << 20, ..Options::default() };
+    let strategy = "leveled{table_bytes=16KiB,base_bytes=64KiB}".parse().unwrap();
+    let family = FamilyOptions { strategy, compression: siltstone::Compression::None, ..Default::default() };
+    let open = || {
+        Builder::new().options(options.clone()).family("default", family.clone()).open(dir.path()).unwrap()
+    };
+    let db = open();
+    let empty = db.statistics();
+    assert_eq!((empty.table_memory, empty.cache_capacity), (0, 768 << 10));
+    for n in 0..4_000u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    let full = |db: &siltstone::Db| {
+        let s = db.statistics();
+        assert!(
+            s.tables > 20 && s.table_memory > 20 * 100,
+            "{} bytes in {} tables",
+            s.table_memory,
+            s.tables
+        );
+        assert_eq!(s.cache_capacity + s.table_memory, 768 << 10);
+    };
+    db.settle().unwrap();
+    full(&db);
+    db.close().unwrap();
+    full(&open());
+}
