@@ -16,7 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("strategy", &["simulate", "types", "version::shape"]),
     ("simulate", &["error", "strategy", "types", "version::shape"]),
     ("merge", &["error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"]),
-    ("schedule", &["error", "storage"]),
+    ("schedule", &["error", "storage", "sync"]),
     ("version", &["error", "log", "memory", "storage", "table", "types"]),
 ];
 
