@@ -1,7 +1,7 @@
 //! The index's publication protocol under loom, which tries the interleavings and the reorderings that the memory
 //! model allows. Nodes hold three entries here, so that a few keys split leaves, inner nodes and the root.
 //!
-//! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release -p siltstone memory::model`
+//! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 LOOM_MAX_BRANCHES=10000 cargo test --release -p siltstone memory::model`
 #![expect(unsafe_code, reason = "drives the tree by its contract: one writer")]
 
 use super::node::Keys;
