@@ -65,7 +65,7 @@ impl Inner {
             }
         }
         kill_point!("install-before-commit");
-        let mark = manifest.commit(&edit)?;
+        let mark = self.commit_to(&mut manifest, &edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
         if cfg!(feature = "strict") {
@@ -129,18 +129,20 @@ impl Inner {
         Ok(TableHandle::new(table, path, self.graveyard.clone()))
     }
 
+    /// Commits; a manifest that takes nothing any more poisons the database.
+    fn commit_to(&self, manifest: &mut Manifest, edit: &Edit) -> Result<Mark> {
+        let committed = manifest.commit(edit);
+        if manifest.is_poisoned()
+            && let Err(e) = &committed
+        {
+            self.poison(e);
+        }
+        committed
+    }
+
     /// Commits changes that concern no version.
     pub(crate) fn commit_edit(&self, edit: &Edit) -> Result<()> {
-        let mark = {
-            let mut manifest = self.manifest.lock();
-            let committed = manifest.commit(edit);
-            if manifest.is_poisoned()
-                && let Err(e) = &committed
-            {
-                self.poison(e);
-            }
-            committed?
-        };
+        let mark = self.commit_to(&mut self.manifest.lock(), edit)?;
         self.log_note(mark);
         Ok(())
     }
@@ -156,13 +158,7 @@ impl Inner {
     ) -> Result<Mark> {
         let mut edit = vec![Change::Shape { store: store.id, change }];
         edit.extend(more);
-        let committed = manifest.commit(&edit);
-        if manifest.is_poisoned()
-            && let Err(e) = &committed
-        {
-            self.poison(e);
-        }
-        let mark = committed?;
+        let mark = self.commit_to(manifest, &edit)?;
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
         if cfg!(feature = "strict") {
             assert_eq!(shape.check(), Ok(()), "the shape after a change");
