@@ -138,13 +138,13 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Box<dyn Cur
         add(&version.active.fragments(), range);
         cursors.push(Box::new(version.active.cursor()));
     }
-    for segment in &version.frozen {
+    for segment in version.frozen.iter().filter(|segment| segment.concerns(range, read)) {
         add(&segment.fragments(), range);
         cursors.push(Box::new(segment.cursor()));
     }
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-    for segment in &version.flush.segments {
+    for segment in version.flush.segments.iter().filter(|segment| segment.concerns(&above, read)) {
         add(&segment.fragments(), &above);
         match clip.is_empty() {
             true => cursors.push(Box::new(segment.cursor())),
