@@ -10,6 +10,7 @@ use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::ReadFile;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
+use std::cell::RefCell;
 use std::path::Path;
 
 /// Bytes before a block's payload.
@@ -184,13 +185,32 @@ pub(super) fn read_block(
     kind: BlockKind,
     handle: Handle,
 ) -> Result<(Vec<u8>, Codec)> {
-    let mut bytes = vec![0; handle.file_bytes() as usize];
-    read_at(file, path, &mut bytes, handle.offset)?;
-    open_block(path, &bytes, identity, kind, handle).or_else(|damaged| {
-        read_at(file, path, &mut bytes, handle.offset)?;
-        open_block(path, &bytes, identity, kind, handle).map_err(|_| damaged)
+    STORED.with_borrow_mut(|buffer| {
+        let len = handle.file_bytes() as usize;
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let bytes = &mut buffer[..len];
+        read_at(file, path, bytes, handle.offset)?;
+        let opened = open_block(path, bytes, identity, kind, handle).or_else(|damaged| {
+            read_at(file, path, bytes, handle.offset)?;
+            open_block(path, bytes, identity, kind, handle).map_err(|_| damaged)
+        });
+        if len > STORED_KEPT_MAX {
+            *buffer = Vec::new();
+        }
+        opened
     })
 }
+
+thread_local! {
+    /// A block as it is in the file, until it is decompressed: a buffer of its own each time would have to be
+    /// filled with zeros first.
+    static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread keeps of that buffer.
+const STORED_KEPT_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
