@@ -28,6 +28,10 @@ pub enum EventKind {
     Open,
     /// A store's memory was written to tables.
     Flush,
+    /// Segments in memory became one, all versions kept.
+    MemoryMerge,
+    /// Segments in memory became one, without what nobody can see.
+    MemoryCompaction,
     /// Tables were merged.
     Merge,
     /// A table was moved to another level without rewriting.

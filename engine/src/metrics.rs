@@ -37,6 +37,10 @@ pub(crate) struct Metrics {
     pub(crate) delayed_ns: Counter,
     pub(crate) stops: Counter,
     pub(crate) freezes: Counter,
+    pub(crate) index_merges: Counter,
+    pub(crate) memory_compactions: Counter,
+    pub(crate) joins_aborted: Counter,
+    pub(crate) memory_freed_bytes: Counter,
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
@@ -87,6 +91,14 @@ pub struct Statistics {
     pub stops: u64,
     /// Active segments frozen.
     pub freezes: u64,
+    /// Merges of frozen segments' indices.
+    pub index_merges: u64,
+    /// Compactions of frozen segments in memory.
+    pub memory_compactions: u64,
+    /// In-memory merges dropped because a flush took their segments.
+    pub memory_merges_aborted: u64,
+    /// Memory that in-memory merging freed.
+    pub memory_freed_bytes: u64,
     /// Unflushed writes in memory, capacity counted.
     pub write_memory: u64,
     /// Tables, all families.

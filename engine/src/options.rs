@@ -2,7 +2,7 @@
 //! to [`crate::Builder`] instead.
 
 use crate::error::{Error, Result};
-use crate::strategy::StrategyOptions;
+use crate::strategy::{MemoryPolicy, StrategyOptions};
 use crate::table::Compression;
 use serde::{Deserialize, Serialize};
 
@@ -149,6 +149,8 @@ pub struct FamilyOptions {
     pub bloom_bits: u32,
     /// When and what to merge. Default `leveled`.
     pub strategy: StrategyOptions,
+    /// When frozen segments are merged in memory. Default `sketch`.
+    pub memory: MemoryPolicy,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Name of a registered [`crate::MergeOperator`].
@@ -168,6 +170,7 @@ impl Default for FamilyOptions {
             block_bytes: 4 << 10,
             bloom_bits: 10,
             strategy: StrategyOptions::default(),
+            memory: MemoryPolicy::default(),
             write_memory: 0,
             merge_operator: None,
             filter: None,
@@ -192,6 +195,7 @@ impl FamilyOptions {
         if self.bloom_bits > 64 {
             return refuse("bloom_bits is over 64");
         }
+        self.memory.check().map_err(|why| Error::invalid(format!("family option memory: {why}")))?;
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
     }
 

@@ -10,6 +10,7 @@
 use super::flush::FlushJob;
 use super::manual::Manual;
 use super::merges::MergeJob;
+use super::pipeline::JoinJob;
 use super::store::Store;
 use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
@@ -70,12 +71,14 @@ struct Slot {
 enum Urgency {
     Merge,
     Level0Merge,
+    Join,
     Flush,
 }
 
 enum Job {
     Flush(FlushJob),
     Merge(MergeJob),
+    Join(JoinJob),
 }
 
 /// What an advance of a job came to.
@@ -171,6 +174,7 @@ impl Inner {
             let advanced = match &mut job {
                 Job::Flush(job) => job.advance(self),
                 Job::Merge(job) => job.advance(self),
+                Job::Join(job) => job.advance(self),
             };
             let now = self.env.clock.monotonic_ns();
             match advanced {
@@ -196,6 +200,7 @@ impl Inner {
         let (store, what) = match job {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
+            Job::Join(job) => (job.abandon(), "in-memory merge"),
         };
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
         if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
@@ -303,10 +308,15 @@ impl Inner {
         let now = self.env.clock.monotonic_ns();
         let stores = self.stores();
         self.start_manual();
+        for store in stores.iter() {
+            if let Some(job) = JoinJob::start(self, store) {
+                self.add_job(job.id(), Urgency::Join, Job::Join(job));
+            }
+        }
         let (flushing, merging) = {
             let list = self.jobs.list.lock();
-            let flushing = list.iter().filter(|s| s.urgency == Urgency::Flush).count();
-            (flushing, list.len() - flushing)
+            let count = |urgency| list.iter().filter(|s| s.urgency == urgency).count();
+            (count(Urgency::Flush), count(Urgency::Merge) + count(Urgency::Level0Merge))
         };
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
@@ -438,6 +448,7 @@ impl Inner {
             match slot.job {
                 Some(Job::Flush(job)) => drop(job.abandon(self, &closed)),
                 Some(Job::Merge(job)) => drop(job.abandon(self, &closed)),
+                Some(Job::Join(job)) => drop(job.abandon()),
                 None => {}
             }
         }
@@ -472,10 +483,15 @@ impl Inner {
             level0_runs: self.level0_runs.get(),
             level0_low: 8,
             level0_hard: 36,
-            drain_ns_per_byte: match self.drain_ns_per_kib.get() {
-                0 => DRAIN_NS_PER_BYTE,
-                ns => ns as f64 / 1024.0,
-            },
+            drain_ns_per_byte: self.drain_ns_per_byte(),
+        }
+    }
+
+    /// What flushing a byte of memory was measured to cost.
+    pub(super) fn drain_ns_per_byte(&self) -> f64 {
+        match self.drain_ns_per_kib.get() {
+            0 => DRAIN_NS_PER_BYTE,
+            ns => ns as f64 / 1024.0,
         }
     }
 

@@ -11,7 +11,7 @@ use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::merge::{Below, Merge, MergeSpec, OutputRules, Progress, Source};
-use crate::strategy::{InputRun, MergeKind, MergePlan, Target};
+use crate::strategy::{InputRun, MergeKind, MergePlan, PipelineState, Target};
 use crate::types::{Generation, KeyRange};
 use crate::version::FlushSet;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl FlushJob {
                 return None;
             }
             work.flushing = true;
+            work.pipeline = PipelineState::default();
         }
         if store.version().flush.segments.is_empty() {
             db.freeze(store);

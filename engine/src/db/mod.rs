@@ -21,6 +21,7 @@ mod install;
 mod manual;
 mod merges;
 mod open;
+mod pipeline;
 mod scan;
 mod store;
 mod transaction;

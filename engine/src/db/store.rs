@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Options, Timestamps};
-use crate::strategy::{PlanState, RunningMerge};
+use crate::strategy::{PipelineState, PlanState, RunningMerge};
 use crate::table::TableOptions;
 use crate::types::{Generation, StoreId};
 use crate::version::{Graveyard, Version};
@@ -42,6 +42,14 @@ pub(crate) struct StoreWork {
     pub(crate) merge_not_before: u64,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
+    /// An in-memory merge is under way.
+    pub(crate) joining: bool,
+    /// The newest segment that the memory policy was asked about.
+    pub(crate) joined_upto: Generation,
+    /// What that policy remembers since the last disk flush.
+    pub(crate) pipeline: PipelineState,
+    /// Measured cost of copying in memory; zero before there was any.
+    pub(crate) copy_ns_per_byte: f64,
 }
 
 /// Options with the names in them resolved.
@@ -157,6 +165,19 @@ impl Store {
     pub(crate) fn swap(&self, change: impl Fn(&Version) -> Version) {
         let before = self.version.rcu(|now| Arc::new(change(now)));
         self.graveyard.bury(before);
+    }
+
+    /// As `swap`, unless `change` finds that there is nothing to change any more.
+    pub(crate) fn swap_if(&self, mut change: impl FnMut(&Version) -> Option<Version>) {
+        let mut changed = false;
+        let before = self.version.rcu(|now| {
+            let next = change(now);
+            changed = next.is_some();
+            next.map_or_else(|| now.clone(), Arc::new)
+        });
+        if changed {
+            self.graveyard.bury(before);
+        }
     }
 
     /// The generation for a new active segment; the one before it stays reserved for cells that a flush keeps

@@ -265,6 +265,7 @@ impl Inner {
         }
         let active = store.new_active(&self.options);
         store.swap(|now| now.with_fresh_active(active.clone()));
+        store.work.lock().pipeline.froze();
         self.recount_memory();
     }
 

@@ -186,10 +186,6 @@ impl Active {
         &self.cells
     }
 
-    pub(super) fn range_bytes(&self) -> usize {
-        self.ranges.bytes()
-    }
-
     /// The chunks, for a flat segment to share.
     pub(super) fn chunks(&self) -> Vec<Arc<Chunk>> {
         let _only = self.writer.lock();

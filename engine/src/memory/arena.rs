@@ -55,6 +55,13 @@ impl Chunk {
     }
 }
 
+impl Chunk {
+    /// Memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.len
+    }
+}
+
 impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with the same layout.
@@ -87,6 +94,17 @@ impl Places {
     #[inline]
     pub(super) fn offset(self, place: u32) -> usize {
         (place & ((1 << self.unit_bits) - 1)) as usize * UNIT
+    }
+
+    /// The same place after `by` chunks were put in front of the list.
+    #[inline]
+    pub(super) fn raised(self, place: u32, by: usize) -> u32 {
+        place + ((by as u32) << self.unit_bits)
+    }
+
+    /// Whether a list of so many chunks can be addressed. (The last unit of the last chunk is [`NOWHERE`].)
+    pub(super) fn holds(self, chunks: usize) -> bool {
+        chunks <= self.chunks_max()
     }
 
     fn chunks_max(self) -> usize {
@@ -297,6 +315,11 @@ impl Arena {
     pub(super) unsafe fn chunks(&self) -> Vec<Arc<Chunk>> {
         // SAFETY: the only caller now.
         unsafe { &*self.writer.get() }.bump.chunks.clone()
+    }
+
+    /// The chunks of an arena that only the caller ever had.
+    pub(super) fn into_chunks(self) -> Vec<Arc<Chunk>> {
+        self.writer.into_inner().bump.chunks
     }
 
     pub(super) fn places(&self) -> Places {

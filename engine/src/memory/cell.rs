@@ -65,6 +65,12 @@ pub(super) unsafe fn write(arena: &Arena, cell: &CellRef<'_>, next: u32) -> u32 
     place
 }
 
+/// As [`write`], into an arena that nobody else has.
+pub(super) fn copy(arena: &mut Arena, cell: &CellRef<'_>) -> u32 {
+    // SAFETY: the borrow is the only one.
+    unsafe { write(arena, cell, NOWHERE) }
+}
+
 impl<'a> CellAt<'a> {
     /// # Safety
     /// A cell written by [`write`] lies there, was published to this thread, and its chunk lives for `'a`.

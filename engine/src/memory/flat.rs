@@ -17,7 +17,7 @@ use super::tree::To;
 use crate::error::Result;
 use crate::types::{
     CellRef, Cursor, Fragments, Generation, KeyRange, Pinned, SeqNo, Sketch, Timestamp, Visit, common_prefix,
-    hash, prefix64,
+    hash, prefix64, successor,
 };
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -41,15 +41,33 @@ pub(crate) struct Flat {
     bytes: usize,
 }
 
+/// What a flat segment is made of.
+pub(super) struct Parts {
+    pub(super) generation: Generation,
+    /// What all keys begin with.
+    pub(super) shared: Vec<u8>,
+    /// Eight bytes behind that, and the place, of every cell in order.
+    pub(super) prefixes: Vec<u64>,
+    pub(super) places: Vec<u32>,
+    /// How places address the chunks, and all of those.
+    pub(super) addressing: Places,
+    pub(super) chunks: Vec<Arc<Chunk>>,
+    /// As in [`Flat`].
+    pub(super) updates: Vec<(u32, u32)>,
+    pub(super) sketch: Sketch,
+    pub(super) stats: Stats,
+    pub(super) fragments: Arc<Fragments>,
+}
+
 /// Chunks and how places address them.
 struct Chunks {
     places: Places,
     at: Box<[ChunkAt]>,
     /// What keeps `at` valid.
-    _held: Vec<Arc<Chunk>>,
+    held: Vec<Arc<Chunk>>,
 }
 
-// SAFETY: `at` points to chunks that `_held` keeps alive; their cells' bytes are never written again, except
+// SAFETY: `at` points to chunks that `held` keeps alive; their cells' bytes are never written again, except
 // the links of chains, which are atomic and which nothing here follows.
 unsafe impl Send for Chunks {}
 // SAFETY: as above.
@@ -75,35 +93,57 @@ impl Flat {
         let key_at = |place| active.cell_at(place).key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
         let fragments = active.fragments();
-        // The whole range as the active knew it: its range tombstones are all here.
-        let key_range = active.key_range();
-        for f in fragments.tombstones_within(&KeyRange::all()) {
-            stats.note_range(&f);
+        for tombstone in fragments.tombstones_within(&KeyRange::all()) {
+            stats.note_range(&tombstone);
         }
-        let chunks = active.chunks();
-        let prefixes: Box<[u64]> =
-            build.places.iter().map(|&place| prefix64(&key_at(place)[shared..])).collect();
-        let flat = Flat {
+        Flat::assemble(Parts {
             generation: active.generation(),
             shared: ends.map_or(Vec::new(), |(first, _)| key_at(first)[..shared].to_vec()),
-            prefixes,
-            places: build.places.into(),
-            chunks: Chunks {
-                places: active.arena().places(),
-                at: chunks.iter().map(ChunkAt::of).collect(),
-                _held: chunks,
-            },
-            updates: build.updates.into(),
+            prefixes: build.places.iter().map(|&place| prefix64(&key_at(place)[shared..])).collect(),
+            places: build.places,
+            addressing: active.arena().places(),
+            chunks: active.chunks(),
+            updates: build.updates,
             sketch: build.sketch,
             stats,
             fragments,
-            key_range,
-            bytes: active.arena().capacity(),
-        };
-        let arrays = flat.places.len() * (size_of::<u64>() + size_of::<u32>())
-            + size_of_val(&*flat.updates)
+        })
+    }
+
+    /// Puts the parts together. What they hold of each other is the caller's promise.
+    pub(super) fn assemble(parts: Parts) -> Flat {
+        let Parts { generation, shared, prefixes, places, addressing, chunks, updates, .. } = parts;
+        let fragments = parts.fragments;
+        let chunk_bytes: usize = chunks.iter().map(|chunk| chunk.bytes()).sum();
+        let arrays = places.len() * (size_of::<u64>() + size_of::<u32>())
+            + updates.len() * size_of::<(u32, u32)>()
             + Sketch::BYTES;
-        Flat { bytes: flat.bytes + arrays + active.range_bytes(), ..flat }
+        // Rare, and counted about.
+        let ranges: usize = fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 96).sum();
+        let mut flat = Flat {
+            generation,
+            shared,
+            prefixes: prefixes.into(),
+            places: places.into(),
+            chunks: Chunks { places: addressing, at: chunks.iter().map(ChunkAt::of).collect(), held: chunks },
+            updates: updates.into(),
+            sketch: parts.sketch,
+            stats: parts.stats,
+            key_range: fragments.bounds(),
+            fragments,
+            bytes: chunk_bytes + arrays + ranges,
+        };
+        if let Some((first, last)) = flat.ends() {
+            let keys = KeyRange { start: first.to_vec(), end: Some(successor(last)) };
+            flat.key_range = Some(flat.key_range.map_or(keys.clone(), |ranges| keys.cover(&ranges)));
+        }
+        flat
+    }
+
+    /// The keys of the first and the last cell.
+    pub(super) fn ends(&self) -> Option<(&[u8], &[u8])> {
+        let last = self.places.len().checked_sub(1)?;
+        Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
 
     /// The id of the segment its cells were written for.
@@ -241,6 +281,44 @@ impl Flat {
         found.map_or(1, |at| self.updates[at].1)
     }
 
+    /// Of the entry: eight bytes of key behind [`Flat::shared`].
+    #[inline]
+    pub(super) fn prefix(&self, entry: usize) -> u64 {
+        self.prefixes[entry]
+    }
+
+    #[inline]
+    pub(super) fn shared(&self) -> &[u8] {
+        &self.shared
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, entry: usize) -> CellRef<'_> {
+        self.cell_at(entry).get()
+    }
+
+    /// The entry's place in a list of chunks in which this segment's begin at number `chunk`.
+    #[inline]
+    pub(super) fn place_in(&self, entry: usize, chunk: usize) -> u32 {
+        self.chunks.places.raised(self.places[entry], chunk)
+    }
+
+    pub(super) fn addressing(&self) -> Places {
+        self.chunks.places
+    }
+
+    pub(super) fn chunk_list(&self) -> &[Arc<Chunk>] {
+        &self.chunks.held
+    }
+
+    pub(super) fn updates(&self) -> &[(u32, u32)] {
+        &self.updates
+    }
+
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
     #[inline]
     fn cell_at(&self, entry: usize) -> CellAt<'_> {
         let place = self.places[entry];
@@ -251,7 +329,7 @@ impl Flat {
 
     fn held(&self, entry: usize) -> Held<'_> {
         let chunk = self.chunks.at[self.chunks.places.chunk(self.places[entry])];
-        // SAFETY: the chunk's Arc is in `_held`.
+        // SAFETY: the chunk's Arc is in `held`.
         unsafe { Held::new(chunk) }
     }
 }
@@ -265,7 +343,7 @@ struct Build {
 
 impl Build {
     /// Takes over what is kept of a key's chain.
-    fn key(&mut self, active: &Active, head: u32, judge: &mut Judge<'_>, stats: &Stats) {
+    fn key(&mut self, active: &Active, head: u32, judge: &mut Judge, stats: &Stats) {
         let first = self.places.len() as u32;
         self.sketch.add_hash(hash(active.cell_at(head).key()));
         judge.next_key();

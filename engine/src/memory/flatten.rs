@@ -22,18 +22,10 @@ pub(crate) struct Visibility<'s> {
     pub(crate) snapshots: &'s [SeqNo],
 }
 
-impl Visibility<'_> {
-    /// The smallest read point that can show a cell written at `seq`.
-    fn first_reader(&self, seq: SeqNo) -> SeqNo {
-        let snapshot = self.snapshots.get(self.snapshots.partition_point(|&s| s < seq));
-        let later = self.visible.max(seq);
-        snapshot.map_or(later, |&s| s.min(later))
-    }
-}
-
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
-pub(super) struct Judge<'s> {
-    visibility: Visibility<'s>,
+pub(super) struct Judge {
+    visible: SeqNo,
+    snapshots: Vec<SeqNo>,
     /// The timestamp judged now, and the oldest value or tombstone seen with it.
     timestamp: Timestamp,
     over_timestamp: Option<SeqNo>,
@@ -41,10 +33,24 @@ pub(super) struct Judge<'s> {
     tombstones: BTreeSet<SeqNo>,
 }
 
-impl<'s> Judge<'s> {
-    pub(super) fn new(visibility: Visibility<'s>) -> Self {
-        debug_assert!(visibility.snapshots.is_sorted());
-        Self { visibility, timestamp: Timestamp::ZERO, over_timestamp: None, tombstones: BTreeSet::new() }
+impl Judge {
+    pub(super) fn new(visibility: Visibility<'_>) -> Self {
+        let Visibility { visible, snapshots } = visibility;
+        debug_assert!(snapshots.is_sorted());
+        Self {
+            visible,
+            snapshots: snapshots.to_vec(),
+            timestamp: Timestamp::ZERO,
+            over_timestamp: None,
+            tombstones: BTreeSet::new(),
+        }
+    }
+
+    /// The smallest read point that can show a cell written at `seq`.
+    fn first_reader(&self, seq: SeqNo) -> SeqNo {
+        let snapshot = self.snapshots.get(self.snapshots.partition_point(|&s| s < seq));
+        let later = self.visible.max(seq);
+        snapshot.map_or(later, |&s| s.min(later))
     }
 
     /// The next cells are another key's.
@@ -58,7 +64,7 @@ impl<'s> Judge<'s> {
         if timestamp != self.timestamp {
             (self.timestamp, self.over_timestamp) = (timestamp, None);
         }
-        let until = self.visibility.first_reader(seq);
+        let until = self.first_reader(seq);
         let by_timestamp = match kind {
             Kind::Tombstone if timestamp > Timestamp::ZERO => None,
             _ => self.over_timestamp,

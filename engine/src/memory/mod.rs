@@ -4,6 +4,7 @@
 //!   key in a chain. One writer at a time, readers without locks.
 //! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of the
 //!   active it came from. `flatten` decides which versions it leaves out.
+//! * `join` makes one flat segment of several, with or without what nobody can see any more.
 //! * `segment` is either, as readers and the memory list see it.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
 //!   or active segment both ways.
@@ -17,6 +18,9 @@ mod arena;
 mod cell;
 mod flat;
 mod flatten;
+mod join;
+#[cfg(all(test, not(loom)))]
+mod join_tests;
 #[cfg(all(test, loom))]
 mod model;
 mod node;
@@ -32,9 +36,9 @@ mod tree;
 pub mod probe;
 
 pub(crate) use active::Active;
-#[cfg(any(test, feature = "testing"))]
 pub(crate) use flat::Flat;
 pub(crate) use flatten::Visibility;
+pub(crate) use join::{Join, Keep};
 pub(crate) use segment::{Segment, SegmentCursor};
 
 /// How a segment uses memory.

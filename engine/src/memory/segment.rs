@@ -43,6 +43,12 @@ impl From<Arc<Active>> for Segment {
 }
 
 impl Segment {
+    /// Made of several, of which those with something left need the log from these files.
+    pub(crate) fn joined(flat: Arc<Flat>, log_front: Option<LogFileId>) -> Self {
+        let front = log_front.map_or(u64::MAX, |file| file.0);
+        Self { cells: Cells::Flat(flat), log_front: Arc::new(AtomicU64::new(front)) }
+    }
+
     /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`].
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {

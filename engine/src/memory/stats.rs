@@ -61,6 +61,18 @@ impl Stats {
         self.times.note(from, cell.timestamp.0);
     }
 
+    /// Counts what another segment counted.
+    pub(super) fn absorb(&self, other: &Stats) {
+        self.cells.store(self.cells() + other.cells(), Ordering::Relaxed);
+        self.user_bytes.store(self.user_bytes() + other.user_bytes(), Ordering::Relaxed);
+        if let Some((low, high)) = other.seqs.get() {
+            self.seqs.note(low, high);
+        }
+        if let Some((low, high)) = other.times.get() {
+            self.times.note(low, high);
+        }
+    }
+
     pub(super) fn note_range(&self, tombstone: &RangeTombstone) {
         self.seqs.note(tombstone.seq.0, tombstone.seq.0);
         self.times.note(tombstone.from.0, tombstone.to.0);

@@ -9,17 +9,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const SMALL: MemoryOptions = MemoryOptions { chunk_bytes: 256 };
+pub(super) const SMALL: MemoryOptions = MemoryOptions { chunk_bytes: 256 };
 const CASES: u32 = if cfg!(miri) { 3 } else { 200 };
 
-type Model = BTreeMap<(Vec<u8>, Reverse<Timestamp>, Reverse<SeqNo>), Cell>;
+pub(super) type Model = BTreeMap<(Vec<u8>, Reverse<Timestamp>, Reverse<SeqNo>), Cell>;
 
-fn cell(key: impl Into<Vec<u8>>, timestamp: u64, seq: u64, value: impl Into<Vec<u8>>) -> Cell {
+pub(super) fn cell(key: impl Into<Vec<u8>>, timestamp: u64, seq: u64, value: impl Into<Vec<u8>>) -> Cell {
     let (timestamp, seq) = (Timestamp(timestamp), SeqNo(seq));
     Cell { key: key.into(), timestamp, seq, kind: Kind::Value, written: 0, value: value.into() }
 }
 
-fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<Active> {
+pub(super) fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<Active> {
     let active = Arc::new(Active::new(Generation(7), SMALL));
     let mut writer = active.writer();
     for cell in cells {
@@ -29,13 +29,13 @@ fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<Active> {
     active
 }
 
-fn model_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Model {
+pub(super) fn model_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Model {
     let entry = |c: &Cell| ((c.key.clone(), Reverse(c.timestamp), Reverse(c.seq)), c.clone());
     cells.into_iter().map(entry).collect()
 }
 
 /// Keys that meet in prefixes, in length only, in nothing, or are empty.
-fn keys() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(Vec::new()),
         prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4),
@@ -50,7 +50,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
 }
 
 /// Cells with sequence numbers in order of insertion, some timestamps, a few large values.
-fn histories() -> impl Strategy<Value = Vec<Cell>> {
+pub(super) fn histories() -> impl Strategy<Value = Vec<Cell>> {
     let len = if cfg!(miri) { 60 } else { 600 };
     let one = (keys(), 0u64..3, kinds(), prop_oneof![9 => 0usize..20, 1 => 100usize..600], 0u64..2);
     prop::collection::vec(one, 1..len).prop_map(|list| {
@@ -72,7 +72,7 @@ fn got(segment: &Segment, key: &[u8], read: SeqNo) -> Vec<Cell> {
     found
 }
 
-fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
+pub(super) fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
     let mut cursor = segment.cursor();
     let mut found = Vec::new();
     cursor.seek(from).unwrap();
@@ -97,7 +97,7 @@ fn walk_back(segment: &Segment, before: Option<&[u8]>) -> Vec<Cell> {
 }
 
 /// Every way of reading gives what the model has.
-fn same(segment: &Segment, model: &Model, probes: &[Vec<u8>]) {
+pub(super) fn same(segment: &Segment, model: &Model, probes: &[Vec<u8>]) {
     let all: Vec<Cell> = model.values().cloned().collect();
     assert_eq!(walk(segment, b""), all);
     assert_eq!(walk_back(segment, None), all);
@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-fn sketch_of(cells: &[Cell]) -> Sketch {
+pub(super) fn sketch_of(cells: &[Cell]) -> Sketch {
     let mut sketch = Sketch::new();
     cells.iter().for_each(|c| sketch.add(&c.key));
     sketch
@@ -197,7 +197,7 @@ fn sketch_of(cells: &[Cell]) -> Sketch {
 
 /// What a reader at a point makes of cells in order: values and operands that nothing newer deletes or replaces.
 /// Written by definition, cell against cell, so that it shares nothing with the rules of flattening.
-fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
+pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
     let visible: Vec<&Cell> = cells.iter().filter(|c| c.seq <= read).collect();
     let hidden = |c: &Cell| {
         visible.iter().any(|d| {

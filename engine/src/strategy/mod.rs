@@ -7,6 +7,7 @@
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
+//! - `pipeline` says when segments in memory are merged, and how.
 //! - `plan_db` decides across stores; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
@@ -18,6 +19,7 @@ mod backpressure;
 mod leveled;
 mod major;
 mod options;
+mod pipeline;
 mod plan_db;
 mod validate;
 
@@ -31,6 +33,8 @@ pub(crate) use backpressure::{Delay, Pressure, backpressure};
 pub use leveled::LeveledOptions;
 pub(crate) use major::major;
 pub use options::StrategyOptions;
+pub use pipeline::{Adaptive, MemoryPolicy, Segments};
+pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub(crate) use validate::{validate, wrong_with_running};
 

@@ -104,7 +104,7 @@ impl fmt::Display for StrategyOptions {
 }
 
 /// Each setting is read alone first, so that an error can name it.
-fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
+pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
     let mut settings = Map::new();
     for setting in text.split(',').map(str::trim).filter(|s| !s.is_empty()) {
         let wrong = |why: &dyn fmt::Display| format!("strategy {name}: option `{setting}`: {why}");

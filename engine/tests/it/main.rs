@@ -2,5 +2,6 @@
 
 mod api;
 mod basics;
+mod memory;
 #[cfg(feature = "testing")]
 mod space;

@@ -1,0 +1,187 @@
+//! In-memory merging of a store's flat segments (ACC-4, ACC-5): when its policy says so, as a job beside flushes and
+//! merges.
+//!
+//! The job joins the flat segments that there are when it starts, on the side, and swaps the result in for them. A
+//! disk flush does not wait for it: it takes the segments as they are, and the join, which finds them gone, is dropped
+//! (ACC-7, ACC-9). So a crash or failure here cannot lose anything: nothing but memory is touched.
+//!
+//! What a compaction drops, no read point can see: `visible` was read before the join looks at any cell, snapshots
+//! after it (see `flatten_one`). The joined segment takes the newest of its sources' generations, which is what the
+//! next disk flush claims anyway (invariant I1), and needs the log from the oldest source that has a cell left.
+
+use super::Inner;
+use super::background::Advanced;
+use super::store::{Store, memory_options};
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::memory::{Flat, Join, Keep, Segment};
+use crate::strategy::{MemoryMerge, PipelineFacts};
+use crate::types::{Generation, Sketch};
+use crate::version::Version;
+use std::sync::Arc;
+
+/// Entries taken between two looks at whether the join is still wanted.
+const ENTRIES: usize = 2_000;
+/// What copying a byte in memory costs until it was measured.
+const COPY_NS_PER_BYTE: f64 = 2.0;
+
+pub(crate) struct JoinJob {
+    id: u32,
+    store: Arc<Store>,
+    join: Option<Join>,
+    kind: MemoryMerge,
+    reason: String,
+    sources: Vec<Segment>,
+    bytes: u64,
+    busy_ns: u64,
+}
+
+impl JoinJob {
+    /// Begins a join if the store's policy wants one and none is under way.
+    pub(super) fn start(db: &Inner, store: &Arc<Store>) -> Option<Self> {
+        let version = store.version_full();
+        let sources: Vec<Segment> =
+            version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
+        // Those still to be flattened are newer than all flat ones, except for a moment.
+        if sources.len() < 2 || !is_tail(&version, &sources) {
+            return None;
+        }
+        let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
+        let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
+        let (kind, reason) = {
+            let mut work = store.work.lock();
+            if work.joining || work.flushing || store.is_dropped() {
+                return None;
+            }
+            let newest = sources[0].generation();
+            if work.joined_upto >= newest {
+                return None;
+            }
+            let facts = facts(db, &work.copy_ns_per_byte, &flats, bytes);
+            // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
+            work.joined_upto = newest;
+            let planned = store.settings().options.memory.plan(&facts, &work.pipeline)?;
+            work.joining = true;
+            planned
+        };
+        let kind = if Join::can_share_chunks(&flats) { kind } else { MemoryMerge::Compact };
+        let keep = (kind == MemoryMerge::Compact).then(|| {
+            // Visible first, snapshots second: one taken between them is at or above what is visible now.
+            let visible = db.snapshots.visible();
+            Keep { visible, snapshots: db.snapshots.read_points(), memory: memory_options(&db.options) }
+        });
+        let join = Some(Join::new(&flats, keep));
+        Some(Self { id: db.next_job(), store: store.clone(), join, kind, reason, sources, bytes, busy_ns: 0 })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn advance(&mut self, db: &Inner) -> Result<Advanced> {
+        let from = db.env.clock.monotonic_ns();
+        if !is_tail(&self.store.version(), &self.sources) {
+            self.leave();
+            db.metrics.joins_aborted.add(1);
+            return Ok(Advanced::Done);
+        }
+        let more = self.join.as_mut().is_some_and(|join| join.advance(ENTRIES));
+        self.busy_ns += db.env.clock.monotonic_ns() - from;
+        if more {
+            return Ok(Advanced::More);
+        }
+        if let Some(join) = self.join.take() {
+            self.finish(db, join);
+        }
+        self.leave();
+        Ok(Advanced::Done)
+    }
+
+    fn finish(&mut self, db: &Inner, join: Join) {
+        let (cells, keys) = join.taken();
+        let from = db.env.clock.monotonic_ns();
+        let living = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives);
+        let log_front = living.filter_map(|(source, _)| source.log_front()).min();
+        let joined = Segment::joined(Arc::new(join.finish()), log_front);
+        let mut swapped = false;
+        self.store.swap_if(|now| {
+            swapped = is_tail(now, &self.sources);
+            swapped.then(|| {
+                let newer = now.frozen.len() - self.sources.len();
+                let mut frozen = now.frozen[..newer].to_vec();
+                frozen.push(joined.clone());
+                now.with_memory(now.active.clone(), frozen, now.flush.clone())
+            })
+        });
+        self.busy_ns += db.env.clock.monotonic_ns() - from;
+        if !swapped {
+            db.metrics.joins_aborted.add(1);
+            return;
+        }
+        db.recount_memory();
+        let freed = self.bytes.saturating_sub(joined.bytes() as u64);
+        {
+            let mut work = self.store.work.lock();
+            work.pipeline.merged(cells, keys);
+            if self.kind == MemoryMerge::Compact && joined.bytes() > 64 << 10 {
+                let measured = self.busy_ns as f64 / joined.bytes() as f64;
+                let before = work.copy_ns_per_byte;
+                work.copy_ns_per_byte =
+                    if before == 0.0 { measured } else { (3.0 * before + measured) / 4.0 };
+            }
+        }
+        match self.kind {
+            MemoryMerge::Indices => db.metrics.index_merges.add(1),
+            MemoryMerge::Compact => db.metrics.memory_compactions.add(1),
+        }
+        db.metrics.memory_freed_bytes.add(freed);
+        let numbers = [
+            ("segments", self.sources.len() as u64),
+            ("cells_in", cells as u64),
+            ("keys", keys as u64),
+            ("cells_out", joined.cells() as u64),
+            ("freed_bytes", freed),
+            ("micros", self.busy_ns / 1_000),
+        ];
+        let kind = match self.kind {
+            MemoryMerge::Indices => EventKind::MemoryMerge,
+            MemoryMerge::Compact => EventKind::MemoryCompaction,
+        };
+        db.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
+    }
+
+    /// Gives up: the segments stay as they are.
+    pub(crate) fn abandon(self) -> Arc<Store> {
+        self.leave();
+        self.store
+    }
+
+    fn leave(&self) {
+        self.store.work.lock().joining = false;
+    }
+}
+
+fn facts(db: &Inner, copy_ns: &f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
+    let mut sketch = Sketch::new();
+    flats.iter().for_each(|flat| sketch.merge(flat.sketch()));
+    PipelineFacts {
+        segments: flats.len(),
+        cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
+        distinct: sketch.estimate(),
+        bytes,
+        flush_ns: db.drain_ns_per_byte(),
+        copy_ns: if *copy_ns == 0.0 { COPY_NS_PER_BYTE } else { *copy_ns },
+        draw: db.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
+    }
+}
+
+/// Whether the segments are the oldest of the version's frozen ones, as they are.
+fn is_tail(version: &Version, sources: &[Segment]) -> bool {
+    let generations =
+        |segments: &[Segment]| -> Vec<Generation> { segments.iter().map(Segment::generation).collect() };
+    version
+        .frozen
+        .len()
+        .checked_sub(sources.len())
+        .is_some_and(|newer| generations(&version.frozen[newer..]) == generations(sources))
+}

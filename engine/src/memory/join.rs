@@ -1,0 +1,287 @@
+//! Joining flat segments into one, so that readers have fewer places to look (ACC-4, ACC-5).
+//!
+//! Two ways. *Indices only*: the entries of all are merged into one array over the chunk lists of all; no cell is
+//! touched unless eight bytes of two keys are equal. *Compacting*: the same, and what no reader can see any more
+//! is left out and the rest copied into fresh chunks, so that the memory of what is gone is free.
+//!
+//! A join is a machine: [`Join::advance`] takes some entries at a time, so that a worker can turn to something more
+//! urgent in between, and it may be dropped at any moment; nothing of it is seen before [`Join::finish`]'s segment is
+//! swapped in.
+//!
+//! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading bytes than
+//! that; its entries' eight bytes then begin with the difference.
+
+use super::MemoryOptions;
+use super::arena::{Arena, Chunk, Places};
+use super::cell;
+use super::flat::{Flat, Parts};
+use super::flatten::{Judge, Visibility};
+use super::stats::Stats;
+use crate::types::{Fragments, KeyRange, SeqNo, Sketch, common_prefix};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// What a join may leave out: as [`Visibility`], kept for as long as the join runs.
+pub(crate) struct Keep {
+    /// Visible when the join began.
+    pub(crate) visible: SeqNo,
+    /// The snapshots registered then, ascending.
+    pub(crate) snapshots: Vec<SeqNo>,
+    /// How survivors are laid out.
+    pub(crate) memory: MemoryOptions,
+}
+
+/// See the page above.
+pub(crate) struct Join {
+    sources: Vec<Source>,
+    /// Sources that are not at their end, by the cell they are at; of equal cells the newer source's first.
+    order: Vec<usize>,
+    shared: Vec<u8>,
+    /// Where survivors go when compacting.
+    arena: Option<Arena>,
+    judge: Judge,
+    prefixes: Vec<u64>,
+    places: Vec<u32>,
+    updates: Vec<(u32, u32)>,
+    stats: Stats,
+    /// The key being taken: its last cell, where its cells begin in `places`, its updates in all sources.
+    last: Option<(usize, usize)>,
+    first: usize,
+    updated: u32,
+    /// Cells taken, and keys.
+    taken: usize,
+    keys: usize,
+}
+
+struct Source {
+    flat: Arc<Flat>,
+    at: usize,
+    /// What its keys share beyond what all share, in the upper bits, and how many bits that are.
+    lead: u64,
+    lead_bits: u32,
+    /// Number of its first chunk in the list of all.
+    chunk: usize,
+    /// Its next entry in `updates`.
+    next_update: usize,
+    /// Whether cells of the key being taken were met in it.
+    met: bool,
+    /// Whether something of it is in the joined segment.
+    lives: bool,
+}
+
+impl Source {
+    #[inline]
+    fn prefix(&self, entry: usize) -> u64 {
+        let prefix = self.flat.prefix(entry);
+        if self.lead_bits == 0 { prefix } else { self.lead | prefix.checked_shr(self.lead_bits).unwrap_or(0) }
+    }
+
+    /// Updates of the key whose first cell is at `at`.
+    fn take_updates(&mut self) -> u32 {
+        match self.flat.updates().get(self.next_update) {
+            Some(&(entry, updates)) if entry as usize == self.at => {
+                self.next_update += 1;
+                updates
+            }
+            _ => 1,
+        }
+    }
+}
+
+impl Join {
+    /// Joins the segments, newest first. With `keep` what nobody can see is left out.
+    pub(crate) fn new(flats: &[Arc<Flat>], keep: Option<Keep>) -> Self {
+        let filled = || flats.iter().filter_map(|flat| flat.ends());
+        let mut ends = filled().flat_map(|(first, last)| [first, last]);
+        let shared = match ends.next() {
+            Some(key) => key[..ends.map(|other| common_prefix(key, other)).min().unwrap_or(0)].to_vec(),
+            None => Vec::new(),
+        };
+        let mut chunk = 0;
+        let sources: Vec<Source> = flats
+            .iter()
+            .map(|flat| {
+                let beyond = flat.shared().get(shared.len()..).unwrap_or(&[]);
+                let mut lead = [0; 8];
+                let taken = beyond.len().min(8);
+                lead[..taken].copy_from_slice(&beyond[..taken]);
+                let source = Source {
+                    flat: flat.clone(),
+                    at: 0,
+                    lead: u64::from_be_bytes(lead),
+                    lead_bits: beyond.len().min(8) as u32 * 8,
+                    chunk,
+                    next_update: 0,
+                    met: false,
+                    lives: flat.has_ranges(),
+                };
+                chunk += flat.chunk_list().len();
+                source
+            })
+            .collect();
+        let cells = flats.iter().map(|flat| flat.cells()).sum();
+        let (visible, snapshots) =
+            keep.as_ref().map_or((SeqNo::ZERO, &[][..]), |k| (k.visible, &k.snapshots));
+        let judge = Judge::new(Visibility { visible, snapshots });
+        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunk_bytes));
+        let mut join = Self {
+            order: Vec::with_capacity(sources.len()),
+            sources,
+            shared,
+            arena,
+            judge,
+            prefixes: Vec::with_capacity(cells),
+            places: Vec::with_capacity(cells),
+            updates: Vec::new(),
+            stats: Stats::new(),
+            last: None,
+            first: 0,
+            updated: 0,
+            taken: 0,
+            keys: 0,
+        };
+        let mut order: Vec<usize> = (0..join.sources.len()).filter(|&i| !join.at_end(i)).collect();
+        order.sort_by(|&a, &b| join.compare(a, b));
+        join.order = order;
+        join
+    }
+
+    /// Whether all indices address chunks in the same way, so that they can be merged without copying cells.
+    pub(crate) fn can_share_chunks(flats: &[Arc<Flat>]) -> bool {
+        let Some(first) = flats.first() else { return false };
+        let chunks: usize = flats.iter().map(|flat| flat.chunk_list().len()).sum();
+        flats.iter().all(|flat| flat.addressing() == first.addressing()) && first.addressing().holds(chunks)
+    }
+
+    fn at_end(&self, i: usize) -> bool {
+        self.sources[i].at == self.sources[i].flat.cells()
+    }
+
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let (one, other) = (&self.sources[a], &self.sources[b]);
+        one.prefix(one.at)
+            .cmp(&other.prefix(other.at))
+            .then_with(|| one.flat.cell(one.at).order(&other.flat.cell(other.at)))
+            .then(a.cmp(&b))
+    }
+
+    /// Takes up to `entries` more; whether there are more after them.
+    pub(crate) fn advance(&mut self, entries: usize) -> bool {
+        for _ in 0..entries {
+            let Some(&front) = self.order.first() else { return false };
+            self.take(front);
+            self.sources[front].at += 1;
+            self.settle_front();
+        }
+        !self.order.is_empty()
+    }
+
+    fn settle_front(&mut self) {
+        let front = self.order[0];
+        if self.at_end(front) {
+            self.order.remove(0);
+            return;
+        }
+        let mut at = 0;
+        while at + 1 < self.order.len() && self.compare(front, self.order[at + 1]) == Ordering::Greater {
+            self.order[at] = self.order[at + 1];
+            at += 1;
+        }
+        self.order[at] = front;
+    }
+
+    fn take(&mut self, i: usize) {
+        let prefix = self.sources[i].prefix(self.sources[i].at);
+        let entry = self.sources[i].at;
+        self.taken += 1;
+        let same_key = self.last.is_some_and(|(source, last)| {
+            // Nearly always told apart by the prefix.
+            let before = &self.sources[source];
+            let before_prefix = before.prefix(last);
+            before_prefix == prefix && before.flat.cell(last).key == self.sources[i].flat.cell(entry).key
+        });
+        if !same_key {
+            self.keys += 1;
+            self.end_key();
+            self.judge.next_key();
+            self.sources.iter_mut().for_each(|source| source.met = false);
+        }
+        let source = &mut self.sources[i];
+        if !source.met {
+            source.met = true;
+            self.updated += source.take_updates();
+        }
+        self.last = Some((i, entry));
+        let source = &self.sources[i];
+        let place = match &mut self.arena {
+            Some(arena) => {
+                let cell = source.flat.cell(entry);
+                if !self.judge.keeps(cell.timestamp, cell.seq, cell.kind) {
+                    return;
+                }
+                self.stats.note(&cell);
+                cell::copy(arena, &cell)
+            }
+            None => source.flat.place_in(entry, source.chunk),
+        };
+        self.prefixes.push(prefix);
+        self.places.push(place);
+        self.sources[i].lives = true;
+    }
+
+    fn end_key(&mut self) {
+        if self.updated > 1 && self.places.len() > self.first {
+            self.updates.push((self.first as u32, self.updated));
+        }
+        self.first = self.places.len();
+        self.updated = 0;
+    }
+
+    /// Cells and keys taken so far.
+    pub(crate) fn taken(&self) -> (usize, usize) {
+        (self.taken, self.keys)
+    }
+
+    /// For every source, whether something of it is in the joined segment: if not, the log need not hold it.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = bool> {
+        self.sources.iter().map(|source| source.lives)
+    }
+
+    /// The joined segment, once `advance` has come to the end.
+    pub(crate) fn finish(mut self) -> Flat {
+        assert!(self.order.is_empty(), "a join is finished when every entry was taken");
+        self.end_key();
+        let mut sketch = Sketch::default();
+        self.sources.iter().for_each(|source| sketch.merge(source.flat.sketch()));
+        let all = KeyRange::all();
+        let ranges: Vec<Arc<Fragments>> = self.sources.iter().map(|s| s.flat.fragments()).collect();
+        let fragments = Arc::new(Fragments::new(ranges.iter().flat_map(|f| f.tombstones_within(&all))));
+        let (chunks, addressing): (Vec<Arc<Chunk>>, Places) = match self.arena {
+            Some(arena) => {
+                let addressing = arena.places();
+                (arena.into_chunks(), addressing)
+            }
+            None => {
+                self.sources.iter().for_each(|source| self.stats.absorb(source.flat.stats()));
+                let all = self.sources.iter().flat_map(|s| s.flat.chunk_list().iter().cloned());
+                (all.collect(), self.sources[0].flat.addressing())
+            }
+        };
+        for tombstone in fragments.tombstones_within(&all) {
+            self.stats.note_range(&tombstone);
+        }
+        let generation = self.sources.iter().map(|source| source.flat.generation()).max();
+        Flat::assemble(Parts {
+            generation: generation.expect("a join has sources"),
+            shared: self.shared,
+            prefixes: self.prefixes,
+            places: self.places,
+            addressing,
+            chunks,
+            updates: self.updates,
+            sketch,
+            stats: self.stats,
+            fragments,
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! Joined segments against all cells of their sources.
+
+use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
+use super::{Flat, Join, Keep, Segment, Visibility};
+use crate::types::*;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const NOBODY: Visibility<'static> = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+
+/// The history cut into segments, newest first, flattened without leaving anything out.
+fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Segment> {
+    let mut bounds: Vec<usize> =
+        cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
+    bounds.sort_unstable();
+    let piece = |w: &[usize]| Segment::from(active_of(&cells[w[0]..w[1]])).flatten(&NOBODY);
+    bounds.windows(2).rev().map(piece).collect()
+}
+
+fn flats(segments: &[Segment]) -> Vec<Arc<Flat>> {
+    segments.iter().map(|s| s.as_flat().unwrap().clone()).collect()
+}
+
+/// Joins, `grain` entries at a time.
+fn join(segments: &[Segment], keep: Option<Keep>, grain: usize) -> Segment {
+    let mut join = Join::new(&flats(segments), keep);
+    while join.advance(grain) {}
+    Segment::joined(Arc::new(join.finish()), None)
+}
+
+fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Keep> {
+    Some(Keep { visible: SeqNo(visible), snapshots: snapshots.to_vec(), memory: SMALL })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn merged_indices_hold_every_cell_in_order(
+        cells in histories(),
+        cuts in prop::collection::vec(any::<usize>(), 0..5),
+        grain in 1usize..50,
+        probes in prop::collection::vec(super::tests::keys(), 4),
+    ) {
+        let sources = segments(&cells, &cuts);
+        let joined = join(&sources, None, grain);
+        same(&joined, &model_of(&cells), &probes);
+        let flat = joined.as_flat().unwrap();
+        prop_assert_eq!(flat.sketch(), &sketch_of(&cells));
+        for (key, updates) in updates(&cells) {
+            let mut cursor = flat.cursor();
+            cursor.seek(&key).unwrap();
+            prop_assert_eq!((cursor.cell().key, cursor.updates()), (&key[..], updates));
+        }
+    }
+
+    #[test]
+    fn a_compaction_answers_every_possible_reader_as_its_sources(
+        cells in histories(),
+        cuts in prop::collection::vec(any::<usize>(), 0..5),
+        points in prop::collection::vec(0u64..600, 0..4),
+        visible in 0u64..700,
+        grain in 1usize..50,
+    ) {
+        let mut snapshots: Vec<SeqNo> = points.into_iter().filter(|&p| p <= visible).map(SeqNo).collect();
+        snapshots.sort();
+        let joined = join(&segments(&cells, &cuts), keep(visible, &snapshots), grain);
+        let kept = model_of(&walk(&joined, b""));
+        same(&joined, &kept, &[]);
+        // As one segment of the whole history would have been flattened.
+        let keep = Visibility { visible: SeqNo(visible), snapshots: &snapshots };
+        let whole = Segment::from(active_of(&cells)).flatten(&keep);
+        prop_assert_eq!(walk(&joined, b""), walk(&whole, b""));
+        for read in snapshots.iter().copied().chain((visible..visible + 3).chain([700]).map(SeqNo)) {
+            prop_assert_eq!(seen(walk(&joined, b""), read), seen(model_of(&cells).into_values().collect(), read));
+        }
+    }
+}
+
+fn updates(cells: &[Cell]) -> std::collections::BTreeMap<Vec<u8>, u32> {
+    let mut counts = std::collections::BTreeMap::new();
+    cells.iter().for_each(|c| *counts.entry(c.key.clone()).or_default() += 1);
+    counts
+}
+
+#[test]
+fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
+    let round = |from: u64| -> Vec<Cell> {
+        (0..40).map(|n| cell(format!("key{n:02}"), 0, from + n, vec![7; 50])).collect()
+    };
+    let cells: Vec<Cell> = [round(1), round(41), round(81)].concat();
+    let sources = segments(&cells, &[40, 80]);
+    let before: usize = sources.iter().map(Segment::bytes).sum();
+    let mut join = Join::new(&flats(&sources), keep(200, &[]));
+    while join.advance(7) {}
+    assert_eq!(join.taken(), (120, 40));
+    assert_eq!(join.lives().collect::<Vec<_>>(), [true, false, false], "only the newest has cells left");
+    let joined = join.finish();
+    // A sketch of 4 KiB stands in each.
+    assert!(
+        joined.bytes() - Sketch::BYTES < (before - 3 * Sketch::BYTES) / 2,
+        "{} of {before}",
+        joined.bytes()
+    );
+    assert_eq!(joined.cells(), 40);
+    assert_eq!(joined.generation(), Generation(7));
+}
+
+#[test]
+fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
+    let deletes = |from: &str, to: &str, seq| {
+        let active = active_of(&[]);
+        let range = KeyRange::new(from, to);
+        let tombstone = RangeTombstone { range, from: Timestamp(0), to: Timestamp(9), seq: SeqNo(seq) };
+        active.writer().add_range_tombstone(tombstone);
+        Segment::from(active).flatten(&NOBODY)
+    };
+    let cells = segments(&[cell("c", 0, 2, "v")], &[]);
+    let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();
+    for keep in [None, keep(9, &[])] {
+        let joined = join(&sources, keep, 3);
+        let over = |key: &str| joined.fragments().newest_over(key.as_bytes(), Timestamp(0), SeqNo::MAX);
+        assert_eq!(
+            (over("c"), over("e"), over("g"), over("h")),
+            (Some(SeqNo(5)), Some(SeqNo(5)), Some(SeqNo(4)), None)
+        );
+        assert_eq!(joined.key_range(), Some(KeyRange::new("b", "h")));
+        assert_eq!(joined.seqs(), Some(SeqNo(2)..=SeqNo(5)));
+    }
+}

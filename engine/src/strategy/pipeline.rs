@@ -1,0 +1,339 @@
+//! What becomes of the flat segments of a store's memory: the policies of in-memory merging (ACC-6), as pure
+//! functions.
+//!
+//! A longer pipeline costs readers a search a segment; merging indices costs entries moved; compacting costs cells
+//! copied too, and frees what nobody can see any more, so that more updates fit into memory before a disk flush.
+//! All policies keep the pipeline at `segments` or less; they differ in when they compact:
+//!
+//! * `none` lets segments gather until the disk flush takes them: the yardstick;
+//! * `basic` merges indices when there are too many;
+//! * `eager` compacts at every freeze;
+//! * `adaptive`, Accordion's: after a disk flush it merges indices first; from then on it compacts with a probability
+//!   that grows with what was written since, if the last merge met more than `r` redundant cells;
+//! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would free.
+//!   It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the copying of the
+//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out.
+
+use super::options::parse_settings;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a family's frozen memory is kept small and readable.
+///
+/// ```
+/// use siltstone::strategy::MemoryPolicy;
+/// let policy: MemoryPolicy = "adaptive{r=0.2}".parse().unwrap();
+/// assert_eq!(policy.to_string(), "adaptive{segments=5, r=0.2}");
+/// assert!("adaptive{r=2}".parse::<MemoryPolicy>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryPolicy {
+    /// Segments stay as they were frozen.
+    None,
+    /// Indices are merged.
+    Basic(Segments),
+    /// What nobody can see is dropped at every freeze.
+    Eager(Segments),
+    /// It is dropped when what was met lately, and a draw, say so.
+    Adaptive(Adaptive),
+    /// It is dropped when the segments' sketches say that it pays.
+    Sketch(Segments),
+}
+
+/// How long the pipeline may be.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Segments {
+    /// Flat segments at most; when there are more they are merged (S). Default 5; 2 for reading much.
+    pub segments: u32,
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self { segments: 5 }
+    }
+}
+
+/// Settings of `adaptive`.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adaptive {
+    /// As in [`Segments`].
+    pub segments: u32,
+    /// The share of redundant cells above which compacting is considered (R): 0.2, 0.35 or 0.5. Default 0.5.
+    pub r: f64,
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self { segments: 5, r: 0.5 }
+    }
+}
+
+impl Default for MemoryPolicy {
+    fn default() -> Self {
+        MemoryPolicy::Sketch(Segments::default())
+    }
+}
+
+const NAMES: &str = "none, basic, eager, adaptive, sketch";
+/// Probability of compacting right after a disk flush, and its growth at every in-memory flush.
+const THROTTLE_FIRST: f64 = 0.5;
+const THROTTLE_GROWTH: f64 = 1.02;
+
+/// What the policy remembers between decisions; fresh after every disk flush.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct PipelineState {
+    /// Merges since the disk flush.
+    pub(crate) merges: u32,
+    /// Keys over cells in the last merge.
+    pub(crate) unique: f64,
+    /// The probability t.
+    pub(crate) throttle: f64,
+}
+
+impl Default for PipelineState {
+    fn default() -> Self {
+        Self { merges: 0, unique: 0.0, throttle: THROTTLE_FIRST }
+    }
+}
+
+impl PipelineState {
+    /// A segment was frozen.
+    pub(crate) fn froze(&mut self) {
+        self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
+    }
+
+    /// A merge took so many cells of so many keys.
+    pub(crate) fn merged(&mut self, cells: usize, keys: usize) {
+        self.merges += 1;
+        self.unique = keys as f64 / cells.max(1) as f64;
+    }
+}
+
+/// The pipeline as a policy sees it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct PipelineFacts {
+    /// Flat segments.
+    pub(crate) segments: usize,
+    pub(crate) cells: u64,
+    /// Distinct keys over all of them, estimated.
+    pub(crate) distinct: u64,
+    pub(crate) bytes: u64,
+    /// Measured, in nanoseconds a byte: flushing, and copying within memory.
+    pub(crate) flush_ns: f64,
+    pub(crate) copy_ns: f64,
+    /// Uniform in [0, 1).
+    pub(crate) draw: f64,
+}
+
+/// How to merge the whole pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MemoryMerge {
+    /// Indices only (ACC-4).
+    Indices,
+    /// Dropping what nobody can see (ACC-5).
+    Compact,
+}
+
+impl MemoryPolicy {
+    /// What to do now, and why in words. O(1).
+    pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
+        let PipelineFacts { segments, cells, distinct, bytes, .. } = *facts;
+        if segments < 2 {
+            return None;
+        }
+        let most = self.segments()?;
+        let many = || format!("{segments} segments where {most} may be");
+        let too_many = segments > most as usize;
+        let indices = || too_many.then(|| (MemoryMerge::Indices, many()));
+        match self {
+            MemoryPolicy::None => None,
+            MemoryPolicy::Basic(_) => indices(),
+            MemoryPolicy::Eager(_) => Some((MemoryMerge::Compact, "at every freeze".into())),
+            MemoryPolicy::Adaptive(Adaptive { r, .. }) => {
+                let redundant = 1.0 - state.unique;
+                if too_many && state.merges > 0 && redundant > *r && facts.draw < state.throttle {
+                    let why = format!(
+                        "{}; the last merge met {redundant:.2} redundant, over {r}, and {:.2} was drawn under {:.2}",
+                        many(),
+                        facts.draw,
+                        state.throttle
+                    );
+                    return Some((MemoryMerge::Compact, why));
+                }
+                indices()
+            }
+            MemoryPolicy::Sketch(_) => {
+                let unique = (distinct as f64 / cells.max(1) as f64).min(1.0);
+                let stays = bytes as f64 * unique;
+                let (gain, cost) = ((bytes as f64 - stays) * facts.flush_ns, stays * facts.copy_ns);
+                if gain > cost {
+                    let why = format!(
+                        "about {distinct} keys in {cells} cells: {:.1} ms of flushing saved for {:.1} ms of copying",
+                        gain / 1e6,
+                        cost / 1e6
+                    );
+                    return Some((MemoryMerge::Compact, why));
+                }
+                indices()
+            }
+        }
+    }
+
+    fn segments(&self) -> Option<u32> {
+        match self {
+            MemoryPolicy::None => None,
+            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => Some(s.segments),
+            MemoryPolicy::Adaptive(a) => Some(a.segments),
+        }
+    }
+
+    /// Says which setting is out of bounds.
+    pub fn check(&self) -> Result<(), String> {
+        if self.segments().is_some_and(|s| !(1..=64).contains(&s)) {
+            return Err("segments is not between 1 and 64".into());
+        }
+        match self {
+            MemoryPolicy::Adaptive(Adaptive { r, .. }) if !(0.0..=1.0).contains(r) => {
+                Err("r is not between 0 and 1".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for MemoryPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (name, settings) = match text.split_once('{') {
+            Some((name, rest)) => {
+                let rest = rest.strip_suffix('}');
+                (name.trim(), rest.ok_or_else(|| format!("policy `{text}`: expected `}}` at the end"))?)
+            }
+            None => (text, ""),
+        };
+        let policy = match name {
+            "none" if settings.is_empty() => MemoryPolicy::None,
+            "basic" => MemoryPolicy::Basic(parse_settings(name, settings)?),
+            "eager" => MemoryPolicy::Eager(parse_settings(name, settings)?),
+            "adaptive" => MemoryPolicy::Adaptive(parse_settings(name, settings)?),
+            "sketch" => MemoryPolicy::Sketch(parse_settings(name, settings)?),
+            _ => return Err(format!("unknown policy `{text}`; there is: {NAMES}")),
+        };
+        policy.check().map_err(|why| format!("policy {name}: {why}"))?;
+        Ok(policy)
+    }
+}
+
+impl fmt::Display for MemoryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryPolicy::None => f.write_str("none"),
+            MemoryPolicy::Basic(s) => write!(f, "basic{{segments={}}}", s.segments),
+            MemoryPolicy::Eager(s) => write!(f, "eager{{segments={}}}", s.segments),
+            MemoryPolicy::Adaptive(a) => write!(f, "adaptive{{segments={}, r={}}}", a.segments, a.r),
+            MemoryPolicy::Sketch(s) => write!(f, "sketch{{segments={}}}", s.segments),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(segments: usize, cells: u64, distinct: u64) -> PipelineFacts {
+        let bytes = cells * 100;
+        PipelineFacts { segments, cells, distinct, bytes, flush_ns: 10.0, copy_ns: 2.0, draw: 0.4 }
+    }
+
+    /// What each policy does with a pipeline.
+    fn kinds(facts: PipelineFacts, state: PipelineState) -> String {
+        [
+            "none",
+            "basic{segments=3}",
+            "eager{segments=3}",
+            "adaptive{segments=3, r=0.35}",
+            "sketch{segments=3}",
+        ]
+        .map(|policy| match policy.parse::<MemoryPolicy>().unwrap().plan(&facts, &state) {
+            None => "-",
+            Some((MemoryMerge::Indices, _)) => "indices",
+            Some((MemoryMerge::Compact, _)) => "compact",
+        })
+        .join(" ")
+    }
+
+    #[test]
+    fn stories_of_pipelines() {
+        let fresh = PipelineState::default();
+        let redundant = PipelineState { merges: 1, unique: 0.5, throttle: 0.5 };
+        for (story, facts, state, expected) in [
+            ("one segment is nothing to merge", facts(1, 100, 10), redundant, "- - - - -"),
+            ("few segments of unique keys", facts(2, 100, 100), fresh, "- - compact - -"),
+            ("few segments of hot keys", facts(2, 100, 60), fresh, "- - compact - compact"),
+            ("too many, all unique", facts(4, 100, 100), fresh, "- indices compact indices indices"),
+            ("the first merge after a flush", facts(4, 100, 60), fresh, "- indices compact indices compact"),
+            ("redundancy met before", facts(4, 100, 60), redundant, "- indices compact compact compact"),
+            (
+                "the draw says no",
+                PipelineFacts { draw: 0.6, ..facts(4, 100, 60) },
+                redundant,
+                "- indices compact indices compact",
+            ),
+            (
+                "hardly redundant",
+                facts(4, 100, 90),
+                PipelineState { unique: 0.9, ..redundant },
+                "- indices compact indices indices",
+            ),
+            (
+                "copying is dear here",
+                PipelineFacts { copy_ns: 20.0, ..facts(4, 100, 60) },
+                fresh,
+                "- indices compact indices indices",
+            ),
+        ] {
+            assert_eq!(kinds(facts, state), expected, "{story}");
+        }
+    }
+
+    #[test]
+    fn the_throttle_grows_with_freezes_and_never_beyond_one() {
+        let mut state = PipelineState::default();
+        state.froze();
+        assert_eq!(state.throttle, 0.5 * 1.02);
+        (0..100).for_each(|_| state.froze());
+        assert_eq!(state.throttle, 1.0);
+        state.merged(100, 25);
+        assert_eq!((state.merges, state.unique), (1, 0.25));
+    }
+
+    #[test]
+    fn a_policy_is_parsed_and_printed_and_a_wrong_one_named() {
+        for text in [
+            "none",
+            "basic{segments=2}",
+            "eager{segments=5}",
+            "adaptive{segments=5, r=0.2}",
+            "sketch{segments=7}",
+        ] {
+            assert_eq!(text.parse::<MemoryPolicy>().unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("lazy", "unknown policy `lazy`"),
+            ("none{segments=2}", "unknown policy"),
+            ("basic{segments=0}", "between 1 and 64"),
+            ("adaptive{r=1.5}", "r is not between"),
+            ("sketch{r=0.5}", "unknown field"),
+            ("basic{segments=2", "expected `}`"),
+        ] {
+            let error = text.parse::<MemoryPolicy>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
