@@ -11,6 +11,7 @@ pub const ROWS: &[Row] = &[
     crate::faults::REPLAY,
     crate::metamorphic::METAMORPHIC,
     crate::random::MODEL,
+    crate::between::BETWEEN,
     crate::rot::ROT,
     crate::rot::RESCUE,
 ];

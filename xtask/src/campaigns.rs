@@ -96,8 +96,8 @@ const CAMPAIGNS: &[Campaign] = &[
         what: "planted bugs, each of which some campaign must notice",
         package: "siltstone-tests",
         run: "siltstone-torture planted",
-        gate: 15,
-        release: 15,
+        gate: 18,
+        release: 18,
     },
     Campaign {
         row: "9",
@@ -106,6 +106,14 @@ const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-torture model",
         gate: 2_000,
         release: 1_000_000,
+    },
+    Campaign {
+        row: "9",
+        what: "reads between steps, and steps in the middle of reads",
+        package: "siltstone-tests",
+        run: "siltstone-torture between",
+        gate: 3_000,
+        release: 300_000,
     },
     Campaign {
         row: "10",
