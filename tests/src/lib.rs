@@ -3,7 +3,7 @@
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
 //! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full disks, replays), `random` (against the
 //! model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations), `rot`
-//! (damaged files, repairs). `planted` proves that they notice mistakes.
+//! (damaged files, repairs), `small_disk` (a real file system that fills up). `planted` proves that they notice mistakes.
 
 pub mod between;
 pub mod campaign;
@@ -17,4 +17,5 @@ pub mod power;
 pub mod random;
 pub mod rot;
 pub mod rows;
+pub mod small_disk;
 pub mod subject;

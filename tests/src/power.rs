@@ -14,7 +14,8 @@ use siltstone::storage::sim::{Rng, SimStorage, SimWorld, Survive};
 use std::sync::Arc;
 
 /// Power loss at 50,000 points.
-pub const POWER: Row = Row { name: "power", unit: "crash points", gate: 50_000, case: power_case };
+pub const POWER: Row =
+    Row { name: "power", unit: "crash points", gate: 50_000, case: power_case, needs: None };
 
 /// A disk after its end.
 struct Image {

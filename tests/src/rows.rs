@@ -8,6 +8,7 @@ pub const ROWS: &[Row] = &[
     crate::faults::FAULTS,
     crate::faults::SYNC,
     crate::faults::FULL,
+    crate::small_disk::SMALL_DISK,
     crate::faults::REPLAY,
     crate::metamorphic::METAMORPHIC,
     crate::random::MODEL,

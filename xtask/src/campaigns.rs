@@ -60,6 +60,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 10_000,
     },
     Campaign {
+        row: "5",
+        what: "real small file systems that fill up (0 where none can be mounted)",
+        package: "siltstone-tests",
+        run: "siltstone-torture small-disk",
+        gate: 4,
+        release: 200,
+    },
+    Campaign {
         row: "6",
         what: "damaged files: flipped, cut, swapped, stale, missing",
         package: "siltstone-tests",

@@ -250,6 +250,7 @@ pub const ROT: Row = Row {
         let report = rot(seed, DAMAGES);
         verdict(report.damages, &report.violations)
     },
+    needs: None,
 };
 
 /// Rows 6 and 21: damaged databases repaired.
@@ -261,6 +262,7 @@ pub const RESCUE: Row = Row {
         let report = rescue(seed, RESCUES);
         verdict(report.rescues, &report.violations)
     },
+    needs: None,
 };
 
 fn verdict(count: u64, violations: &[String]) -> Result<u64, String> {
