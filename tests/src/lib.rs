@@ -2,7 +2,7 @@
 //!
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
 //! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full disks, replays), `random` (against the
-//! model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations), `rot`
+//! model), `torn` (the last thing written, cut at every offset), `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations), `rot`
 //! (damaged files, repairs), `small_disk` (a real file system that fills up). `planted` proves that they notice mistakes.
 
 pub mod between;
@@ -19,3 +19,4 @@ pub mod rot;
 pub mod rows;
 pub mod small_disk;
 pub mod subject;
+pub mod torn;

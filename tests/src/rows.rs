@@ -13,6 +13,7 @@ pub const ROWS: &[Row] = &[
     crate::metamorphic::METAMORPHIC,
     crate::random::MODEL,
     crate::between::BETWEEN,
+    crate::torn::TORN,
     crate::rot::ROT,
     crate::rot::RESCUE,
 ];

@@ -76,6 +76,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 20_000_000,
     },
     Campaign {
+        row: "7",
+        what: "torn ends of logs, manifests and tables, at every offset",
+        package: "siltstone-tests",
+        run: "siltstone-torture torn",
+        gate: 20_000,
+        release: 400_000,
+    },
+    Campaign {
         row: "21",
         what: "repairs of damaged databases",
         package: "siltstone-tests",
