@@ -14,6 +14,7 @@ pub const ROWS: &[Row] = &[
     crate::random::MODEL,
     crate::between::BETWEEN,
     crate::torn::TORN,
+    crate::copies::COPIES,
     crate::rot::ROT,
     crate::rot::RESCUE,
 ];

@@ -92,6 +92,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 10_000,
     },
     Campaign {
+        row: "21",
+        what: "checkpoints under load that crash in their middle",
+        package: "siltstone-tests",
+        run: "siltstone-torture copies",
+        gate: 2_000,
+        release: 200_000,
+    },
+    Campaign {
         row: "8",
         what: "one list of calls under many configurations",
         package: "siltstone-tests",
