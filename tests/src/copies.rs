@@ -94,7 +94,7 @@ impl Run {
         let load: Vec<Vec<Op>> =
             (1..=STAGES.len()).map(|n| self.setup.batch(&mut self.rng, before + n)).collect();
         let camera = Camera::install(&self.world.storage, self.rng.fork(), 3);
-        let written = self.checkpoint_under_load(&dir, &load)?;
+        let written = self.checkpoint_under_load(&dir, load.clone())?;
         let images = camera.take();
         drop(camera);
         // In the copies the batches of the load may be there or not, in order.
@@ -116,10 +116,10 @@ impl Run {
     }
 
     /// Makes the checkpoint, with a batch written at each stage. Answers with the moments of these writes.
-    fn checkpoint_under_load(&mut self, dir: &str, load: &[Vec<Op>]) -> Result<Vec<u64>, String> {
+    fn checkpoint_under_load(&mut self, dir: &str, load: Vec<Vec<Op>>) -> Result<Vec<u64>, String> {
         let written = Rc::new(RefCell::new(Vec::new()));
         let (into, subject, setup) = (written.clone(), self.subject.clone(), self.setup.clone());
-        let mut left = load.to_vec().into_iter();
+        let (batches, mut left) = (load.len(), load.into_iter());
         let hook = move |point: &'static str| {
             if STAGES.contains(&point)
                 && let Some(ops) = left.next()
@@ -133,8 +133,8 @@ impl Run {
         made.map_err(|e| format!("it failed: {e:?}"))?;
         let written: Result<Vec<u64>, _> = written.take().into_iter().collect();
         let written = written.map_err(|e| format!("a write in its middle failed: {e:?}"))?;
-        if written.len() != load.len() {
-            return Err(format!("{} of {} writes came in its middle", written.len(), load.len()));
+        if written.len() != batches {
+            return Err(format!("{} of {batches} writes came in its middle", written.len()));
         }
         Ok(written)
     }
