@@ -16,5 +16,6 @@ pub const ROWS: &[Row] = &[
     crate::torn::TORN,
     crate::copies::COPIES,
     crate::rot::ROT,
+    crate::rot::EVERY_BIT,
     crate::rot::RESCUE,
 ];

@@ -76,6 +76,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 20_000_000,
     },
     Campaign {
+        row: "6",
+        what: "every length and every bit of all files of a small store",
+        package: "siltstone-tests",
+        run: "siltstone-torture every-bit --threads 1",
+        gate: 400_000,
+        release: 8_000_000,
+    },
+    Campaign {
         row: "7",
         what: "torn ends of logs, manifests and tables, at every offset",
         package: "siltstone-tests",
