@@ -11,7 +11,7 @@ use siltstone::{Durability, KeyRange, Snapshot};
 
 /// Wrong results by configuration.
 pub const METAMORPHIC: Row =
-    Row { name: "metamorphic", unit: "runs of 5,000 calls", gate: 40, case: metamorphic_case };
+    Row { name: "metamorphic", unit: "runs of 5,000 calls", gate: 40, case: metamorphic_case, needs: None };
 
 const CALLS: usize = 5_000;
 const CONFIGURATIONS: u64 = 40;

@@ -82,8 +82,7 @@ impl Inner {
         let refused = refused.and_then(|()| snapshot.as_ref().map_or(Ok(()), |s| db.check_snapshot(s)));
         let settings = arc_swap::Guard::into_inner(store.settings());
         let now_us = db.now_for(&settings.read);
-        let version = store.version_full();
-        let read = snapshot.as_ref().map_or_else(|| db.snapshots.visible(), Snapshot::seq);
+        let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
         let (cursors, tombstones) = sources(&version, &range, read);
         Scan {
             cursor: Merging::new(cursors),
