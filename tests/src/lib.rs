@@ -3,7 +3,7 @@
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
 //! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full
 //! disks, replays), `random` (against the model),
-//! `metamorphic` (one list, many configurations). `planted` proves that they notice mistakes.
+//! `metamorphic` (one list, many configurations: `settings`, `pairs`). `planted` proves that they notice mistakes.
 
 pub mod campaign;
 pub mod faults;
@@ -11,9 +11,11 @@ pub mod history;
 pub mod kill;
 pub mod metamorphic;
 pub mod model;
+pub mod pairs;
 pub mod planted;
 pub mod power;
 pub mod random;
 pub mod rot;
 pub mod rows;
+pub mod settings;
 pub mod subject;
