@@ -4,7 +4,7 @@
 //! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
 //! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints that crash),
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
-//! configurations), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
+//! configurations: `settings`, `pairs`), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
 
 pub mod between;
 pub mod campaign;
@@ -14,11 +14,13 @@ pub mod history;
 pub mod kill;
 pub mod metamorphic;
 pub mod model;
+pub mod pairs;
 pub mod planted;
 pub mod power;
 pub mod random;
 pub mod rot;
 pub mod rows;
+pub mod settings;
 pub mod small_disk;
 pub mod subject;
 pub mod torn;

@@ -109,7 +109,7 @@ const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "8",
-        what: "one list of calls under many configurations",
+        what: "one list of calls under configurations with every pair of option values",
         package: "siltstone-tests",
         run: "siltstone-torture metamorphic",
         gate: 40,

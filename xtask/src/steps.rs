@@ -14,6 +14,7 @@ pub(crate) fn test(tally: &mut Tally, campaigns: bool) {
     tally.tests("tests", &mut cargo("test --workspace --no-fail-fast"));
     if campaigns {
         interleavings(tally);
+        schedules(tally);
         sanitize(tally);
         campaigns::gate(tally);
     }
@@ -51,16 +52,23 @@ fn supply_chain(tally: &mut Tally) {
     }
 }
 
-/// Every interleaving, up to two preemptions, of the index that readers walk without locks (row 22). With three one
-/// model alone takes many minutes.
+/// The interleavings of what threads share, all of them up to each model's bound (row 22).
 pub(crate) fn interleavings(tally: &mut Tally) {
-    let target = root().join("target").join("loom");
-    let mut run = cargo("test --release -p siltstone --lib memory::model");
-    run.env("RUSTFLAGS", "--cfg loom")
-        .env("LOOM_MAX_PREEMPTIONS", "2")
-        .env("LOOM_MAX_BRANCHES", "10000")
-        .env("CARGO_TARGET_DIR", target);
-    tally.tests("row 22: interleavings under loom", &mut run);
+    models(tally, "loom");
+}
+
+/// Schedules of the same and of whole databases, drawn at random from a fixed seed (row 22). A failure prints the seed
+/// of its schedule; with that in `SHUTTLE_RANDOM_SEED` the model runs it first.
+pub(crate) fn schedules(tally: &mut Tally) {
+    models(tally, "shuttle");
+}
+
+/// Runs the unit tests named `model` in a build for that checker.
+fn models(tally: &mut Tally, checker: &str) {
+    let mut run = cargo("test --release -p siltstone --lib ::model::");
+    run.env("RUSTFLAGS", format!("--cfg {checker}"))
+        .env("CARGO_TARGET_DIR", root().join("target").join(checker));
+    tally.tests(&format!("row 22: models under {checker}"), &mut run);
 }
 
 /// The modules with unsafe code under the address sanitizer, on the stable toolchain (row 23).

@@ -7,8 +7,8 @@
 //!
 //! Not owned here: reading and checking blocks (`table`), deciding what is worth warming (`merge`).
 
+use crate::sync::Mutex;
 use crate::table::{Block, Filter};
-use parking_lot::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -281,5 +281,7 @@ where
     Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
 }
 
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -18,10 +18,9 @@ use crate::memory::{Segment, Visibility};
 use crate::options::Options;
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
+use crate::sync::{Mutex, Ordering};
 use crate::types::LogFileId;
-use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// How long a worker stays with one job before it looks at the others.

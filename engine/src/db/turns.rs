@@ -37,14 +37,17 @@ impl Turns {
 }
 
 /// Schedules of writers; see `crate::sync`.
-#[cfg(all(test, shuttle))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod model {
     use super::*;
-    use crate::sync::{AtomicU64, Ordering};
-    use shuttle::thread::{spawn, yield_now};
+    use crate::sync::thread::{spawn, yield_now};
+    use crate::sync::{AtomicU64, Limits, Ordering, check};
     use std::sync::Arc;
 
-    const SCHEDULES: usize = 20_000;
+    const LIMITS: Limits = Limits { preemptions: 3, schedules: 20_000 };
+    /// Loom tries everything, so it gets less.
+    const WRITERS: usize = if cfg!(loom) { 2 } else { 3 };
+    const WRITES: usize = if cfg!(loom) { 1 } else { 2 };
 
     /// The two stages as `write` joins them: `stage` gives out tickets, `applied` is what memory holds.
     struct Path {
@@ -84,37 +87,34 @@ mod model {
 
     #[test]
     fn writers_apply_in_the_order_they_logged_and_none_waits_for_ever() {
-        shuttle::check_random(
-            || {
-                let path = Path::new();
-                let writers = (0..3).map(|n| {
-                    let path = path.clone();
-                    spawn(move || (0..2).for_each(|_| path.write(n == 0)))
-                });
-                let writers: Vec<_> = writers.collect();
-                writers.into_iter().for_each(|w| w.join().unwrap());
-                assert_eq!(path.applied.load(Ordering::SeqCst), 6);
-            },
-            SCHEDULES,
-        );
+        check(LIMITS, || {
+            let path = Path::new();
+            let writers = (0..WRITERS).map(|n| {
+                let path = path.clone();
+                spawn(move || (0..WRITES).for_each(|_| path.write(n == 0)))
+            });
+            let writers: Vec<_> = writers.collect();
+            writers.into_iter().for_each(|w| w.join().unwrap());
+            assert_eq!(path.applied.load(Ordering::SeqCst), (WRITERS * WRITES) as u64);
+        });
     }
 
     #[test]
     fn who_holds_writes_sees_all_that_was_logged_in_memory() {
-        shuttle::check_random(
-            || {
-                let path = Path::new();
-                let threads: Vec<_> = (0..4)
-                    .map(|n| {
-                        let path = path.clone();
-                        spawn(
-                            move || if n < 2 { (0..2).for_each(|_| path.write(true)) } else { path.freeze() },
-                        )
-                    })
-                    .collect();
-                threads.into_iter().for_each(|t| t.join().unwrap());
-            },
-            SCHEDULES,
-        );
+        check(LIMITS, || {
+            let path = Path::new();
+            let writers = (1..WRITERS).map(|_| {
+                let path = path.clone();
+                spawn(move || (0..WRITES).for_each(|_| path.write(true)))
+            });
+            let writers: Vec<_> = writers.collect();
+            let freezer = {
+                let path = path.clone();
+                spawn(move || path.freeze())
+            };
+            path.freeze();
+            writers.into_iter().for_each(|w| w.join().unwrap());
+            freezer.join().unwrap();
+        });
     }
 }

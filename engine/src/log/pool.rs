@@ -10,11 +10,10 @@
 use super::file::{HEADER_BYTES, file_path};
 use crate::error::{Error, Result};
 use crate::storage::{MappedFile, Storage};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
 /// device bytes. Released files are used again first and need none of it.

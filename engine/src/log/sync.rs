@@ -15,9 +15,8 @@
 use super::file::file_path;
 use super::writer::Log;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the log failed, and why.
 #[derive(Default)]

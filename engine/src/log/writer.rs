@@ -22,12 +22,11 @@ use super::recover::Recovered;
 use super::sync::Poison;
 use crate::error::{Error, Result};
 use crate::storage::{Env, MappedFile, Storage};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Settings of a log.
 #[derive(Clone, Copy, Debug)]

@@ -32,7 +32,7 @@ mod tree;
 pub mod probe;
 
 pub(crate) use active::Active;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(all(test, not(loom)), feature = "testing"))]
 pub(crate) use flat::Flat;
 pub(crate) use flatten::Visibility;
 pub(crate) use segment::{Segment, SegmentCursor};

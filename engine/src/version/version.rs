@@ -4,14 +4,13 @@
 
 use super::shape::{Shape, TableInfo};
 use crate::memory::{Active, Segment};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
 use crate::types::{KeyRange, TableId};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store at one moment.
 pub(crate) struct Version {
