@@ -18,6 +18,7 @@ cargo xtask ci                 formatting, lints, documentation, licences, house
 cargo xtask rules              the house rules alone
 cargo xtask loom               the interleavings of the index that readers walk without locks
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
+cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask list               the campaigns and their counts";
 
 fn main() -> ExitCode {
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ["rules"] => rules::step(&mut tally),
         ["loom"] => steps::interleavings(&mut tally),
         ["sanitize"] => steps::sanitize(&mut tally),
+        ["peers"] => steps::peers(&mut tally),
         ["list"] => {
             print!("{}", campaigns::list());
             return ExitCode::SUCCESS;
