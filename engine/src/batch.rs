@@ -177,7 +177,7 @@ impl Batch {
                         Action::DeleteRange { range, from: *from, to: *to }
                     }
                 };
-                Op { store: &family.store, action }
+                Op::new(&family.store, action)
             })
             .collect())
     }

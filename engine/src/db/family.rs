@@ -72,7 +72,7 @@ impl Family {
     ) -> Result<SeqNo> {
         self.db.check_writable()?;
         let action = Action::Cell { kind, key, timestamp, value };
-        self.db.write(&[Op { store: &self.store, action }], durability, None)
+        self.db.write(&[Op::new(&self.store, action)], durability, None)
     }
 
     /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of them.
@@ -131,7 +131,7 @@ impl Family {
     ) -> Result<SeqNo> {
         let range = KeyRange::from_bounds(&range);
         let action = Action::DeleteRange { range: &range, from, to };
-        self.db.write(&[Op { store: &self.store, action }], Durability::Buffered, None)
+        self.db.write(&[Op::new(&self.store, action)], Durability::Buffered, None)
     }
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.

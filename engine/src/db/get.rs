@@ -4,6 +4,7 @@ use super::store::Store;
 use super::visible::{Found, Lookup, pin, resolve};
 use super::{Inner, visible::ReadRules};
 use crate::error::Result;
+use crate::memory::Segment;
 use crate::types::{CellRef, Fragments, Owner, Pinned, SeqNo, Timestamp, hash};
 use crate::version::Version;
 use std::ops::ControlFlow;
@@ -94,10 +95,17 @@ fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -
     search_tables(version, key, read, lookup)
 }
 
-fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {
+/// The segments that may hold the key, newest first.
+fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Segment> {
     let flushing = if key < version.flush.clip.as_slice() { &[][..] } else { &version.flush.segments[..] };
-    for segment in std::iter::once(&version.active).chain(&version.frozen).chain(flushing) {
-        lookup.cover(&segment.fragments());
+    std::iter::once(&version.active).chain(&version.frozen).chain(flushing)
+}
+
+fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {
+    for segment in memory_of(version, key) {
+        if segment.has_ranges() {
+            lookup.cover(&segment.fragments());
+        }
         segment.get(key, read, &mut |cell, owner| lookup.take(cell, owner))?;
     }
     ControlFlow::Continue(())
@@ -137,12 +145,10 @@ fn collect(
             tombstones.extend(fragments.tombstones_within(&only));
         }
     };
-    add(&version.active.fragments());
-    let _ = version.active.get(key, read, &mut visit);
-    let below = key < version.flush.clip.as_slice();
-    let flushing = if below { &[][..] } else { &version.flush.segments[..] };
-    for segment in version.frozen.iter().chain(flushing) {
-        add(&segment.fragments());
+    for segment in memory_of(version, key) {
+        if segment.has_ranges() {
+            add(&segment.fragments());
+        }
         let _ = segment.get(key, read, &mut visit);
     }
     let hash = hash(key);

@@ -9,6 +9,7 @@ use super::store::{Settings, Store};
 use super::visible::{Found, resolve};
 use super::{Inner, Shared};
 use crate::error::{Error, Result};
+use crate::memory::SegmentCursor;
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
@@ -53,7 +54,7 @@ pub struct Entry {
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub struct Scan {
-    cursor: Merging<Box<dyn Cursor>>,
+    cursor: Merging<Source>,
     settings: Arc<Settings>,
     tombstones: Fragments,
     range: KeyRange,
@@ -125,9 +126,53 @@ impl Inner {
     }
 }
 
+/// One source of a scan; an enum, as a call through a table of functions for each cell would cost more than the step.
+enum Source {
+    Segment(SegmentCursor),
+    Flushing(Floor<SegmentCursor>),
+    Run(RunCursor),
+}
+
+macro_rules! each {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            Source::Segment($cursor) => $call,
+            Source::Flushing($cursor) => $call,
+            Source::Run($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek(key))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key))
+    }
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, cursor => cursor.valid())
+    }
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        each!(self, cursor => cursor.cell())
+    }
+    fn pinned_value(&self) -> Pinned {
+        each!(self, cursor => cursor.pinned_value())
+    }
+}
+
 /// Cursors over everything in the version that overlaps the range, newest first, and its range tombstones.
-fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Box<dyn Cursor>>, Fragments) {
-    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
+fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fragments) {
+    let mut cursors = Vec::new();
     let mut tombstones = Vec::new();
     let mut add = |fragments: &Fragments, within: &KeyRange| {
         if !fragments.is_empty() {
@@ -136,37 +181,33 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Box<dyn Cur
     };
     if !version.active.is_empty() {
         add(&version.active.fragments(), range);
-        cursors.push(Box::new(version.active.cursor()));
+        cursors.push(Source::Segment(version.active.cursor()));
     }
-    for segment in &version.frozen {
+    for segment in version.frozen.iter().filter(|segment| segment.concerns(range, read)) {
         add(&segment.fragments(), range);
-        cursors.push(Box::new(segment.cursor()));
+        cursors.push(Source::Segment(segment.cursor()));
     }
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-    for segment in &version.flush.segments {
+    for segment in version.flush.segments.iter().filter(|segment| segment.concerns(&above, read)) {
         add(&segment.fragments(), &above);
         match clip.is_empty() {
-            true => cursors.push(Box::new(segment.cursor())),
-            false => cursors.push(Box::new(Floor::new(segment.cursor(), clip.clone()))),
+            true => cursors.push(Source::Segment(segment.cursor())),
+            false => cursors.push(Source::Flushing(Floor::new(segment.cursor(), clip.clone()))),
         }
     }
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
-        let tables: Vec<_> = run
-            .tables
-            .iter()
-            .filter(|t| range.ends_after(t.start()) && t.info.range.ends_after(&range.start))
-            .cloned()
-            .collect();
-        for open in &tables {
-            if !open.table().fragments().is_empty() {
+        let within = run.within(range);
+        if within.is_empty() {
+            continue;
+        }
+        if run.has_ranges {
+            for open in &run.tables[within.clone()] {
                 add(open.table().fragments(), &range.intersect(&open.info.live_range()));
             }
         }
-        if !tables.is_empty() {
-            cursors.push(Box::new(RunCursor::new(tables, options)));
-        }
+        cursors.push(Source::Run(RunCursor::new(&run.tables, within, options)));
     }
     (cursors, Fragments::new(tombstones))
 }

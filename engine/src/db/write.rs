@@ -32,8 +32,11 @@ use std::sync::Arc;
 
 /// One operation of a batch.
 pub(crate) struct Op<'a> {
-    pub(crate) store: &'a Arc<Store>,
-    pub(crate) action: Action<'a>,
+    store: &'a Arc<Store>,
+    action: Action<'a>,
+    /// Whether the cell keeps its time of writing: asked once, so that log and memory say the same though the
+    /// family's options change meanwhile.
+    keeps_written: bool,
 }
 
 pub(crate) enum Action<'a> {
@@ -41,7 +44,11 @@ pub(crate) enum Action<'a> {
     DeleteRange { range: &'a KeyRange, from: Timestamp, to: Timestamp },
 }
 
-impl Op<'_> {
+impl<'a> Op<'a> {
+    pub(crate) fn new(store: &'a Arc<Store>, action: Action<'a>) -> Self {
+        Self { store, action, keeps_written: store.settings().options.keeps_written() }
+    }
+
     fn bytes(&self) -> usize {
         match &self.action {
             Action::Cell { key, value, .. } => key.len() + value.len(),
@@ -298,6 +305,6 @@ impl Inner {
 
 fn cell_of<'a>(op: &'a Op<'_>, seq: SeqNo, wall_us: u64) -> CellRef<'a> {
     let Action::Cell { kind, key, timestamp, value } = &op.action else { unreachable!("only for cells") };
-    let written = if op.store.settings().options.keeps_written() { wall_us } else { 0 };
+    let written = if op.keeps_written { wall_us } else { 0 };
     CellRef { key, timestamp: *timestamp, seq, kind: *kind, written, value }
 }

@@ -97,6 +97,12 @@ impl Active {
         self.ranges.fragments()
     }
 
+    /// Whether it holds range tombstones.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.ranges.len() > 0
+    }
+
     /// Memory taken: whole chunks and index, whatever lies in them.
     pub(crate) fn bytes(&self) -> usize {
         self.cells.capacity() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()

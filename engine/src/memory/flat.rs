@@ -35,10 +35,8 @@ pub(crate) struct Flat {
     updates: Box<[(u32, u32)]>,
     #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     sketch: Sketch,
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     stats: Stats,
     fragments: Arc<Fragments>,
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     key_range: Option<KeyRange>,
     bytes: usize,
 }
@@ -115,6 +113,9 @@ impl Flat {
 
     /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
     pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        if self.all_newer_than(read) {
+            return ControlFlow::Continue(());
+        }
         let from = self.first_at_or_after(key);
         for entry in from..self.places.len() {
             // Not one of this key: nearly always told by the prefix, without touching the cell.
@@ -132,9 +133,24 @@ impl Flat {
         ControlFlow::Continue(())
     }
 
+    /// Whether it may hold a cell or range tombstone over a key of the range that a reader at `read` sees (ACC-10).
+    pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
+        !self.all_newer_than(read) && self.key_range.as_ref().is_some_and(|mine| mine.overlaps(range))
+    }
+
+    fn all_newer_than(&self, read: SeqNo) -> bool {
+        self.stats.seqs().is_none_or(|seqs| *seqs.start() > read)
+    }
+
     /// The range tombstones, cut for searching.
     pub(crate) fn fragments(&self) -> Arc<Fragments> {
         self.fragments.clone()
+    }
+
+    /// Whether it holds range tombstones.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        !self.fragments.is_empty()
     }
 
     /// Memory taken: whole chunks and index, whatever lies in them.
@@ -196,6 +212,13 @@ impl Flat {
             Ordering::Equal => {}
         }
         let prefix = prefix64(&key[shared..]);
+        // A key outside the segment's range costs no bisection.
+        match (self.prefixes.first(), self.prefixes.last()) {
+            (Some(&first), Some(&last)) if prefix < first || prefix > last => {
+                return if prefix < first { 0 } else { self.places.len() };
+            }
+            _ => {}
+        }
         let from = self.prefixes.partition_point(|&p| p < prefix);
         let tied = self.prefixes[from..].iter().take(8).take_while(|&&p| p == prefix).count();
         let tied = if tied < 8 { tied } else { self.prefixes[from..].partition_point(|&p| p == prefix) };

@@ -35,7 +35,7 @@ pub(crate) use active::Active;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use flat::Flat;
 pub(crate) use flatten::Visibility;
-pub(crate) use segment::Segment;
+pub(crate) use segment::{Segment, SegmentCursor};
 
 /// How a segment uses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -91,6 +91,21 @@ impl Segment {
         either!(self, cells => cells.get(key, read, visit))
     }
 
+    /// Whether a reader at `read` has to look here for keys of the range. An active segment always says so: its range
+    /// grows while the reader looks.
+    pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
+        match &self.cells {
+            Cells::Active(_) => true,
+            Cells::Flat(flat) => flat.concerns(range, read),
+        }
+    }
+
+    /// Whether it holds range tombstones.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        either!(self, cells => cells.has_ranges())
+    }
+
     /// A cursor over its cells.
     pub(crate) fn cursor(&self) -> SegmentCursor {
         match &self.cells {

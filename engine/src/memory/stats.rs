@@ -25,7 +25,7 @@ impl Span {
         }
     }
 
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[inline]
     fn get(&self) -> Option<(u64, u64)> {
         let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
         (low <= high).then_some((low, high))
@@ -75,7 +75,7 @@ impl Stats {
         self.user_bytes.load(Ordering::Relaxed)
     }
 
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[inline]
     pub(super) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.seqs.get().map(|(low, high)| SeqNo(low)..=SeqNo(high))
     }

@@ -376,3 +376,29 @@ fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
         }
     });
 }
+
+#[test]
+fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
+    let active = active_of(&[cell("g", 4, 3, "v"), cell("m", 4, 5, "v")]);
+    let tombstone = RangeTombstone {
+        range: KeyRange::new("p", "r"),
+        from: Timestamp(0),
+        to: Timestamp(9),
+        seq: SeqNo(4),
+    };
+    active.writer().add_range_tombstone(tombstone);
+    let active = Segment::from(active);
+    let flat = active.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] });
+    let asked =
+        |range: KeyRange, read| (active.concerns(&range, SeqNo(read)), flat.concerns(&range, SeqNo(read)));
+    assert_eq!(asked(KeyRange::new("a", "g"), 9), (true, false), "before its first key");
+    assert_eq!(asked(KeyRange::new("a", "h"), 9), (true, true), "from its first key on");
+    assert_eq!(asked(KeyRange::new("q", "z"), 9), (true, true), "only under a range tombstone");
+    assert_eq!(asked(KeyRange::new("r", "z"), 9), (true, false), "behind all it says");
+    assert_eq!(asked(KeyRange::all(), 2), (true, false), "at a read point before its first write");
+    for key in ["a", "g", "h", "m", "z"] {
+        let expected = usize::from(key == "g" || key == "m");
+        assert_eq!(got(&flat, key.as_bytes(), SeqNo(9)).len(), expected, "{key}");
+        assert_eq!(got(&flat, key.as_bytes(), SeqNo(2)).len(), 0, "{key}");
+    }
+}

@@ -4,10 +4,14 @@ use crate::error::Result;
 use crate::table::{CursorOptions, TableCursor};
 use crate::types::{CellRef, Cursor, Pinned};
 use crate::version::OpenTable;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Walks the live ranges of a run's tables one after the other. Opens a table only when it gets there.
 pub(crate) struct RunCursor {
-    tables: Vec<OpenTable>,
+    tables: Arc<[OpenTable]>,
+    /// Which of them it walks over.
+    within: Range<usize>,
     options: CursorOptions,
     /// Tables that were passed are let go, so that their files can go before the merge ends.
     forward_only: bool,
@@ -16,14 +20,20 @@ pub(crate) struct RunCursor {
 }
 
 impl RunCursor {
-    /// `tables` of one run, in order.
-    pub(crate) fn new(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
-        Self { tables, options, forward_only: false, at: None }
+    /// Some neighbours of the `tables` of one run, which are in order.
+    pub(crate) fn new(tables: &Arc<[OpenTable]>, within: Range<usize>, options: CursorOptions) -> Self {
+        Self { tables: tables.clone(), within, options, forward_only: false, at: None }
     }
 
     /// For a merge: after the first seek only `next` may be called.
     pub(crate) fn forward_only(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
-        Self { tables, options, forward_only: true, at: None }
+        let within = 0..tables.len();
+        Self { tables: tables.into(), within, options, forward_only: true, at: None }
+    }
+
+    /// The number of the first table in which that does not hold, which holds of the first ones only.
+    fn first_not(&self, holds: impl FnMut(&OpenTable) -> bool) -> usize {
+        self.within.start + self.tables[self.within.clone()].partition_point(holds)
     }
 
     fn open(&mut self, i: usize) -> &mut TableCursor {
@@ -41,21 +51,17 @@ impl RunCursor {
             if cursor.valid() {
                 return Ok(());
             }
-            let next = i + 1;
-            if next == self.tables.len() {
+            let mut next = i + 1;
+            if self.forward_only {
                 self.at = None;
-                if self.forward_only {
-                    self.tables.clear();
-                }
+                self.tables = self.tables[next..self.within.end].into();
+                self.within = 0..self.tables.len();
+                next = 0;
+            }
+            if next == self.within.end {
+                self.at = None;
                 return Ok(());
             }
-            let next = if self.forward_only {
-                self.at = None;
-                self.tables.drain(..next);
-                0
-            } else {
-                next
-            };
             let start = self.tables[next].start().to_vec();
             self.open(next).seek(&start)?;
         }
@@ -68,10 +74,11 @@ impl RunCursor {
             if cursor.valid() && cursor.cell().key >= self.tables[*i].start() {
                 return Ok(());
             }
-            let Some(previous) = i.checked_sub(1) else {
+            if *i == self.within.start {
                 self.at = None;
                 return Ok(());
-            };
+            }
+            let previous = i - 1;
             self.open(previous).seek_before(None)?;
         }
         Ok(())
@@ -80,8 +87,8 @@ impl RunCursor {
 
 impl Cursor for RunCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let at = self.tables.partition_point(|t| !t.info.range.ends_after(key));
-        if at == self.tables.len() {
+        let at = self.first_not(|t| !t.info.range.ends_after(key));
+        if at == self.within.end {
             self.at = None;
             return Ok(());
         }
@@ -91,12 +98,12 @@ impl Cursor for RunCursor {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        let end = key.map_or(self.tables.len(), |key| self.tables.partition_point(|t| t.start() < key));
-        let Some(at) = end.checked_sub(1) else {
+        let end = key.map_or(self.within.end, |key| self.first_not(|t| t.start() < key));
+        if end == self.within.start {
             self.at = None;
             return Ok(());
-        };
-        self.open(at).seek_before(key)?;
+        }
+        self.open(end - 1).seek_before(key)?;
         self.skip_backward()
     }
 

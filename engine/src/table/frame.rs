@@ -10,6 +10,7 @@ use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::ReadFile;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
+use std::cell::RefCell;
 use std::path::Path;
 
 /// Bytes before a block's payload.
@@ -175,7 +176,8 @@ pub(super) fn open_block(
     Ok((raw, head.codec))
 }
 
-/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's.
+/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. What does not check is read
+/// once more: bits that flipped on the way are not flipped on the medium.
 pub(super) fn read_block(
     file: &dyn ReadFile,
     path: &Path,
@@ -183,9 +185,77 @@ pub(super) fn read_block(
     kind: BlockKind,
     handle: Handle,
 ) -> Result<(Vec<u8>, Codec)> {
-    let mut bytes = vec![0; handle.file_bytes() as usize];
-    read_at(file, path, &mut bytes, handle.offset)?;
-    open_block(path, &bytes, identity, kind, handle)
+    STORED.with_borrow_mut(|buffer| {
+        let len = handle.file_bytes() as usize;
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let bytes = &mut buffer[..len];
+        read_at(file, path, bytes, handle.offset)?;
+        let opened = open_block(path, bytes, identity, kind, handle).or_else(|damaged| {
+            read_at(file, path, bytes, handle.offset)?;
+            open_block(path, bytes, identity, kind, handle).map_err(|_| damaged)
+        });
+        if len > STORED_KEPT_MAX {
+            *buffer = Vec::new();
+        }
+        opened
+    })
+}
+
+thread_local! {
+    /// A block as it is in the file, until it is decompressed: a buffer of its own each time would have to be
+    /// filled with zeros first.
+    static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread keeps of that buffer.
+const STORED_KEPT_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A file whose first reads come with a flipped bit.
+    struct Noisy {
+        bytes: Vec<u8>,
+        bad_reads: AtomicU32,
+    }
+
+    impl ReadFile for Noisy {
+        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+            let left = self.bad_reads.load(Ordering::Relaxed);
+            if left > 0 {
+                self.bad_reads.store(left - 1, Ordering::Relaxed);
+                buffer[HEAD_BYTES + 3] ^= 4;
+            }
+            Ok(())
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.bytes.len() as u64)
+        }
+    }
+
+    #[test]
+    fn a_bit_flipped_on_the_way_costs_one_more_read_and_one_on_the_medium_is_told() {
+        let payload = b"what stands in the block";
+        let mut bytes = vec![0; 40];
+        let head = Head::encode(BlockKind::Data, Codec::Raw, payload.len(), payload, 7, 40);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(payload);
+        let handle = Handle { offset: 40, stored: payload.len() as u32, raw: payload.len() as u32 };
+        let read = |bad_reads| {
+            let file = Noisy { bytes: bytes.clone(), bad_reads: AtomicU32::new(bad_reads) };
+            read_block(&file, Path::new("t"), 7, BlockKind::Data, handle)
+        };
+        assert_eq!(read(1).unwrap().0, payload);
+        let told = read(2).unwrap_err();
+        assert!(told.to_string().contains("checksum"), "{told}");
+    }
 }
 
 /// Reads, telling a file that is too short (corruption) from one that cannot be read.

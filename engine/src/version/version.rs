@@ -5,9 +5,10 @@
 use super::shape::{Shape, TableInfo};
 use crate::memory::{Active, Segment};
 use crate::table::Table;
-use crate::types::TableId;
+use crate::types::{KeyRange, TableId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,9 @@ pub(crate) struct FlushSet {
 /// A run with its tables open.
 #[derive(Clone)]
 pub(crate) struct OpenRun {
-    pub(crate) tables: Vec<OpenTable>,
+    pub(crate) tables: Arc<[OpenTable]>,
+    /// Whether any of them has range tombstones.
+    pub(crate) has_ranges: bool,
 }
 
 /// A table with what the shape says of it.
@@ -68,6 +71,13 @@ impl OpenTable {
 }
 
 impl OpenRun {
+    /// The numbers of the tables that may answer for keys of the range. O(log n).
+    pub(crate) fn within(&self, range: &KeyRange) -> Range<usize> {
+        let from = self.tables.partition_point(|t| !t.info.range.ends_after(&range.start));
+        let to = self.tables.partition_point(|t| range.ends_after(t.start()));
+        from..to.max(from)
+    }
+
     /// The table that answers for the key. O(log n).
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&OpenTable> {
@@ -225,7 +235,7 @@ impl Version {
 
     /// Every open table.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &OpenTable> {
-        self.runs.iter().flat_map(|run| &run.tables)
+        self.runs.iter().flat_map(|run| run.tables.iter())
     }
 
     /// The same memory with other tables: those of `shape`, found among this version's and `opened`.
@@ -260,12 +270,13 @@ pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHand
     let mut runs = Vec::new();
     for level in &shape.levels {
         for run in &level.runs {
-            let tables = run
+            let tables: Arc<[OpenTable]> = run
                 .tables()
                 .iter()
                 .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
                 .collect();
-            runs.push(OpenRun { tables });
+            let has_ranges = tables.iter().any(|t| !t.table().fragments().is_empty());
+            runs.push(OpenRun { tables, has_ranges });
         }
     }
     runs
