@@ -1,0 +1,282 @@
+//! Records as one page of HTML that needs no other file: tables, charts, settings, and the records themselves, with
+//! their raw histograms, as JSON in an element that no browser runs.
+
+use super::charts::charts;
+use super::columns::{COLUMNS, durability};
+use super::plot::{STYLES, escape};
+use super::{Block, LATENCIES, blocks, describe, digits, repeats, store};
+use crate::record::{LimitRecord, RatioRecord, RunRecord};
+use std::collections::{BTreeMap, BTreeSet};
+
+const STYLE: &str = include_str!("style.css");
+
+/// All records as a page.
+pub(crate) fn html(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRecord]) -> String {
+    let blocks = blocks(runs);
+    let mut stores: Vec<String> = Vec::new();
+    for name in runs.iter().map(store) {
+        if !stores.contains(&name) {
+            stores.push(name);
+        }
+    }
+    let style = |name: &str| stores.iter().position(|s| s == name).unwrap_or_default();
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>siltstone-bench</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>siltstone-bench</h1>\n"
+    );
+    if runs.is_empty() && ratios.is_empty() && limits.is_empty() {
+        page += "<p>No records.</p>\n";
+    }
+    if !blocks.is_empty() {
+        page += "<p>Medians over the runs of each store, which took turns. Compare operations a second only where \
+                 CPU time agrees: other work on the machine moves the first and hardly the second.</p>\n";
+        for line in repeats(&blocks) {
+            page += &format!("<p class=\"soft\">{}.</p>\n", escape(&capital(&line)));
+        }
+        let links = blocks
+            .iter()
+            .enumerate()
+            .map(|(at, b)| format!("<a href=\"#w{at}\">{}</a>\n", escape(&b.title())));
+        page += &format!("<nav>\n{}</nav>\n", links.collect::<String>());
+        page += &versions(runs, &stores);
+    }
+    page += &relations(ratios);
+    for (at, block) in blocks.iter().enumerate() {
+        page += &section(at, block, style);
+    }
+    page += &machine(limits);
+    page += &raw(runs, ratios, limits);
+    page + "</body>\n</html>\n"
+}
+
+fn versions(runs: &[RunRecord], stores: &[String]) -> String {
+    let rows = stores.iter().map(|name| {
+        let of: Vec<&RunRecord> = runs.iter().filter(|run| store(run) == *name).collect();
+        let all = |figure: fn(&RunRecord) -> &str| {
+            let found: BTreeSet<&str> = of.iter().map(|run| figure(run)).collect();
+            found.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        vec![name.clone(), all(|r| &r.version), all(|r| durability(r.durability)), all(|r| &r.compression)]
+    });
+    let rows: Vec<_> = rows.collect();
+    let heads = ["store", "version", "durability", "compression"];
+    format!("<h2>Stores</h2>\n{}", tabled("words", &heads.map(|h| (h, "")), &rows))
+}
+
+fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> String {
+    let mut text = format!("<h2 id=\"w{at}\">{}</h2>\n", escape(&block.title()));
+    if let Some(ops) = block.ops() {
+        text += &format!("<p class=\"soft\">{ops} operations a run.</p>\n");
+    }
+    let heads: Vec<_> =
+        std::iter::once(("store", "")).chain(COLUMNS.iter().map(|c| (c.head, c.help))).collect();
+    let figures = block.rows.iter();
+    let rows: Vec<Vec<String>> = figures
+        .map(|row| std::iter::once(row.store.clone()).chain(COLUMNS.iter().map(|c| (c.cell)(row))).collect())
+        .collect();
+    text += &tabled("", &heads, &rows);
+    text += &by_kind(block);
+    text += "<ul class=\"legend\">\n";
+    for row in &block.rows {
+        let (style, name) = (style(&row.store) % STYLES, escape(&row.store));
+        text += &format!(
+            "<li><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><g class=\"line s{style}\">\
+             <path d=\"M0 6H34\"/></g></svg>{name}</li>\n"
+        );
+    }
+    text += "</ul>\n<div class=\"charts\">\n";
+    for chart in charts(block, style) {
+        if let Some(svg) = chart.svg() {
+            text += &format!("<figure><figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&chart.title));
+        }
+    }
+    text += "</div>\n<p class=\"soft\">Over time: the run of each store whose rate is the median. Distributions: \
+             all runs together.</p>\n";
+    text + &settings(block)
+}
+
+/// The latencies of each kind of operation, where there are several.
+fn by_kind(block: &Block<'_>) -> String {
+    let kinds = block.kinds();
+    let mut rows = Vec::new();
+    for row in &block.rows {
+        for kind in &kinds {
+            let Some(count) = row.over(|run| Some(run.latency.get(*kind)?.count as f64)) else { continue };
+            let mut cells = vec![row.store.clone(), (*kind).to_string(), format!("{:.0}", count.median)];
+            let figures =
+                LATENCIES.iter().filter_map(|figure| row.over(|run| Some(figure(run.latency.get(*kind)?))));
+            cells.extend(figures.map(|spread| digits(spread.median)));
+            rows.push(cells);
+        }
+    }
+    let heads =
+        ["store", "operation", "count", "mean us", "p50 us", "p99 us", "p99.9 us", "max us"].map(|h| (h, ""));
+    if kinds.len() > 1 {
+        format!("<h3>By kind of operation</h3>\n{}", tabled("", &heads, &rows))
+    } else {
+        String::new()
+    }
+}
+
+/// What each store was told, with the seeds.
+fn settings(block: &Block<'_>) -> String {
+    let mut rows = Vec::new();
+    for row in &block.rows {
+        let mut all: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for run in &row.runs {
+            all.entry("seed").or_default().insert(run.seed.to_string());
+            for (name, value) in &run.settings {
+                all.entry(name).or_default().insert(value.clone());
+            }
+        }
+        for (name, values) in all {
+            let values: Vec<String> = values.into_iter().collect();
+            rows.push(vec![row.store.clone(), name.to_string(), values.join(", ")]);
+        }
+    }
+    let table = tabled("words", &["store", "setting", "value"].map(|h| (h, "")), &rows);
+    format!("<details><summary>Settings</summary>\n{table}</details>\n")
+}
+
+fn relations(ratios: &[RatioRecord]) -> String {
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let mut body = String::new();
+    for ratio in ratios {
+        let better_when_more = ratio.metric == "ops_s";
+        let (class, says) = match (ratio.min > 1.0, ratio.max < 1.0) {
+            (more, less) if more && better_when_more || less && !better_when_more => ("ahead", "ahead"),
+            (false, false) => ("soft", "not told apart"),
+            _ => ("behind", "behind"),
+        };
+        let words = [&ratio.workload, &ratio.metric, &ratio.a, &ratio.b];
+        body += "<tr>";
+        body += &words.map(|word| format!("<td>{}</td>", escape(word))).concat();
+        body += &format!(
+            "<td class=\"number\">{}</td><td class=\"number\">{}..{}</td><td class=\"number\">{}</td>\
+             <td class=\"{class}\">{says}</td></tr>\n",
+            digits(ratio.median),
+            digits(ratio.min),
+            digits(ratio.max),
+            ratio.runs
+        );
+    }
+    format!(
+        "<h2>Ratios</h2>\n<p class=\"soft\">a over b, round by round; more is better for ops_s, less for everything \
+         else. Told apart when every round agrees.</p>\n<div class=\"wide\"><table class=\"words\">\n<thead><tr>\
+         <th>workload</th><th>metric</th><th>a</th><th>b</th><th>median</th><th>min..max</th><th>rounds</th>\
+         <th>a is</th></tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+    )
+}
+
+fn machine(limits: &[LimitRecord]) -> String {
+    let limit =
+        |l: &LimitRecord| vec![describe(&l.what).to_string(), format!("{} {}", digits(l.value), l.unit)];
+    let rows: Vec<_> = limits.iter().map(limit).collect();
+    let table = tabled("", &[("what", ""), ("measured", "")], &rows);
+    if limits.is_empty() { String::new() } else { format!("<h2>Limits of this machine</h2>\n{table}") }
+}
+
+/// A table with heads and their explanations; every cell is text.
+fn tabled(class: &str, heads: &[(&str, &str)], rows: &[Vec<String>]) -> String {
+    let head: String = heads
+        .iter()
+        .map(|(head, help)| match help.is_empty() {
+            true => format!("<th>{}</th>", escape(head)),
+            false => format!("<th title=\"{}\">{}</th>", escape(help), escape(head)),
+        })
+        .collect();
+    let cells =
+        |row: &Vec<String>| row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect::<String>();
+    let body: String = rows.iter().map(|row| format!("<tr>{}</tr>\n", cells(row))).collect();
+    format!(
+        "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+    )
+}
+
+/// The records as they were read, in one array. `<` is written as an escape, so that no text can end the element.
+fn raw(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRecord]) -> String {
+    let lines = runs.iter().map(serde_json::to_string).chain(ratios.iter().map(serde_json::to_string));
+    // Records are plain data with names for keys, which JSON can always hold.
+    let lines: Vec<String> =
+        lines.chain(limits.iter().map(serde_json::to_string)).filter_map(Result::ok).collect();
+    let json = lines.join(",\n").replace('<', "\\u003c");
+    format!("<script type=\"application/json\" id=\"records\">\n[{json}]\n</script>\n")
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+
+    #[test]
+    fn the_page_holds_every_store_workload_ratio_and_limit() {
+        let made = made_up::records();
+        let page = html(&made.runs, &made.ratios, &made.limits);
+        for text in [
+            "<td>siltstone:default</td>",
+            "<td>rocksdb:tuned</td>",
+            "<td>lmdb:default</td>",
+            "fillrandom, 1 thread</h2>",
+            "ycsb-a, 2 threads</h2>",
+            "<td class=\"number\">1.81</td>",
+            "1261 MiB/s",
+            "<td>64 MiB</td>",
+            "prefers-color-scheme: dark",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert_eq!(page.matches("<figure>").count(), 5 + 7);
+        assert_eq!(page.matches("<td class=\"ahead\">").count(), 2, "more operations, less CPU");
+    }
+
+    #[test]
+    fn the_page_needs_no_other_file_and_runs_nothing() {
+        let made = made_up::records();
+        let page = html(&made.runs, &made.ratios, &made.limits);
+        for outside in ["http", "src=", "<link", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(
+            page.matches("<script").count(),
+            page.matches("<script type=\"application/json\"").count()
+        );
+    }
+
+    #[test]
+    fn the_raw_histograms_can_be_read_out_of_the_page() {
+        let mut made = made_up::records();
+        made.runs[0].settings.insert("path".into(), "</script><b>".into());
+        let page = html(&made.runs, &made.ratios, &made.limits);
+        assert!(!page.contains("</script><b>"));
+        let json = page.split("id=\"records\">").nth(1).unwrap().split("</script>").next().unwrap();
+        let records: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
+        assert_eq!(records.len(), made.runs.len() + made.ratios.len() + made.limits.len());
+        let run: RunRecord = serde_json::from_value(records[0].clone()).unwrap();
+        assert_eq!(run.latency["write"].histogram, made.runs[0].latency["write"].histogram);
+        assert_eq!(run.settings["path"], "</script><b>");
+    }
+
+    #[test]
+    fn a_page_of_nothing_says_so() {
+        let page = html(&[], &[], &[]);
+        assert!(page.contains("No records.") && page.ends_with("</html>\n"));
+        let mut made = made_up::records();
+        made.runs.iter_mut().for_each(|run| {
+            run.timeline.clear();
+            run.latency.clear();
+        });
+        assert_eq!(
+            html(&made.runs, &[], &[]).matches("<figure>").count(),
+            0,
+            "runs without a course have no charts"
+        );
+    }
+}
