@@ -43,11 +43,8 @@ impl Effort {
 /// All limits of the file system that holds `dir`. Leaves nothing behind.
 pub(super) fn measure(dir: &Path, effort: &Effort) -> io::Result<Vec<LimitRecord>> {
     let dir = tempfile::Builder::new().prefix("limits-").tempdir_in(dir)?;
-    let path = dir.path().join("sequence");
-    let mut found = sequence(&path, effort.file_bytes)?;
-    found.push(limit("pread_4k_cached", cached(&path, effort.file_bytes, effort.pread)?, "ops/s"));
-    std::fs::remove_file(&path)?;
-
+    // Small writes first: large ones keep the device busy for a while after they are over.
+    let mut found = Vec::new();
     let (rate, mut syncs) = synced(dir.path(), 1, effort.sync)?;
     found.push(limit("fdatasync_4k_p50", quantile(&mut syncs, 0.5), "us"));
     found.push(limit("fdatasync_4k_p99", quantile(&mut syncs, 0.99), "us"));
@@ -56,6 +53,10 @@ pub(super) fn measure(dir: &Path, effort: &Effort) -> io::Result<Vec<LimitRecord
     found.push(limit("fdatasync_4k_8t_p50", quantile(&mut syncs, 0.5), "us"));
     found.push(limit("fdatasync_4k_8t_p99", quantile(&mut syncs, 0.99), "us"));
     found.push(limit("overwrite_fdatasync_4k_8t", rate, "ops/s"));
+    let path = dir.path().join("sequence");
+    found.extend(sequence(&path, effort.file_bytes)?);
+    found.push(limit("pread_4k_cached", cached(&path, effort.file_bytes, effort.pread)?, "ops/s"));
+    std::fs::remove_file(&path)?;
     Ok(found)
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn measure(dir: &Path) -> io::Result<Vec<LimitRecord>> {
     Ok(found)
 }
 
-/// How large the machine is.
+/// How large the machine is, and how busy it is with other work.
 fn machine() -> Vec<LimitRecord> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut found = vec![limit("cores", cores as f64, "cores")];
@@ -42,6 +42,11 @@ fn machine() -> Vec<LimitRecord> {
         line.split_whitespace().next()?.parse::<f64>().ok()
     });
     found.extend(kib.map(|kib| limit("memory", kib / 1024.0 / 1024.0, "GiB")));
+    let waited = std::fs::read_to_string("/proc/pressure/cpu").ok().and_then(|text| {
+        let share = text.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?;
+        share.parse::<f64>().ok()
+    });
+    found.extend(waited.map(|percent| limit("cpu_pressure", percent, "%")));
     found
 }
 
@@ -80,7 +85,8 @@ mod tests {
         found.extend(disk::measure(dir.path(), &disk).unwrap());
         found.extend(memory::measure(&memory).unwrap());
         for limit in &found {
-            assert!(limit.value > 0.0 && limit.value.is_finite(), "{limit:?}");
+            let idle = limit.what == "cpu_pressure" && limit.value == 0.0;
+            assert!((idle || limit.value > 0.0) && limit.value.is_finite(), "{limit:?}");
         }
         let value = |what: &str| found.iter().find(|l| l.what == what).map(|l| l.value).unwrap();
         assert!(value("fdatasync_4k_p50") <= value("fdatasync_4k_p99"));

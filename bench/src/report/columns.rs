@@ -96,12 +96,12 @@ pub(super) const COLUMNS: &[Column] = &[
     },
     Column { head: "comp", help: "Compression", cell: |r| r.runs[0].compression.clone() },
     Column {
-        head: "W +-%",
+        head: "±W %",
         help: "How far the written bytes of a run are from the median at most, in percent",
         cell: |r| percent(r.over(device_bytes)),
     },
     Column {
-        head: "CPU +-%",
+        head: "±CPU %",
         help: "How far the CPU time an operation of a run is from the median at most, in percent",
         cell: |r| percent(r.over(cpu)),
     },

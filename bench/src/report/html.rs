@@ -139,35 +139,54 @@ fn settings(block: &Block<'_>) -> String {
     format!("<details><summary>Settings</summary>\n{table}</details>\n")
 }
 
+/// A row for each workload and pair of stores, a column for each metric.
 fn relations(ratios: &[RatioRecord]) -> String {
     if ratios.is_empty() {
         return String::new();
     }
-    let mut body = String::new();
+    let (mut metrics, mut pairs) = (Vec::new(), Vec::new());
     for ratio in ratios {
-        let better_when_more = ratio.metric == "ops_s";
-        let (class, says) = match (ratio.min > 1.0, ratio.max < 1.0) {
-            (more, less) if more && better_when_more || less && !better_when_more => ("ahead", "ahead"),
-            (false, false) => ("soft", "not told apart"),
-            _ => ("behind", "behind"),
-        };
-        let words = [&ratio.workload, &ratio.metric, &ratio.a, &ratio.b];
-        body += "<tr>";
-        body += &words.map(|word| format!("<td>{}</td>", escape(word))).concat();
-        body += &format!(
-            "<td class=\"number\">{}</td><td class=\"number\">{}..{}</td><td class=\"number\">{}</td>\
-             <td class=\"{class}\">{says}</td></tr>\n",
-            digits(ratio.median),
-            digits(ratio.min),
-            digits(ratio.max),
-            ratio.runs
-        );
+        let pair = (&ratio.workload, &ratio.a, &ratio.b);
+        if !metrics.contains(&&ratio.metric) {
+            metrics.push(&ratio.metric);
+        }
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
     }
+    let mut body = String::new();
+    for (workload, a, b) in pairs {
+        body +=
+            &format!("<tr>{}", [workload, a, b].map(|word| format!("<td>{}</td>", escape(word))).concat());
+        for metric in &metrics {
+            let same = |r: &&RatioRecord| (&r.workload, &r.a, &r.b, &r.metric) == (workload, a, b, metric);
+            body += &ratios.iter().find(same).map_or("<td>-</td>".into(), relation);
+        }
+        body += "</tr>\n";
+    }
+    let heads: String = metrics.iter().map(|metric| format!("<th>{}</th>", escape(metric))).collect();
     format!(
-        "<h2>Ratios</h2>\n<p class=\"soft\">a over b, round by round; more is better for ops_s, less for everything \
-         else. Told apart when every round agrees.</p>\n<div class=\"wide\"><table class=\"words\">\n<thead><tr>\
-         <th>workload</th><th>metric</th><th>a</th><th>b</th><th>median</th><th>min..max</th><th>rounds</th>\
-         <th>a is</th></tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+        "<h2>Ratios</h2>\n<p class=\"soft\">a over b, round by round: the median, the least and the most. More is \
+         better for ops_s, less for everything else. a is <span class=\"ahead\">ahead &#9650;</span> or \
+         <span class=\"behind\">behind &#9660;</span> where every round agrees.</p>\n<div class=\"wide\">\
+         <table class=\"words\">\n<thead><tr><th>workload</th><th>a</th><th>b</th>{heads}</tr></thead>\n\
+         <tbody>\n{body}</tbody></table></div>\n"
+    )
+}
+
+fn relation(ratio: &RatioRecord) -> String {
+    let more_is_better = ratio.metric == "ops_s";
+    let (class, sign) = match (ratio.min > 1.0, ratio.max < 1.0) {
+        (false, false) => ("even", ""),
+        (more, _) if more == more_is_better => ("ahead", " &#9650;"),
+        _ => ("behind", " &#9660;"),
+    };
+    let (median, min, max) = (digits(ratio.median), digits(ratio.min), digits(ratio.max));
+    let rounds = if ratio.runs == 1 { "" } else { "s" };
+    format!(
+        "<td class=\"number\" title=\"{} round{rounds}\"><span class=\"{class}\">{median}{sign}</span> \
+         <span class=\"soft\">{min}..{max}</span></td>",
+        ratio.runs
     )
 }
 
@@ -226,7 +245,7 @@ mod tests {
             "<td>lmdb:default</td>",
             "fillrandom, 1 thread</h2>",
             "ycsb-a, 2 threads</h2>",
-            "<td class=\"number\">1.81</td>",
+            "<span class=\"ahead\">1.81 &#9650;</span> <span class=\"soft\">1.77..1.86</span>",
             "1261 MiB/s",
             "<td>64 MiB</td>",
             "prefers-color-scheme: dark",
@@ -234,7 +253,19 @@ mod tests {
             assert!(page.contains(text), "{text}");
         }
         assert_eq!(page.matches("<figure>").count(), 5 + 7);
-        assert_eq!(page.matches("<td class=\"ahead\">").count(), 2, "more operations, less CPU");
+    }
+
+    #[test]
+    fn ahead_is_more_operations_or_less_of_anything_else_and_only_where_all_rounds_agree() {
+        let mut ratio = made_up::records().ratios.remove(0);
+        let mut class = |metric: &str, min: f64, max: f64| {
+            (ratio.metric, ratio.min, ratio.max) = (metric.into(), min, max);
+            let cell = relation(&ratio);
+            ["ahead", "behind", "even"].into_iter().find(|class| cell.contains(class)).unwrap()
+        };
+        assert_eq!((class("ops_s", 1.1, 1.2), class("ops_s", 0.8, 0.9)), ("ahead", "behind"));
+        assert_eq!((class("cpu_us_op", 1.1, 1.2), class("cpu_us_op", 0.8, 0.9)), ("behind", "ahead"));
+        assert_eq!((class("ops_s", 0.9, 1.2), class("cpu_us_op", 0.9, 1.0)), ("even", "even"));
     }
 
     #[test]

@@ -206,6 +206,7 @@ fn describe(what: &str) -> &str {
     match what {
         "cores" => "processors",
         "memory" => "memory",
+        "cpu_pressure" => "time in which work waited for a processor, ten seconds before this began",
         "seq_write_direct" => "sequential write, 1 MiB x 8, O_DIRECT, then fdatasync",
         "seq_write_buffered" => "sequential write, 1 MiB x 8, buffered, then fdatasync",
         "seq_read_direct" => "sequential read, 1 MiB x 8, O_DIRECT",

@@ -8,13 +8,13 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 66.0;
-const RIGHT: f64 = 18.0;
+const LEFT: f64 = 82.0;
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 12.0;
-const BOTTOM: f64 = 48.0;
+const BOTTOM: f64 = 52.0;
 /// At most so many ticks on an axis, roughly.
 const TICKS: f64 = 6.0;
-/// Lines of at most so many points show each of them.
+/// Lines of at most so many points show each of them; longer ones are drawn thinner.
 const DOTS: usize = 40;
 /// Points closer than this on the drawing are not told apart.
 const NEAR: f64 = 0.6;
@@ -61,12 +61,12 @@ impl Chart {
             let (at, text) = (y.place(*tick), escape(&(self.y.tick)(*tick)));
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
             let _ =
-                writeln!(svg, "<text class=\"y\" x=\"{}\" y=\"{:.1}\">{text}</text>", LEFT - 7.0, at + 4.0);
+                writeln!(svg, "<text class=\"y\" x=\"{}\" y=\"{:.1}\">{text}</text>", LEFT - 7.0, at + 5.0);
         }
         for tick in &x.ticks {
             let (at, text) = (x.place(*tick), escape(&(self.x.tick)(*tick)));
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>");
-            let _ = writeln!(svg, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{text}</text>", bottom + 17.0);
+            let _ = writeln!(svg, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{text}</text>", bottom + 19.0);
         }
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
         let centre = f64::midpoint(LEFT, right);
@@ -79,7 +79,7 @@ impl Chart {
         let label = escape(self.y.label);
         let _ = writeln!(
             svg,
-            "<text class=\"x label\" transform=\"translate(13 {middle}) rotate(-90)\">{label}</text>"
+            "<text class=\"x label\" transform=\"translate(15 {middle}) rotate(-90)\">{label}</text>"
         );
         // The first line is drawn last, over the others.
         for line in self.lines.iter().rev() {
@@ -102,6 +102,8 @@ impl Line {
     fn draw(&self, svg: &mut String, x: &Scale, y: &Scale) {
         let (mut path, mut dots) = (String::new(), String::new());
         let mut last: Option<(f64, f64)> = None;
+        // Steps and distributions are smooth; a course over time is not.
+        let dense = self.points.len() > DOTS && !x.log;
         let shown = self.points.len() <= DOTS && !self.steps;
         for (at, point) in self.points.iter().enumerate() {
             let (px, py) = (x.place(point.0), y.place(point.1));
@@ -128,8 +130,11 @@ impl Line {
             last = Some((px, py));
         }
         let (style, name) = (self.style % STYLES, escape(&self.name));
-        let _ =
-            writeln!(svg, "<g class=\"line s{style}\"><title>{name}</title><path d=\"{path}\"/>{dots}</g>");
+        let dense = if dense { " dense" } else { "" };
+        let _ = writeln!(
+            svg,
+            "<g class=\"line s{style}{dense}\"><title>{name}</title><path d=\"{path}\"/>{dots}</g>"
+        );
     }
 }
 
@@ -153,7 +158,7 @@ impl Scale {
         let hi = if hi > 0.0 { hi } else { 1.0 };
         let rough = hi / TICKS;
         let unit = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|s| s * unit).into_iter().find(|s| *s >= rough * 0.999);
+        let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * unit).into_iter().find(|s| *s >= rough * 0.999);
         let step = step.unwrap_or(rough);
         let count = (hi / step - 1e-9).ceil().max(1.0);
         let ticks = (0..=count as u32).map(|n| f64::from(n) * step).collect();
@@ -267,6 +272,16 @@ mod tests {
         let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
         assert!(svg.contains(&format!("M{LEFT:.1} {bottom:.1}L{right:.1} {TOP:.1}")), "{svg}");
         assert!(svg.contains("class=\"line s1\"") && svg.contains("a&lt;b"));
+    }
+
+    #[test]
+    fn a_short_line_shows_its_points_and_a_long_one_is_thin() {
+        let line = |count: u32| {
+            let points: Vec<_> = (0..count).map(|n| (f64::from(n), f64::from(n % 2))).collect();
+            let svg = chart(false, &points).svg().unwrap();
+            (svg.matches("<circle").count(), svg.contains("dense"))
+        };
+        assert_eq!((line(10), line(200)), ((10, false), (0, true)));
     }
 
     #[test]
