@@ -58,11 +58,8 @@ pub(crate) struct RunRecord {
     pub(crate) space_amp: Option<f64>,
     /// Latencies over all operations, in microseconds.
     pub(crate) p50_us: f64,
-    #[expect(missing_docs, reason = "as above")]
     pub(crate) p99_us: f64,
-    #[expect(missing_docs, reason = "as above")]
     pub(crate) p999_us: f64,
-    #[expect(missing_docs, reason = "as above")]
     pub(crate) max_us: f64,
     /// The most memory the process had resident.
     pub(crate) peak_rss_bytes: u64,
@@ -107,7 +104,7 @@ pub(crate) struct Second {
 }
 
 /// One metric of two stores on one workload, over alternating rounds: `a` over `b`, round by round.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RatioRecord {
     /// `"ratio"`.
     pub(crate) kind: String,
@@ -148,4 +145,18 @@ pub(crate) struct LimitRecord {
     pub(crate) value: f64,
     /// `MiB/s`, `us`, `GB/s`, `ops/s`.
     pub(crate) unit: String,
+}
+
+/// A ratio that `compare` would not make.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RefusalRecord {
+    /// `"refusal"`.
+    pub(crate) kind: String,
+    pub(crate) workload: String,
+    /// `store:config` that would have been above the line.
+    pub(crate) a: String,
+    /// `store:config` that would have been below the line.
+    pub(crate) b: String,
+    /// Why not, in words.
+    pub(crate) why: String,
 }

@@ -22,7 +22,8 @@ pub(crate) fn run(dir: &Path, json: bool) -> io::Result<()> {
         }
         return Ok(());
     }
-    write!(out, "{}", report::table(&[], &[], &limits))
+    let text = report::table(&report::Records { limits, ..Default::default() });
+    out.write_all(text.as_bytes())
 }
 
 /// All limits: of the file system that holds `dir`, of the processor and of the memory.

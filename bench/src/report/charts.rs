@@ -1,6 +1,7 @@
 //! Which charts a block of the report gets: its course over time, from the run of each store whose rate is the
 //! median, and how its latencies are distributed, over all runs together.
 
+use super::columns::whole_seconds;
 use super::plot::{Axis, Chart, Line, micros, plain, share, thousands};
 use super::{Block, Row};
 use crate::record::Second;
@@ -30,9 +31,9 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
             Axis { label: "operations a second", log: false, tick: thousands },
             rates,
         ),
-        over_time("p99 of each second", latency("p99 latency"), |row| each_second(row, |s| s.p99_us)),
+        over_time("p99 of each second", latency("p99 latency"), |row| latencies(row, |s| s.p99_us)),
         over_time("Slowest operation of each second", latency("maximum latency"), |row| {
-            each_second(row, |s| s.max_us)
+            latencies(row, |s| s.max_us)
         }),
     ];
     let kinds = block.kinds();
@@ -51,17 +52,19 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
     charts
 }
 
-/// Operations a second in each second. What is left of the last second counts for its own length, and not at all
-/// when that is too short to say anything.
+/// Operations in each second.
 fn rates(row: &Row<'_>) -> Vec<(f64, f64)> {
-    let run = row.typical();
-    let length = |second: &Second| (run.seconds - second.at).min(1.0);
-    let whole = run.timeline.iter().filter(|second| length(second) >= 0.3);
-    whole.map(|second| (second.at, second.ops as f64 / length(second))).collect()
+    each_second(row, 0.0, |second| second.ops as f64)
 }
 
-fn each_second(row: &Row<'_>, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
-    row.typical().timeline.iter().map(|second| (second.at, figure(second))).collect()
+/// A latency in each second; the line has a gap where no operation ended.
+fn latencies(row: &Row<'_>, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+    each_second(row, f64::NAN, figure)
+}
+
+fn each_second(row: &Row<'_>, nothing: f64, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+    let seconds = whole_seconds(row.typical()).into_iter();
+    seconds.map(|(at, second)| (at, second.map_or(nothing, figure))).collect()
 }
 
 /// Nanoseconds to operations.
@@ -144,12 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_second_counts_for_its_length() {
+    fn a_second_in_which_nothing_ended_has_no_operations_and_no_latency() {
         let mut made = made_up::records();
         made.runs.truncate(1);
-        let second = |at: f64, ops| Second { at, ops, ..Second::default() };
-        made.runs[0].timeline = vec![second(0.0, 100), second(1.0, 100), second(2.0, 50), second(3.0, 1)];
-        made.runs[0].seconds = 2.5;
-        assert_eq!(rates(&blocks(&made.runs)[0].rows[0]), [(0.0, 100.0), (1.0, 100.0), (2.0, 100.0)]);
+        let second = |at: f64, ops| Second { at, ops, p99_us: 7.0, ..Second::default() };
+        made.runs[0].timeline = vec![second(0.0, 100), second(2.0, 50)];
+        made.runs[0].seconds = 3.5;
+        let row = &blocks(&made.runs)[0].rows[0];
+        assert_eq!(rates(row), [(0.0, 100.0), (1.0, 0.0), (2.0, 50.0)]);
+        let p99 = latencies(row, |s| s.p99_us);
+        assert!(p99[0].1 == 7.0 && p99[1].1.is_nan() && p99[2].1 == 7.0, "{p99:?}");
     }
 }

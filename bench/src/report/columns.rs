@@ -75,7 +75,7 @@ pub(super) const COLUMNS: &[Column] = &[
     },
     Column {
         head: "low s",
-        help: "Operations in the slowest second over those of a mean second, the last second left out",
+        help: "Operations in the slowest second over those of a mean second, whole seconds only",
         cell: |r| r.over(slowest_second).map_or("-".into(), |s| format!("{:.0}%", s.median * 100.0)),
     },
     Column {
@@ -125,19 +125,19 @@ pub(super) fn durability(class: Durability) -> &'static str {
     }
 }
 
-/// The seconds of a run that count as whole: the last is cut off by the run's end.
-pub(super) fn whole_seconds(run: &RunRecord) -> &[Second] {
-    match run.timeline.as_slice() {
-        [whole @ .., _] if !whole.is_empty() => whole,
-        all => all,
-    }
+/// The whole seconds of a run in order, and what was done in each: nothing is recorded of a second in which no
+/// operation ended, and what is left over at the end would look like a stall. Empty when no second was recorded.
+pub(super) fn whole_seconds(run: &RunRecord) -> Vec<(f64, Option<&Second>)> {
+    let of = |number: u64| run.timeline.iter().find(|second| second.at as u64 == number);
+    let count = if run.timeline.is_empty() { 0 } else { run.seconds as u64 };
+    (0..count).map(|number| (number as f64, of(number))).collect()
 }
 
 fn slowest_second(run: &RunRecord) -> Option<f64> {
-    let seconds = whole_seconds(run);
-    let mean = seconds.iter().map(|s| s.ops).sum::<u64>() as f64 / seconds.len() as f64;
-    let slowest = seconds.iter().map(|s| s.ops).min()? as f64;
-    (run.timeline.len() > 2 && mean > 0.0).then(|| slowest / mean)
+    let ops: Vec<u64> = whole_seconds(run).iter().map(|(_, second)| second.map_or(0, |s| s.ops)).collect();
+    let mean = ops.iter().sum::<u64>() as f64 / ops.len() as f64;
+    let slowest = *ops.iter().min()? as f64;
+    (ops.len() > 1 && mean > 0.0).then(|| slowest / mean)
 }
 
 fn median(row: &Row<'_>, figure: impl Fn(&RunRecord) -> f64) -> String {
@@ -162,4 +162,38 @@ fn settle(row: &Row<'_>) -> String {
 
 fn percent(spread: Option<Spread>) -> String {
     spread.and_then(|s| s.deviation()).map_or("-".into(), |d| format!("{:.1}", d * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{blocks, made_up};
+
+    #[test]
+    fn a_second_in_which_nothing_ended_is_the_slowest_and_a_cut_off_one_does_not_count() {
+        let mut run = made_up::records().runs.remove(0);
+        let second = |at: f64, ops| Second { at, ops, ..Second::default() };
+        (run.seconds, run.timeline) =
+            (3.4, vec![second(0.0, 90), second(1.0, 110), second(2.0, 100), second(3.0, 5)]);
+        assert_eq!(slowest_second(&run), Some(0.9));
+        run.timeline.remove(1);
+        assert_eq!(slowest_second(&run), Some(0.0));
+        assert_eq!(
+            whole_seconds(&run).iter().map(|(at, s)| (*at, s.is_some())).collect::<Vec<_>>(),
+            [(0.0, true), (1.0, false), (2.0, true)]
+        );
+        run.seconds = 0.4;
+        assert_eq!(slowest_second(&run), None);
+    }
+
+    #[test]
+    fn a_row_with_one_unsettled_run_is_not_settled() {
+        let mut runs = made_up::records().runs;
+        runs[2].settled = false;
+        let blocks = blocks(&runs);
+        assert_eq!(
+            (settle(&blocks[0].rows[0]).as_str(), settle(&blocks[0].rows[1]).as_str()),
+            ("not", "1.25")
+        );
+    }
 }

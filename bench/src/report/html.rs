@@ -4,14 +4,15 @@
 use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{STYLES, escape};
-use super::{Block, LATENCIES, blocks, describe, digits, repeats, store};
-use crate::record::{LimitRecord, RatioRecord, RunRecord};
+use super::{Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store};
+use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 const STYLE: &str = include_str!("style.css");
 
 /// All records as a page.
-pub(crate) fn html(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRecord]) -> String {
+pub(crate) fn html(records: &Records) -> String {
+    let Records { runs, ratios, refusals, figures, limits } = records;
     let blocks = blocks(runs);
     let mut stores: Vec<String> = Vec::new();
     for name in runs.iter().map(store) {
@@ -25,7 +26,8 @@ pub(crate) fn html(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRe
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>siltstone-bench</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>siltstone-bench</h1>\n"
     );
-    if runs.is_empty() && ratios.is_empty() && limits.is_empty() {
+    if runs.is_empty() && ratios.is_empty() && refusals.is_empty() && figures.is_empty() && limits.is_empty()
+    {
         page += "<p>No records.</p>\n";
     }
     if !blocks.is_empty() {
@@ -41,12 +43,13 @@ pub(crate) fn html(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRe
         page += &format!("<nav>\n{}</nav>\n", links.collect::<String>());
         page += &versions(runs, &stores);
     }
-    page += &relations(ratios);
+    page += &relations(records);
     for (at, block) in blocks.iter().enumerate() {
         page += &section(at, block, style);
     }
+    page += &paper(figures);
     page += &machine(limits);
-    page += &raw(runs, ratios, limits);
+    page += &raw(records);
     page + "</body>\n</html>\n"
 }
 
@@ -140,9 +143,15 @@ fn settings(block: &Block<'_>) -> String {
 }
 
 /// A row for each workload and pair of stores, a column for each metric.
-fn relations(ratios: &[RatioRecord]) -> String {
+fn relations(records: &Records) -> String {
+    let ratios = &records.ratios;
+    let refused =
+        records.refusals.iter().map(|r| vec![r.workload.clone(), r.a.clone(), r.b.clone(), r.why.clone()]);
+    let refused: Vec<_> = refused.collect();
+    let heads = ["workload", "a", "b", "why there is no ratio"].map(|h| (h, ""));
+    let refused = if refused.is_empty() { String::new() } else { tabled("words", &heads, &refused) };
     if ratios.is_empty() {
-        return String::new();
+        return if refused.is_empty() { refused } else { format!("<h2>Ratios</h2>\n{refused}") };
     }
     let (mut metrics, mut pairs) = (Vec::new(), Vec::new());
     for ratio in ratios {
@@ -156,8 +165,9 @@ fn relations(ratios: &[RatioRecord]) -> String {
     }
     let mut body = String::new();
     for (workload, a, b) in pairs {
-        body +=
-            &format!("<tr>{}", [workload, a, b].map(|word| format!("<td>{}</td>", escape(word))).concat());
+        let below = format!("{b}{}", compression_of_both(&records.runs, workload, a, b));
+        let words = [workload, a, &below].map(|word| format!("<td>{}</td>", escape(word)));
+        body += &format!("<tr>{}", words.concat());
         for metric in &metrics {
             let same = |r: &&RatioRecord| (&r.workload, &r.a, &r.b, &r.metric) == (workload, a, b, metric);
             body += &ratios.iter().find(same).map_or("<td>-</td>".into(), relation);
@@ -170,7 +180,7 @@ fn relations(ratios: &[RatioRecord]) -> String {
          better for ops_s, less for everything else. a is <span class=\"ahead\">ahead &#9650;</span> or \
          <span class=\"behind\">behind &#9660;</span> where every round agrees.</p>\n<div class=\"wide\">\
          <table class=\"words\">\n<thead><tr><th>workload</th><th>a</th><th>b</th>{heads}</tr></thead>\n\
-         <tbody>\n{body}</tbody></table></div>\n"
+         <tbody>\n{body}</tbody></table></div>\n{refused}"
     )
 }
 
@@ -188,6 +198,16 @@ fn relation(ratio: &RatioRecord) -> String {
          <span class=\"soft\">{min}..{max}</span></td>",
         ratio.runs
     )
+}
+
+fn paper(figures: &[FigureRecord]) -> String {
+    let row = |f: &FigureRecord| {
+        let holds = if f.holds { "yes" } else { "no" };
+        vec![f.id.clone(), f.goal.clone(), digits(f.paper), digits(f.ours), holds.into()]
+    };
+    let rows: Vec<_> = figures.iter().map(row).collect();
+    let table = tabled("words", &["figure", "goal", "paper", "ours", "holds"].map(|h| (h, "")), &rows);
+    if figures.is_empty() { String::new() } else { format!("<h2>Figures of papers</h2>\n{table}") }
 }
 
 fn machine(limits: &[LimitRecord]) -> String {
@@ -216,12 +236,15 @@ fn tabled(class: &str, heads: &[(&str, &str)], rows: &[Vec<String>]) -> String {
 }
 
 /// The records as they were read, in one array. `<` is written as an escape, so that no text can end the element.
-fn raw(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRecord]) -> String {
-    let lines = runs.iter().map(serde_json::to_string).chain(ratios.iter().map(serde_json::to_string));
+fn raw(records: &Records) -> String {
     // Records are plain data with names for keys, which JSON can always hold.
-    let lines: Vec<String> =
-        lines.chain(limits.iter().map(serde_json::to_string)).filter_map(Result::ok).collect();
-    let json = lines.join(",\n").replace('<', "\\u003c");
+    fn lines<T: serde::Serialize>(records: &[T]) -> impl Iterator<Item = String> {
+        records.iter().filter_map(|record| serde_json::to_string(record).ok())
+    }
+    let Records { runs, ratios, refusals, figures, limits } = records;
+    let all =
+        lines(runs).chain(lines(ratios)).chain(lines(refusals)).chain(lines(figures)).chain(lines(limits));
+    let json = all.collect::<Vec<_>>().join(",\n").replace('<', "\\u003c");
     format!("<script type=\"application/json\" id=\"records\">\n[{json}]\n</script>\n")
 }
 
@@ -238,7 +261,7 @@ mod tests {
     #[test]
     fn the_page_holds_every_store_workload_ratio_and_limit() {
         let made = made_up::records();
-        let page = html(&made.runs, &made.ratios, &made.limits);
+        let page = html(&made);
         for text in [
             "<td>siltstone:default</td>",
             "<td>rocksdb:tuned</td>",
@@ -246,6 +269,9 @@ mod tests {
             "fillrandom, 1 thread</h2>",
             "ycsb-a, 2 threads</h2>",
             "<span class=\"ahead\">1.81 &#9650;</span> <span class=\"soft\">1.77..1.86</span>",
+            "<td>only one of them was settled</td>",
+            "<td>lmdb:default (compression lz4 against none)</td>",
+            "<td>a paper, table 1, row 2</td>",
             "1261 MiB/s",
             "<td>64 MiB</td>",
             "prefers-color-scheme: dark",
@@ -271,7 +297,7 @@ mod tests {
     #[test]
     fn the_page_needs_no_other_file_and_runs_nothing() {
         let made = made_up::records();
-        let page = html(&made.runs, &made.ratios, &made.limits);
+        let page = html(&made);
         for outside in ["http", "src=", "<link", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }
@@ -285,11 +311,11 @@ mod tests {
     fn the_raw_histograms_can_be_read_out_of_the_page() {
         let mut made = made_up::records();
         made.runs[0].settings.insert("path".into(), "</script><b>".into());
-        let page = html(&made.runs, &made.ratios, &made.limits);
+        let page = html(&made);
         assert!(!page.contains("</script><b>"));
         let json = page.split("id=\"records\">").nth(1).unwrap().split("</script>").next().unwrap();
         let records: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
-        assert_eq!(records.len(), made.runs.len() + made.ratios.len() + made.limits.len());
+        assert_eq!(records.len(), made.runs.len() + 3 + 1 + 1 + 2);
         let run: RunRecord = serde_json::from_value(records[0].clone()).unwrap();
         assert_eq!(run.latency["write"].histogram, made.runs[0].latency["write"].histogram);
         assert_eq!(run.settings["path"], "</script><b>");
@@ -297,17 +323,13 @@ mod tests {
 
     #[test]
     fn a_page_of_nothing_says_so() {
-        let page = html(&[], &[], &[]);
+        let page = html(&Records::default());
         assert!(page.contains("No records.") && page.ends_with("</html>\n"));
         let mut made = made_up::records();
         made.runs.iter_mut().for_each(|run| {
             run.timeline.clear();
             run.latency.clear();
         });
-        assert_eq!(
-            html(&made.runs, &[], &[]).matches("<figure>").count(),
-            0,
-            "runs without a course have no charts"
-        );
+        assert_eq!(html(&made).matches("<figure>").count(), 0, "runs without a course have no charts");
     }
 }

@@ -1,7 +1,9 @@
 //! Records that nobody measured, for the tests: a workload of writes and one of reads and writes.
 
 use super::Records;
-use crate::record::{Durability, Latency, LimitRecord, RatioRecord, RunRecord, Second};
+use crate::record::{
+    Durability, FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord, Second,
+};
 
 pub(super) fn records() -> Records {
     let mut runs = Vec::new();
@@ -19,12 +21,12 @@ pub(super) fn records() -> Records {
         mixed.latency.insert("read".into(), latency(4.0));
         runs.push(mixed);
     }
-    let ratio = |metric: &str, median: f64| RatioRecord {
+    let ratio = |metric: &str, b: &str, median: f64| RatioRecord {
         kind: "ratio".into(),
         workload: "fillrandom".into(),
         metric: metric.into(),
         a: "siltstone:default".into(),
-        b: "rocksdb:tuned".into(),
+        b: b.into(),
         median,
         min: median * 0.98,
         max: median * 1.03,
@@ -38,7 +40,26 @@ pub(super) fn records() -> Records {
     };
     Records {
         runs,
-        ratios: vec![ratio("ops_s", 1.81), ratio("cpu_us_op", 0.55)],
+        ratios: vec![
+            ratio("ops_s", "rocksdb:tuned", 1.81),
+            ratio("cpu_us_op", "rocksdb:tuned", 0.55),
+            ratio("ops_s", "lmdb:default", 0.97),
+        ],
+        refusals: vec![RefusalRecord {
+            kind: "refusal".into(),
+            workload: "ycsb-a".into(),
+            a: "siltstone:default".into(),
+            b: "rocksdb:tuned".into(),
+            why: "only one of them was settled".into(),
+        }],
+        figures: vec![FigureRecord {
+            kind: "figure".into(),
+            id: "a paper, table 1, row 2".into(),
+            paper: 2.5,
+            ours: 2.75,
+            goal: "at least the paper's".into(),
+            holds: true,
+        }],
         limits: vec![limit("seq_write_direct", 1261.0, "MiB/s"), limit("fdatasync_4k_p50", 74.25, "us")],
     }
 }

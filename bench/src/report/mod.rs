@@ -20,7 +20,7 @@ mod made_up;
 pub(crate) use html::html;
 pub(crate) use table::table;
 
-use crate::record::{Latency, LimitRecord, RatioRecord, RunRecord};
+use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -29,22 +29,23 @@ pub(crate) fn run(file: &Path, page: Option<&Path>) -> io::Result<()> {
     let records = Records::parse(&std::fs::read_to_string(file)?)
         .map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
     if let Some(page) = page {
-        std::fs::write(page, html(&records.runs, &records.ratios, &records.limits))?;
+        std::fs::write(page, html(&records))?;
     }
-    let text = table(&records.runs, &records.ratios, &records.limits);
-    io::stdout().lock().write_all(text.as_bytes())
+    io::stdout().lock().write_all(table(&records).as_bytes())
 }
 
-/// The records of a file, by kind.
+/// Records by kind.
 #[derive(Default)]
 pub(crate) struct Records {
     pub(crate) runs: Vec<RunRecord>,
     pub(crate) ratios: Vec<RatioRecord>,
+    pub(crate) refusals: Vec<RefusalRecord>,
+    pub(crate) figures: Vec<FigureRecord>,
     pub(crate) limits: Vec<LimitRecord>,
 }
 
 impl Records {
-    /// Reads one JSON object a line. Kinds that are not measurements are passed over, so that older reports read
+    /// Reads one JSON object a line. Kinds that are not known are passed over, so that older reports read
     /// newer files; a line that is no record is an error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut records = Self::default();
@@ -62,6 +63,8 @@ impl Records {
         match serde_json::from_str::<Kind>(line)?.kind.as_str() {
             "run" => self.runs.push(serde_json::from_str(line)?),
             "ratio" => self.ratios.push(serde_json::from_str(line)?),
+            "refusal" => self.refusals.push(serde_json::from_str(line)?),
+            "figure" => self.figures.push(serde_json::from_str(line)?),
             "limit" => self.limits.push(serde_json::from_str(line)?),
             _ => {}
         }
@@ -127,6 +130,17 @@ impl Block<'_> {
         kinds.sort_unstable();
         kinds.dedup();
         kinds
+    }
+}
+
+/// The word that tells a ratio apart whose stores do not compress alike.
+fn compression_of_both(runs: &[RunRecord], workload: &str, a: &str, b: &str) -> String {
+    let of = |name: &str| runs.iter().find(|run| run.workload == workload && store(run) == name);
+    match (of(a), of(b)) {
+        (Some(a), Some(b)) if a.compression != b.compression => {
+            format!(" (compression {} against {})", a.compression, b.compression)
+        }
+        _ => String::new(),
     }
 }
 
@@ -239,9 +253,12 @@ mod tests {
             text += &(serde_json::to_string(run).unwrap() + "\n\n");
         }
         text += "{\"kind\":\"of-tomorrow\",\"x\":1}\n";
-        text += &serde_json::to_string(&made.limits[0]).unwrap();
+        text += &(serde_json::to_string(&made.limits[0]).unwrap() + "\n");
+        text += &(serde_json::to_string(&made.refusals[0]).unwrap() + "\n");
+        text += &serde_json::to_string(&made.figures[0]).unwrap();
         let read = Records::parse(&text).unwrap();
         assert_eq!((read.runs.len(), read.ratios.len(), read.limits.len()), (made.runs.len(), 0, 1));
+        assert_eq!((read.refusals.len(), read.figures.len()), (1, 1));
         assert_eq!(read.runs[0].latency["write"].histogram, made.runs[0].latency["write"].histogram);
         let wrong = Records::parse("\n{\"kind\":\"run\"}").err().unwrap();
         assert!(wrong.starts_with("line 2: missing field"), "{wrong}");

@@ -2,26 +2,26 @@
 //! the machine can do.
 
 use super::columns::COLUMNS;
-use super::{Block, Row, blocks, describe, digits};
-use crate::record::{LimitRecord, RatioRecord, RunRecord};
+use super::{Block, Records, Row, blocks, compression_of_both, describe, digits};
+use crate::record::{FigureRecord, LimitRecord};
 use std::fmt::Write;
 
 /// All records as text; each part is left out where there is nothing to say.
-pub(crate) fn table(runs: &[RunRecord], ratios: &[RatioRecord], limits: &[LimitRecord]) -> String {
+pub(crate) fn table(records: &Records) -> String {
     let mut parts = Vec::new();
-    let blocks = blocks(runs);
+    let blocks = blocks(&records.runs);
     for (at, block) in blocks.iter().enumerate() {
         let mut part = results(block);
         // A ratio does not name its threads, so it stands after the last block of its workload.
         if blocks[at + 1..].iter().all(|later| later.workload != block.workload) {
-            part += &relations(ratios.iter().filter(|ratio| ratio.workload == block.workload));
+            part += &relations(records, |workload| workload == block.workload);
         }
         parts.push(part);
     }
-    let alone = ratios.iter().filter(|ratio| blocks.iter().all(|block| block.workload != ratio.workload));
-    parts.push(relations(alone));
+    parts.push(relations(records, |workload| blocks.iter().all(|block| block.workload != workload)));
     parts.push(repeats(&blocks));
-    parts.push(machine(limits));
+    parts.push(figures(&records.figures));
+    parts.push(machine(&records.limits));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
@@ -57,11 +57,12 @@ fn by_kind(row: &Row<'_>, kind: &str) -> Option<Vec<String>> {
     Some(cells)
 }
 
-/// A line for each pair of stores.
-fn relations<'a>(ratios: impl Iterator<Item = &'a RatioRecord>) -> String {
+/// A line for each pair of stores on the workloads that `wanted` takes: its ratios, or why there are none.
+fn relations(records: &Records, wanted: impl Fn(&str) -> bool) -> String {
     let mut pairs: Vec<(String, String)> = Vec::new();
-    for ratio in ratios {
-        let pair = format!("  {}: {} / {}", ratio.workload, ratio.a, ratio.b);
+    for ratio in records.ratios.iter().filter(|ratio| wanted(&ratio.workload)) {
+        let both = compression_of_both(&records.runs, &ratio.workload, &ratio.a, &ratio.b);
+        let pair = format!("  {}: {} / {}{both}", ratio.workload, ratio.a, ratio.b);
         let runs = if ratio.runs == 1 { "" } else { "s" };
         let (median, min, max) = (digits(ratio.median), digits(ratio.min), digits(ratio.max));
         let text = format!("  {} {median} ({min}..{max}, {} run{runs})", ratio.metric, ratio.runs);
@@ -69,6 +70,10 @@ fn relations<'a>(ratios: impl Iterator<Item = &'a RatioRecord>) -> String {
             Some((_, line)) => *line += &text,
             None => pairs.push((pair, text)),
         }
+    }
+    for refusal in records.refusals.iter().filter(|refusal| wanted(&refusal.workload)) {
+        let pair = format!("  {}: {} / {}", refusal.workload, refusal.a, refusal.b);
+        pairs.push((pair, format!("  no ratio: {}", refusal.why)));
     }
     let wide = pairs.iter().map(|(pair, _)| pair.len()).max().unwrap_or_default();
     pairs.iter().fold(String::new(), |mut text, (pair, line)| {
@@ -80,6 +85,19 @@ fn relations<'a>(ratios: impl Iterator<Item = &'a RatioRecord>) -> String {
 /// One line for each figure that should repeat: the worst of all rows, and where that was.
 fn repeats(blocks: &[Block<'_>]) -> String {
     super::repeats(blocks).iter().fold(String::new(), |text, line| text + line + "\n")
+}
+
+fn figures(figures: &[FigureRecord]) -> String {
+    if figures.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec![["figure", "goal", "paper", "ours", "holds"].map(str::to_string).to_vec()];
+    for figure in figures {
+        let holds = if figure.holds { "yes" } else { "no" };
+        let numbers = [digits(figure.paper), digits(figure.ours), holds.into()];
+        lines.push([figure.id.clone(), figure.goal.clone()].into_iter().chain(numbers).collect());
+    }
+    format!("figures of papers\n{}", align(&lines, 2))
 }
 
 fn machine(limits: &[LimitRecord]) -> String {
@@ -123,20 +141,20 @@ mod tests {
 
     #[test]
     fn the_text_of_made_up_records_is_as_written_down() {
-        let made = made_up::records();
-        let text = table(&made.runs, &made.ratios, &made.limits);
+        let text = table(&made_up::records());
         assert_eq!(text, GOLDEN, "now:\n{text}");
     }
 
     #[test]
     fn nothing_is_no_text_and_a_part_alone_is_that_part() {
         let made = made_up::records();
-        assert_eq!(table(&[], &[], &[]), "");
-        let ratios = table(&[], &made.ratios, &[]);
-        assert_eq!(ratios.lines().count(), 1);
+        assert_eq!(table(&Records::default()), "");
+        let ratios = table(&Records { ratios: made.ratios, ..Records::default() });
+        assert_eq!(ratios.lines().count(), 2);
         assert!(ratios.contains("ops_s 1.81 (1.77..1.86, 3 runs)  cpu_us_op 0.550"), "{ratios}");
-        assert!(table(&[], &[], &made.limits).starts_with("limits of this machine\n"));
-        let once = table(&made.runs[..1], &[], &[]);
+        let limits = table(&Records { limits: made.limits, ..Records::default() });
+        assert!(limits.starts_with("limits of this machine\n"));
+        let once = table(&Records { runs: made.runs[..1].to_vec(), ..Records::default() });
         assert!(!once.contains("repeat"), "one run says nothing about repeating: {once}");
     }
 }
