@@ -3,7 +3,7 @@
 
 use super::charts::charts;
 use super::columns::{COLUMNS, durability};
-use super::plot::{STYLES, escape};
+use super::plot::{classes, escape};
 use super::{Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store};
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,9 +82,9 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
     text += &by_kind(block);
     text += "<ul class=\"legend\">\n";
     for row in &block.rows {
-        let (style, name) = (style(&row.store) % STYLES, escape(&row.store));
+        let (classes, name) = (classes(style(&row.store)), escape(&row.store));
         text += &format!(
-            "<li><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><g class=\"line s{style}\">\
+            "<li><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><g class=\"{classes}\">\
              <path d=\"M0 6H34\"/></g></svg>{name}</li>\n"
         );
     }
@@ -149,7 +149,11 @@ fn relations(records: &Records) -> String {
         records.refusals.iter().map(|r| vec![r.workload.clone(), r.a.clone(), r.b.clone(), r.why.clone()]);
     let refused: Vec<_> = refused.collect();
     let heads = ["workload", "a", "b", "why there is no ratio"].map(|h| (h, ""));
-    let refused = if refused.is_empty() { String::new() } else { tabled("words", &heads, &refused) };
+    let refused = if refused.is_empty() {
+        String::new()
+    } else {
+        format!("<h3>Ratios not made</h3>\n{}", tabled("words", &heads, &refused))
+    };
     if ratios.is_empty() {
         return if refused.is_empty() { refused } else { format!("<h2>Ratios</h2>\n{refused}") };
     }

@@ -266,10 +266,11 @@ mod tests {
 
     #[test]
     fn runs_are_grouped_by_workload_and_threads_then_by_store() {
-        let made = made_up::records();
+        let mut made = made_up::records();
+        made.runs.push(RunRecord { threads: 8, ..made.runs[0].clone() });
         let blocks = blocks(&made.runs);
         let titles: Vec<String> = blocks.iter().map(Block::title).collect();
-        assert_eq!(titles, ["fillrandom, 1 thread", "ycsb-a, 2 threads"]);
+        assert_eq!(titles, ["fillrandom, 1 thread", "ycsb-a, 2 threads", "fillrandom, 8 threads"]);
         let rows: Vec<_> = blocks[0].rows.iter().map(|row| (row.store.as_str(), row.runs.len())).collect();
         assert_eq!(rows, [("siltstone:default", 3), ("rocksdb:tuned", 3), ("lmdb:default", 1)]);
         assert_eq!(blocks[0].rows[0].typical().ops_s, 262_000.0);

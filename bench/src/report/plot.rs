@@ -18,6 +18,8 @@ const TICKS: f64 = 6.0;
 const DOTS: usize = 40;
 /// Points closer than this on the drawing are not told apart.
 const NEAR: f64 = 0.6;
+/// Colours in the page's style.
+const COLOURS: usize = 7;
 
 /// A chart of several lines.
 pub(super) struct Chart {
@@ -129,17 +131,21 @@ impl Line {
             }
             last = Some((px, py));
         }
-        let (style, name) = (self.style % STYLES, escape(&self.name));
+        let (classes, name) = (classes(self.style), escape(&self.name));
         let dense = if dense { " dense" } else { "" };
         let _ = writeln!(
             svg,
-            "<g class=\"line s{style}{dense}\"><title>{name}</title><path d=\"{path}\"/>{dots}</g>"
+            "<g class=\"{classes}{dense}\"><title>{name}</title><path d=\"{path}\"/>{dots}</g>"
         );
     }
 }
 
-/// So many lines can be told apart.
-pub(super) const STYLES: usize = 7;
+/// The classes of a line or of its sample in a legend: seven colours with dashes of their own, then the same colours
+/// with others. Fourteen can be told apart.
+pub(super) fn classes(style: usize) -> String {
+    let more = if style % (2 * COLOURS) < COLOURS { "" } else { " more" };
+    format!("line s{}{more}", style % COLOURS)
+}
 
 /// From values to places on the drawing.
 struct Scale {
@@ -282,6 +288,16 @@ mod tests {
             (svg.matches("<circle").count(), svg.contains("dense"))
         };
         assert_eq!((line(10), line(200)), ((10, false), (0, true)));
+    }
+
+    #[test]
+    fn fourteen_lines_are_told_apart() {
+        let all: std::collections::BTreeSet<String> = (0..14).map(classes).collect();
+        assert_eq!(all.len(), 14);
+        let style = include_str!("style.css");
+        for class in all.iter().flat_map(|classes| classes.split(' ')) {
+            assert!(style.contains(&format!(".{class} ")), "{class} has no style");
+        }
     }
 
     #[test]
