@@ -36,9 +36,15 @@ pub(crate) struct Plan {
     /// Seconds after which a process that measures is ended and counted as failed.
     #[arg(long, default_value_t = 900)]
     pub(crate) limit: u64,
-    /// Print one JSON object a line instead of a table.
+    /// Print one JSON object a line, runs as they end, instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Measure the machine's own limits before.
+    #[arg(long)]
+    pub(crate) limits: bool,
+    /// Write a page with plots to this file, with the machine's limits.
+    #[arg(long)]
+    pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) scale: Scale,
 }
@@ -74,16 +80,26 @@ impl Plan {
         }
         Ok(Checked { plan: self, stores, groups })
     }
+
+    /// Where stores are made: as said, or target/bench-data for target/release/siltstone-bench.
+    pub(crate) fn base(&self) -> Result<PathBuf> {
+        let base = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => {
+                let program = std::env::current_exe()?;
+                let target = program.parent().and_then(std::path::Path::parent);
+                target.ok_or("this program lies in no folder")?.join("bench-data")
+            }
+        };
+        std::fs::create_dir_all(&base)?;
+        Ok(base)
+    }
 }
 
 impl Checked<'_> {
     /// Runs everything. `seen` gets each record as it comes; the answer is what failed.
     pub(crate) fn measure(&self, mut seen: impl FnMut(&RunRecord)) -> Result<Vec<String>> {
-        let base = match &self.plan.dir {
-            Some(dir) => dir.clone(),
-            None => beside_program()?,
-        };
-        std::fs::create_dir_all(&base)?;
+        let base = self.plan.base()?;
         let mut failures = Vec::new();
         for run in 1..=self.plan.runs {
             for group in &self.groups {
@@ -221,17 +237,9 @@ fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option
 }
 
 /// Of sorted values, at least one.
-pub(crate) fn median(values: &[f64]) -> f64 {
+fn median(values: &[f64]) -> f64 {
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
-}
-
-/// target/bench-data for target/release/siltstone-bench.
-fn beside_program() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    let target =
-        program.parent().and_then(std::path::Path::parent).ok_or("this program lies in no folder")?;
-    Ok(target.join("bench-data"))
 }
 
 impl Scale {

@@ -1,15 +1,17 @@
 //! siltstone-bench: measures Siltstone, and beside it the stores it is compared with.
 //!
 //! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this process.
-//! - `measure`: what the kernel knows of a process. `record`: what a measurement is once it is over.
+//! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
+//! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
 mod compare;
 mod drive;
+mod limits;
 mod measure;
-mod plain;
 mod record;
+mod report;
 mod store;
 mod text;
 mod workload;
@@ -17,8 +19,9 @@ mod workload;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use compare::Plan;
-use record::{RatioRecord, RefusalRecord, RunRecord};
+use report::Records;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Measures Siltstone, and beside it the stores it is compared with.
@@ -45,6 +48,23 @@ enum Task {
   siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
   siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json")]
     Compare(Plan),
+    /// Measures the machine's own limits, in about ten seconds.
+    Limits {
+        /// Directory whose file system is measured.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// Print one JSON object a line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints the records of a file as tables, and writes them as a page.
+    Report {
+        /// Records, one JSON object a line.
+        file: PathBuf,
+        /// Where to write the page: one file that needs no other.
+        #[arg(long)]
+        html: Option<PathBuf>,
+    },
     /// Lists the stores that this build can measure.
     Peers,
     #[command(hide = true)]
@@ -55,6 +75,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Run(plan) => measured(&plan, false),
         Task::Compare(plan) => measured(&plan, true),
+        Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Task::Report { file, html } => {
+            report::run(&file, html.as_deref()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         Task::Peers => peers(),
         Task::Child(child) => child::run(&child).map(|()| ExitCode::SUCCESS),
     };
@@ -70,26 +94,28 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         Ok(checked) => checked,
         Err(why) => Cli::command().error(ErrorKind::InvalidValue, why).exit(),
     };
-    let mut runs: Vec<RunRecord> = Vec::new();
-    let failures = checked.measure(|run| {
-        if plan.json {
-            line(run);
-        }
-        runs.push(run.clone());
-    })?;
-    let (ratios, refusals) = if compared { checked.ratios(&runs) } else { Default::default() };
-    show(plan.json, &runs, &ratios, &refusals);
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What people and programs see of a plan's end. As JSON the runs were printed as they came.
-fn show(json: bool, runs: &[RunRecord], ratios: &[RatioRecord], refusals: &[RefusalRecord]) {
-    if json {
-        ratios.iter().for_each(line);
-        refusals.iter().for_each(line);
-    } else {
-        print!("{}", plain::table(runs, ratios, refusals));
+    let mut records = Records::default();
+    if plan.limits || plan.html.is_some() {
+        records.limits = limits::measure(&plan.base()?)?;
+        plan.json.then(|| records.limits.iter().for_each(line));
     }
+    let failures = checked.measure(|run| {
+        plan.json.then(|| line(run));
+        records.runs.push(run.clone());
+    })?;
+    if compared {
+        (records.ratios, records.refusals) = checked.ratios(&records.runs);
+    }
+    if let Some(page) = &plan.html {
+        std::fs::write(page, report::html(&records))?;
+    }
+    if plan.json {
+        records.ratios.iter().for_each(line);
+        records.refusals.iter().for_each(line);
+    } else {
+        print!("{}", report::table(&records));
+    }
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// One record, one line. A reader that went away is not worth an error.

@@ -84,6 +84,8 @@ fn workloads_that_share_a_store_share_a_process() {
         dir: None,
         limit: 1,
         json: false,
+        limits: false,
+        html: None,
         scale: Scale::default(),
     };
     let groups = plan.check().unwrap().groups;
