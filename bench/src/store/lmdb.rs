@@ -11,7 +11,7 @@
 use super::{Named, Result, Session, Store, Wanted};
 use crate::record::Durability;
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 
 pub(super) const NAMED: [Named; 1] = [Named {
     store: "lmdb",
@@ -27,8 +27,8 @@ const MAP_BYTES: usize = 256 << 30;
 const READERS: u32 = 256;
 
 struct Lmdb {
-    env: Env,
-    database: Database<Bytes, Bytes>,
+    env: &'static Env,
+    database: Database<'static, Bytes, Bytes>,
     flags: EnvFlags,
 }
 
@@ -44,9 +44,12 @@ fn open(wanted: &Wanted<'_>, _config: &'static str) -> Result<Box<dyn Store>> {
         options.flags(flags);
         options.open(wanted.dir)?
     };
-    let mut transaction = env.write_txn()?;
-    let database = env.create_database(&mut transaction, None)?;
-    transaction.commit()?;
+    // A database borrows its environment; this process measures one store and ends.
+    let env: &'static Env = Box::leak(Box::new(env));
+    let created = env.create_databases_and_commit(env.write_txn()?, |opener, transaction| {
+        opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
+    })?;
+    let database = created.unwrap_commit();
     Ok(Box::new(Lmdb { env, database, flags }))
 }
 

@@ -4,8 +4,8 @@
 use super::{Named, Result, Session, Store, Wanted};
 use crate::record::Durability;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DataBlockIndexType, Options, ReadOptions,
-    WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
+    ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 
 const fn named(config: &'static str, what: &'static str) -> Named {
@@ -62,7 +62,9 @@ fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
         table.set_block_cache(&Cache::new_lru_cache(memory.cache as usize));
     }
     options.set_block_based_table_factory(&table);
-    let db = DB::open(&options, wanted.dir)?;
+    // Named, so that there is a handle of it, which reads in batches need.
+    let families = [(DEFAULT_COLUMN_FAMILY_NAME, options.clone())];
+    let db = DB::open_cf_with_opts(&options, wanted.dir, families)?;
     Ok(Box::new(RocksDb { db, sync: wanted.durability == Durability::Sync, settings }))
 }
 
@@ -122,11 +124,11 @@ impl Session for Thread<'_> {
     fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut batch = WriteBatch::default();
         entries.iter().for_each(|(key, value)| batch.put(key, value));
-        Ok(self.db.write_opt(&batch, &self.write)?)
+        Ok(self.db.write_opt(batch, &self.write)?)
     }
 
     fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let Some(family) = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME) else {
+        let Some(family) = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME) else {
             return Err("RocksDB without its default family".into());
         };
         let values = self.db.batched_multi_get_cf_opt(family, keys, false, &self.read);
