@@ -19,6 +19,7 @@ cargo xtask rules              the house rules alone
 cargo xtask loom               models of what threads share: all interleavings up to a bound
 cargo xtask shuttle            the same and whole databases: random schedules from a fixed seed
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
+cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask list               the campaigns and their counts";
 
 fn main() -> ExitCode {
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ["loom"] => steps::interleavings(&mut tally),
         ["shuttle"] => steps::schedules(&mut tally),
         ["sanitize"] => steps::sanitize(&mut tally),
+        ["peers"] => steps::peers(&mut tally),
         ["list"] => {
             print!("{}", campaigns::list());
             return ExitCode::SUCCESS;

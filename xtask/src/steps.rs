@@ -80,6 +80,28 @@ pub(crate) fn sanitize(tally: &mut Tally) {
     tally.tests("row 23: address sanitizer", &mut run);
 }
 
+/// The bench with the other stores, built once: RocksDB takes many minutes, and its bindings need libclang.
+pub(crate) fn peers(tally: &mut Tally) {
+    if !libclang() {
+        tally.step("package lists", &mut command("apt-get", "update --quiet"));
+        tally.step("install libclang", &mut command("apt-get", "install --yes --quiet libclang-dev"));
+    }
+    tally.step("bench with peers", &mut cargo("build --release -p siltstone-bench --features peers"));
+}
+
+/// Whether the C compiler's library that reads RocksDB's header is there.
+fn libclang() -> bool {
+    let known = command("ldconfig", "-p").output().map(|out| out.stdout).unwrap_or_default();
+    let known = String::from_utf8_lossy(&known);
+    std::env::var_os("LIBCLANG_PATH").is_some()
+        || known.lines().any(|line| {
+            let library = line.trim_start();
+            library.starts_with("libclang.so")
+                || library.starts_with("libclang-1")
+                || library.starts_with("libclang-2")
+        })
+}
+
 /// Whether the command can be run and ends with 0.
 fn there(command: &mut std::process::Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
