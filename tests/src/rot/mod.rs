@@ -233,8 +233,6 @@ impl<'f> Damages<'f> {
     }
 }
 
-/// Damages of one case: enough to flip a bit of every byte of the fixture.
-const DAMAGES: u64 = 375_000;
 const RESCUES: u64 = 100;
 
 /// Row 6: damaged files. A case uses two threads of its own.
@@ -243,7 +241,9 @@ pub const ROT: Row = Row {
     unit: "damages",
     gate: 300_000,
     case: |seed| {
-        let report = rot(seed, DAMAGES);
+        let fixture = fixture(seed, Size::Large);
+        // So many that a bit of every byte is flipped.
+        let report = rot_of(&fixture, seed, fixture.bytes() * KINDS / (KINDS - 2) + KINDS);
         verdict(report.damages, &report.violations)
     },
     needs: None,
@@ -267,9 +267,12 @@ fn verdict(count: u64, violations: &[String]) -> Result<u64, String> {
 
 /// Makes that many damages, one at a time, on two threads; fewer where many answers are wrong.
 pub fn rot(seed: u64, damages: u64) -> Report {
-    let fixture = fixture(seed, Size::Large);
-    let list = Damages::new(&fixture, seed, damages);
-    each(&fixture, seed, damages, &|i| list.nth(i))
+    rot_of(&fixture(seed, Size::Large), seed, damages)
+}
+
+fn rot_of(fixture: &Fixture, seed: u64, damages: u64) -> Report {
+    let list = Damages::new(fixture, seed, damages);
+    each(fixture, seed, damages, &|i| list.nth(i))
 }
 
 /// Makes each of the damages to a copy of its own, on two threads.
