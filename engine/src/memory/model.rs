@@ -91,7 +91,7 @@ const FULL_ROOT: &[u32] = &[10, 20, 30, 40, 50, 60, 25, 35, 45, 55];
 
 #[test]
 fn gets_beside_the_first_split() {
-    check(3, ONE_LEAF, &[15, 16], each);
+    check(2, ONE_LEAF, &[15, 16], each);
 }
 
 #[test]
