@@ -101,7 +101,7 @@ fn gets_beside_a_split_under_a_root() {
 
 #[test]
 fn walks_forward_beside_the_first_split() {
-    check(2, ONE_LEAF, &[15, 16], forward);
+    check(3, ONE_LEAF, &[15, 16], forward);
 }
 
 #[test]
