@@ -294,3 +294,67 @@ fn wait_until(due: Instant) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Picks, Scale, Stream, named};
+
+    /// Answers every get with the same bytes, or not at all, and scans from the same key.
+    struct Broken(Option<&'static [u8]>);
+
+    impl Session for Broken {
+        fn put(&mut self, _: &[u8], _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn get(&mut self, _: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool> {
+            self.0.inspect(|value| seen(value));
+            Ok(self.0.is_some())
+        }
+        fn scan(&mut self, _: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+            self.0.inspect(|value| drop(each(b"another key", value)));
+            Ok(())
+        }
+        fn put_many(&mut self, _: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+            Ok(())
+        }
+        fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+            self.0.inspect(|value| (0..keys.len()).for_each(|at| seen(at, value)));
+            Ok(())
+        }
+    }
+
+    fn error(name: &str, answer: Option<&'static [u8]>) -> String {
+        let scale = Scale { keys: Some(100), ops: Some(100), ..Scale::default() };
+        let workload = &named(name, &scale).unwrap()[0];
+        let (values, picks, shared) = (Values::new(1, 100), Picks::new(workload, 1), Shared::default());
+        let mut worker = Worker::new(Box::new(Broken(answer)), workload, &values, &shared, 100);
+        let (ops, began) = (Stream::new(workload, &picks, 1, 0), Instant::now());
+        let ended = match workload.batch {
+            1 => worker.closed(ops, began),
+            batch => worker.batched(ops, began, batch),
+        };
+        ended.expect_err(name).to_string()
+    }
+
+    #[test]
+    fn a_wrong_answer_ends_the_run() {
+        for (name, lost) in [
+            ("readrandom", "was not found"),
+            ("seekrandom", "was not found"),
+            ("ycsb-f", "was not found"),
+            ("ycsb-c:batched", "were not found"),
+            ("readseq", "found 0 entries of 100"),
+        ] {
+            assert!(error(name, None).contains(lost), "{name}: {}", error(name, None));
+        }
+        let value: &[u8] = b"of no key at all";
+        assert!(error("readrandom", Some(value)).contains("never written"));
+        assert!(error("seekrandom", Some(value)).contains("was not found"));
+        assert!(error("readmissing", Some(value)).contains("was found"));
+        assert!(error("readseq", Some(value)).contains("found 1 entries of 100"));
+    }
+}

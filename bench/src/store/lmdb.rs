@@ -27,7 +27,7 @@ const MAP_BYTES: usize = 256 << 30;
 const READERS: u32 = 256;
 
 struct Lmdb {
-    env: &'static Env,
+    env: Env,
     database: Database<'static, Bytes, Bytes>,
     flags: EnvFlags,
 }
@@ -44,8 +44,6 @@ fn open(wanted: &Wanted<'_>, _config: &'static str) -> Result<Box<dyn Store>> {
         options.flags(flags);
         options.open(wanted.dir)?
     };
-    // A database borrows its environment; this process measures one store and ends.
-    let env: &'static Env = Box::leak(Box::new(env));
     let created = env.create_databases_and_commit(env.write_txn()?, |opener, transaction| {
         opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
     })?;
