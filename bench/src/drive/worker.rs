@@ -315,7 +315,9 @@ mod tests {
             Ok(self.0.is_some())
         }
         fn scan(&mut self, _: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-            self.0.inspect(|value| drop(each(b"another key", value)));
+            if let Some(value) = self.0 {
+                each(b"another key", value);
+            }
             Ok(())
         }
         fn put_many(&mut self, _: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {

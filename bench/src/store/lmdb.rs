@@ -94,13 +94,10 @@ impl Session for Thread<'_> {
 
     fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let transaction = self.store.env.read_txn()?;
-        // Its empty key is not a key at all.
-        let entries: Box<dyn Iterator<Item = heed::Result<(&[u8], &[u8])>>> = if from.is_empty() {
-            Box::new(self.store.database.iter(&transaction)?)
-        } else {
-            let range = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
-            Box::new(self.store.database.range(&transaction, &range)?)
-        };
+        // An empty key is no key to it, and the first one of a byte comes before all others.
+        let from = if from.is_empty() { &[0] } else { from };
+        let range = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
+        let entries = self.store.database.range(&transaction, &range)?;
         for entry in entries {
             let (key, value) = entry?;
             if !each(key, value) {
