@@ -195,7 +195,8 @@ type Figure = fn(&RunRecord) -> f64;
 const METRICS: &[(&str, Figure)] = &[
     ("ops_s", |run| run.ops_s),
     ("cpu_us_op", |run| run.cpu_us_op),
-    ("device_write_bytes", |run| run.device_write_bytes as f64),
+    // Where nothing is written, the few bytes that are all the same relate to nothing.
+    ("device_write_bytes", |run| if run.user_bytes > 0 { run.device_write_bytes as f64 } else { f64::NAN }),
     ("p99_us", |run| run.p99_us),
 ];
 

@@ -17,7 +17,7 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         ops_s,
         cpu_us_op: 2.0,
         user_bytes: 0,
-        device_write_bytes: 0,
+        device_write_bytes: 4096,
         device_read_bytes: 0,
         write_amp: None,
         space_amp: None,
@@ -52,6 +52,9 @@ fn ratios_are_made_round_by_round_and_their_median_taken() {
     let metrics: Vec<&str> = ratios.iter().map(|ratio| ratio.metric.as_str()).collect();
     assert_eq!(metrics, ["ops_s", "cpu_us_op", "p99_us"], "nothing was written, so no ratio of bytes");
     assert_eq!(relate_all(&ours, &[]), Err(None));
+    let wrote = |bytes| RunRecord { user_bytes: 1, device_write_bytes: bytes, ..run(1, 1.0) };
+    let bytes = relate_all(&[wrote(30)], &[wrote(10)]).unwrap();
+    assert!(bytes.iter().any(|ratio| ratio.metric == "device_write_bytes" && ratio.median == 3.0));
 }
 
 #[test]
