@@ -5,20 +5,24 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Whose turn it is.
 pub(super) struct Turns {
     turn: Mutex<u64>,
-    turned: Condvar,
+    /// Who waits for a ticket waits at the place of its number, so that the end of a turn wakes the next and not all.
+    turned: [Condvar; PLACES],
 }
+
+/// More than writers that usually wait.
+const PLACES: usize = 16;
 
 impl Turns {
     /// Ticket 0 comes first.
     pub(super) fn new() -> Self {
-        Self { turn: Mutex::new(0), turned: Condvar::new() }
+        Self { turn: Mutex::new(0), turned: std::array::from_fn(|_| Condvar::new()) }
     }
 
     /// Waits for the ticket's turn. Each ticket must be waited for, and its turn ended, once.
     pub(super) fn wait(&self, ticket: u64) -> MutexGuard<'_, u64> {
         let mut turn = self.turn.lock();
         while *turn != ticket {
-            self.turned.wait(&mut turn);
+            self.turned[ticket as usize % PLACES].wait(&mut turn);
         }
         turn
     }
@@ -26,8 +30,9 @@ impl Turns {
     /// Ends a turn and begins the next.
     pub(super) fn end(&self, mut turn: MutexGuard<'_, u64>) {
         *turn += 1;
+        let next = *turn as usize % PLACES;
         drop(turn);
-        self.turned.notify_all();
+        self.turned[next].notify_all();
     }
 
     /// Waits until all turns before this ticket are over. The caller keeps further tickets from being given out.

@@ -22,7 +22,7 @@ use super::recover::Recovered;
 use super::sync::Poison;
 use crate::error::{Error, Result};
 use crate::storage::{Env, MappedFile, Storage};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,9 @@ impl Default for LogOptions {
         Self { file_bytes: 64 << 20, recycle_max: 2, written_ahead: WrittenAhead::default() }
     }
 }
+
+/// How much is written ahead at once in a file that was not written ahead as a whole.
+const WINDOW_BYTES: u64 = 256 << 10;
 
 /// Where a log begins to be written.
 #[derive(Clone, Debug)]
@@ -107,7 +110,9 @@ pub(crate) struct Log {
     newest_bytes: AtomicU64,
     /// The highest file number whose name is known durable.
     pub(super) named: AtomicU64,
-    pub(super) sync_turn: Mutex<()>,
+    /// Whether somebody is syncing, and who waits for that.
+    pub(super) syncing: Mutex<bool>,
+    pub(super) sync_ended: Condvar,
     live: Mutex<VecDeque<LiveFile>>,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
@@ -149,6 +154,8 @@ struct Newest {
     identity: FileIdentity,
     map: Arc<dyn MappedFile>,
     offset: u64,
+    /// Before this offset every block was written at least once.
+    written_to: u64,
 }
 
 impl Log {
@@ -185,7 +192,8 @@ impl Log {
             complete_to: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             named: AtomicU64::new(0),
-            sync_turn: Mutex::new(()),
+            syncing: Mutex::new(false),
+            sync_ended: Condvar::new(),
             live: Mutex::new(live.collect()),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -358,6 +366,7 @@ impl Appender {
         if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
             self.begin_file(length)?;
         }
+        self.write_window(length)?;
         let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
         let (file, offset) = (newest.identity.file, newest.offset);
         let bytes = frame.finish(newest.identity, offset, Some(log.synced()));
@@ -374,6 +383,30 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
+    /// While most appends are synced, has the blocks of the next frame written before, a window at a time: syncing
+    /// bytes in a block that was never written costs a commit of the file system's journal each time, this way
+    /// one a window. Only the appender writes behind the log's end, so the zeros cannot meet a frame.
+    fn write_window(&mut self, length: u64) -> Result<()> {
+        let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
+        let (file, from) = (newest.identity.file, newest.written_to.max(newest.offset));
+        if newest.offset + length <= newest.written_to || from == newest.map.len() || !log.write_ahead() {
+            return Ok(());
+        }
+        let zeros = [0; WINDOW_BYTES as usize];
+        let to = (newest.offset + length).max(from + WINDOW_BYTES).min(newest.map.len());
+        let mut at = from;
+        while at < to {
+            let piece = &zeros[..(to - at).min(WINDOW_BYTES) as usize];
+            if let Err(e) = newest.map.write(at, piece) {
+                return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
+            }
+            at += piece.len() as u64;
+        }
+        newest.written_to = to;
+        log.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Begins a new file with room for a frame of that length.
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64) -> Result<()> {
@@ -384,9 +417,9 @@ impl Appender {
         if log.has_unsynced_complete_file() {
             log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
         }
-        let (file, map) = log.pool.take(frame_bytes, log.write_ahead())?;
+        let (file, reserved) = log.pool.take(frame_bytes, log.write_ahead())?;
         kill_point!("log-file-taken");
-        let map: Arc<dyn MappedFile> = map.into();
+        let map: Arc<dyn MappedFile> = reserved.map.into();
         let previous = match &self.newest {
             Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
             None => self.previous,
@@ -413,7 +446,8 @@ impl Appender {
         kill_point!("log-file-begun");
         log.newest_bytes.store(map.len(), Ordering::Relaxed);
         let identity = FileIdentity::new(log.database_id, file);
-        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES });
+        let written_to = if reserved.written { map.len() } else { HEADER_BYTES };
+        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, written_to });
         Ok(())
     }
 }
