@@ -300,9 +300,15 @@ impl Log {
     /// What lies between what is synced and `goal`, file by file, oldest first.
     pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
         let synced = self.synced();
-        let live = self.live.lock();
+        let mut live = self.live.lock();
         let mut parts = Vec::new();
-        for f in live.iter().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+        for f in live.iter_mut().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+            // Nobody writes to a complete file; the appender has let go of its mapping.
+            if f.used.is_some()
+                && let Some(sealed) = f.map.as_ref().and_then(|map| map.sealed())
+            {
+                f.map = Some(sealed.into());
+            }
             let Some(map) = &f.map else { continue };
             let offset = if f.file == goal.file { goal.offset } else { f.used.unwrap_or(goal.offset) };
             let to = LogPosition { file: f.file, offset };

@@ -159,6 +159,11 @@ pub trait MappedFile: Send + Sync {
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
+    /// A handle of the same file that can only sync, where that is cheaper than keeping this one: the caller
+    /// writes no more and drops this one. `None` where it makes no difference.
+    fn sealed(&self) -> Option<Box<dyn MappedFile>> {
+        None
+    }
 }
 
 /// Time. Wall time may jump; monotonic time does not.
