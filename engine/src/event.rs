@@ -5,12 +5,11 @@
 
 use crate::error::{Error, Result};
 use crate::storage::Env;
-use parking_lot::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What kind of thing happened.
 ///

@@ -1,10 +1,9 @@
 //! A caller's read point.
 
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::SeqNo;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The registered snapshots of a database, and the sequence number up to which writes are visible.
 #[derive(Default)]
@@ -92,5 +91,41 @@ impl Drop for Registered {
                 held.remove(&self.seq);
             }
         }
+    }
+}
+
+/// Takers of snapshots beside writers and merges; see `crate::sync`.
+#[cfg(all(test, any(loom, shuttle)))]
+mod model {
+    use super::*;
+    use crate::sync::thread::spawn;
+    use crate::sync::{Limits, check};
+
+    #[test]
+    fn a_merge_that_does_not_find_a_snapshot_drops_nothing_that_it_reads() {
+        check(Limits { preemptions: 3, schedules: 5_000 }, || {
+            let snapshots = Arc::new(Snapshots::default());
+            let writer = {
+                let snapshots = snapshots.clone();
+                spawn(move || (1..=2).for_each(|seq| snapshots.publish(SeqNo(seq))))
+            };
+            let reader = {
+                let snapshots = snapshots.clone();
+                spawn(move || snapshots.take())
+            };
+            // In this order a merge keeps what is visible now, what snapshots see, and all that comes later.
+            let visible = snapshots.visible();
+            let served = snapshots.read_points();
+            let snapshot = reader.join().unwrap();
+            let seq = snapshot.seq();
+            assert!(
+                seq >= visible || served.contains(&seq),
+                "{seq} is below {visible} and not in {served:?}"
+            );
+            writer.join().unwrap();
+            assert_eq!((snapshots.count(), snapshots.visible()), (1, SeqNo(2)));
+            drop(snapshot);
+            assert_eq!((snapshots.count(), snapshots.read_points().len()), (0, 0));
+        });
     }
 }

@@ -1,73 +1,32 @@
-//! Locks and atomics of the structures whose schedules shuttle explores, by one name.
+//! Locks, atomics, swapped pointers and threads of whatever threads share, by one name, so that model checkers see
+//! the code that runs and not a copy of it.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p siltstone --lib model::` runs the models: many random schedules
-//! of each, in which a waiting thread is woken by a notification only and never by time, so that a lost wake-up
-//! shows as a deadlock. What is not a model does not run in such a build.
+//! * Plainly: `parking_lot`, `std` and `arc_swap`, by another name and nothing else.
+//! * `--cfg loom`: loom, which tries the interleavings and the reorderings that the memory model allows, up to a bound
+//!   on preemptions. For small parts: `cargo xtask loom`.
+//! * `--cfg shuttle`: shuttle, which draws schedules at random. For a whole database: `cargo xtask shuttle`.
+//!
+//! In models nothing times out: who waits is woken by a notification only, so that a lost wake-up shows as a deadlock.
+//! A pointer that is swapped is a locked one there; what is modelled is what happens between loading and swapping.
+//! Outside models these types do not work in such builds, so only tests named `model` run there. Counters that
+//! nobody decides by stay with `std`, as every access is a place where schedules part.
 
-#[cfg(not(shuttle))]
+#[cfg(any(loom, shuttle))]
+mod checked;
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use arc_swap::{ArcSwap, Guard};
+#[cfg(any(loom, shuttle))]
+pub(crate) use checked::{
+    ArcSwap, AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Condvar, Guard, Mutex, MutexGuard,
+    thread,
+};
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) use checked::{Limits, check};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-#[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-#[cfg(shuttle)]
-pub(crate) use shuttled::{Condvar, Mutex, MutexGuard};
-#[cfg(not(shuttle))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-/// Shuttle's locks with the interface of parking_lot's.
-#[cfg(shuttle)]
-mod shuttled {
-    use std::ops::{Deref, DerefMut};
-    use std::time::Duration;
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-    /// Empty only while a condition variable has it.
-    pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Condvar(shuttle::sync::Condvar);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(shuttle::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("no model panics with a lock held")))
-        }
-    }
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            self.0.as_ref().expect("held")
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("held")
-        }
-    }
-
-    impl Condvar {
-        pub(crate) fn new() -> Self {
-            Self::default()
-        }
-
-        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect("held");
-            guard.0 = Some(self.0.wait(held).expect("no model panics with a lock held"));
-        }
-
-        /// Time never passes here.
-        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _limit: Duration) {
-            self.wait(guard);
-        }
-
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
-        }
-    }
-}
+pub(crate) use std::sync::atomic::Ordering;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::thread;

@@ -92,6 +92,7 @@ mod switches {
         "open-log-read",
         "open-noted",
         "open-orphans-removed",
+        "read-half-way",
         "sweep-before-remove",
         "table-cells-written",
         "table-written-not-synced",

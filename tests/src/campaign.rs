@@ -25,6 +25,8 @@ pub struct Row {
     pub gate: u64,
     /// Runs the case of a seed.
     pub case: fn(seed: u64) -> CaseResult,
+    /// What not every machine has: why it is missing here, if it is.
+    pub needs: Option<fn() -> Result<(), String>>,
 }
 
 /// The first case that failed.

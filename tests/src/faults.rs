@@ -15,14 +15,16 @@ use siltstone::{Durability, Error, ErrorKind};
 use std::io;
 
 /// The Nth call of each kind fails, once or from then on.
-pub const FAULTS: Row = Row { name: "faults", unit: "failed calls", gate: 8_000, case: faults_case };
+pub const FAULTS: Row =
+    Row { name: "faults", unit: "failed calls", gate: 8_000, case: faults_case, needs: None };
 /// A sync of the log fails, and later ones succeed.
-pub const SYNC: Row = Row { name: "sync", unit: "failed syncs", gate: 1_000, case: sync_case };
+pub const SYNC: Row = Row { name: "sync", unit: "failed syncs", gate: 1_000, case: sync_case, needs: None };
 /// The disk fills up, and is given space again.
-pub const FULL: Row = Row { name: "full", unit: "full disks", gate: 500, case: full_case };
+pub const FULL: Row = Row { name: "full", unit: "full disks", gate: 500, case: full_case, needs: None };
 
 /// The same seed twice does the same.
-pub const REPLAY: Row = Row { name: "replay", unit: "seeds run twice", gate: 50, case: replay_case };
+pub const REPLAY: Row =
+    Row { name: "replay", unit: "seeds run twice", gate: 50, case: replay_case, needs: None };
 
 /// A database over failing storage, and what it promised.
 struct Session {

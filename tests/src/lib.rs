@@ -1,19 +1,26 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
 //!
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
-//! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full
-//! disks, replays), `random` (against the model),
-//! `metamorphic` (one list, many configurations). `planted` proves that they notice mistakes.
+//! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
+//! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints that crash),
+//! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
+//! configurations: `settings`, `pairs`), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
 
+pub mod between;
 pub mod campaign;
+pub mod copies;
 pub mod faults;
 pub mod history;
 pub mod kill;
 pub mod metamorphic;
 pub mod model;
+pub mod pairs;
 pub mod planted;
 pub mod power;
 pub mod random;
 pub mod rot;
 pub mod rows;
+pub mod settings;
+pub mod small_disk;
 pub mod subject;
+pub mod torn;

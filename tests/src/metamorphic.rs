@@ -1,20 +1,24 @@
 //! One list of calls, many configurations: what readers see must not depend on how large memory, tables, blocks or
-//! steps are, on compression, filters, workers, or when merges happen. A list that gives two histories is cut down by
-//! halves as long as it still does.
+//! steps are, on compression, filters, workers, or when merges happen. Together the configurations of a list have every
+//! pair of values that two options can have (`settings` has the values, `pairs` makes the rows and counts). A list that
+//! gives two histories is cut down by halves as long as it still does.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::Op;
-use crate::subject::{Setup, Subject, TTL_US, bounds, rows};
+use crate::pairs::{Pairs, covering};
+use crate::settings;
+use crate::subject::{Setup, Subject, bounds, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{Durability, KeyRange, Snapshot};
 
 /// Wrong results by configuration.
 pub const METAMORPHIC: Row =
-    Row { name: "metamorphic", unit: "runs of 5,000 calls", gate: 40, case: metamorphic_case };
+    Row { name: "metamorphic", unit: "runs of 5,000 calls", gate: 40, case: metamorphic_case, needs: None };
 
 const CALLS: usize = 5_000;
-const CONFIGURATIONS: u64 = 40;
+/// A list has at least as many configurations.
+const CONFIGURATIONS: usize = 40;
 /// A list is cut down by at most this many tries.
 const TRIES_MAX: u32 = 300;
 
@@ -47,17 +51,11 @@ fn draw_calls(setup: &Setup, rng: &mut Rng) -> Vec<Call> {
     (0..CALLS).map(|_| draw()).collect()
 }
 
-/// The same families with other settings.
-fn configuration(base: &Setup, seed: u64) -> Setup {
-    let mut rng = Rng::new(seed);
-    let mut setup = Setup::draw(&mut rng, TTL_US);
-    for (family, base) in setup.families.iter_mut().zip(&base.families) {
-        family.options.versions = base.options.versions;
-        family.options.ttl_us = base.options.ttl_us;
-        family.options.filter.clone_from(&base.options.filter);
-        family.rules = base.rules;
-    }
-    (setup.keys, setup.value_bytes, setup.marker) = (base.keys, base.value_bytes, base.marker);
+/// The same families with the settings of that row.
+fn configuration(base: &Setup, row: &[usize]) -> Setup {
+    let mut setup = base.clone();
+    let mut families: Vec<_> = setup.families.iter_mut().map(|family| &mut family.options).collect();
+    settings::set(row, &mut setup.options, &mut families);
     setup
 }
 
@@ -133,18 +131,27 @@ fn metamorphic_case(seed: u64) -> CaseResult {
     let mut rng = Rng::new(seed);
     let base = draw_base(&mut rng);
     let calls = draw_calls(&base, &mut rng);
-    let seeds: Vec<u64> = (0..CONFIGURATIONS).map(|_| rng.next_u64()).collect();
+    let columns = settings::columns(base.families.len());
+    let (rows, mut pairs) = (covering(&columns, CONFIGURATIONS, &mut rng), Pairs::new(&columns));
     let expected = history(&base, seed, &calls)?;
-    for (i, config) in seeds.iter().enumerate() {
-        let other = configuration(&base, *config);
-        let found = history(&other, *config, &calls).map_err(|e| format!("configuration {i}: {e}"))?;
+    for (i, row) in rows.iter().enumerate() {
+        let (other, config) = (configuration(&base, row), rng.next_u64());
+        let found = history(&other, config, &calls).map_err(|e| format!("configuration {i}: {e}"))?;
         if found != expected {
-            let differs = |calls: &[Call]| history(&base, seed, calls) != history(&other, *config, calls);
+            let differs = |calls: &[Call]| history(&base, seed, calls) != history(&other, config, calls);
             let short = shrink(calls, differs);
             return Err(format!("configuration {i} ({other:?}) answers otherwise: {short:?}"));
         }
+        pairs.meet(row);
     }
-    Ok(CONFIGURATIONS)
+    println!("metamorphic: seed {seed}: pairs {} of {} in {} runs", pairs.count(), pairs.all(), rows.len());
+    match pairs.missing().first() {
+        None => Ok(rows.len() as u64),
+        Some([a, b]) => {
+            let (a, b) = (settings::name(a.0, a.1), settings::name(b.0, b.1));
+            Err(format!("no configuration had {a} with {b}"))
+        }
+    }
 }
 
 /// Leaves out parts, halves first, as long as the list still fails.
@@ -181,7 +188,8 @@ mod tests {
         let mut rng = Rng::new(5);
         let base = draw_base(&mut rng);
         let calls = &draw_calls(&base, &mut rng)[..600];
-        let other = configuration(&base, 77);
+        let row: Vec<usize> = settings::columns(2).iter().map(|values| rng.index(*values)).collect();
+        let other = configuration(&base, &row);
         assert_eq!(history(&base, 1, calls), history(&other, 2, calls));
     }
 }

@@ -14,24 +14,25 @@ use siltstone::storage::sim::{Rng, SimStorage, SimWorld, Survive};
 use std::sync::Arc;
 
 /// Power loss at 50,000 points.
-pub const POWER: Row = Row { name: "power", unit: "crash points", gate: 50_000, case: power_case };
+pub const POWER: Row =
+    Row { name: "power", unit: "crash points", gate: 50_000, case: power_case, needs: None };
 
 /// A disk after its end.
-struct Image {
-    storage: SimStorage,
-    end: End,
+pub(crate) struct Image {
+    pub(crate) storage: SimStorage,
+    pub(crate) end: End,
     /// For messages.
-    moment: String,
+    pub(crate) moment: String,
 }
 
 /// Copies a disk at random operations.
-struct Camera {
+pub(crate) struct Camera {
     storage: SimStorage,
     images: Arc<Mutex<Vec<Image>>>,
 }
 
 impl Camera {
-    fn install(storage: &SimStorage, mut rng: Rng, one_in: u64) -> Self {
+    pub(crate) fn install(storage: &SimStorage, mut rng: Rng, one_in: u64) -> Self {
         let images = Arc::new(Mutex::new(Vec::new()));
         let (disk, into) = (storage.clone(), images.clone());
         let rng = Mutex::new(rng.fork());
@@ -55,7 +56,7 @@ impl Camera {
         Self { storage: storage.clone(), images }
     }
 
-    fn take(&self) -> Vec<Image> {
+    pub(crate) fn take(&self) -> Vec<Image> {
         std::mem::take(&mut *self.images.lock())
     }
 }

@@ -16,8 +16,10 @@ cargo xtask test [--fast]      all tests; without --fast the campaigns with thei
 cargo xtask soak [--hours H]   the campaigns with their release counts, again and again for H hours (default: once)
 cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test
 cargo xtask rules              the house rules alone
-cargo xtask loom               the interleavings of the index that readers walk without locks
+cargo xtask loom               models of what threads share: all interleavings up to a bound
+cargo xtask shuttle            the same and whole databases: random schedules from a fixed seed
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
+cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask list               the campaigns and their counts";
 
 fn main() -> ExitCode {
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
         ["ci"] => steps::ci(&mut tally),
         ["rules"] => rules::step(&mut tally),
         ["loom"] => steps::interleavings(&mut tally),
+        ["shuttle"] => steps::schedules(&mut tally),
         ["sanitize"] => steps::sanitize(&mut tally),
+        ["peers"] => steps::peers(&mut tally),
         ["list"] => {
             print!("{}", campaigns::list());
             return ExitCode::SUCCESS;

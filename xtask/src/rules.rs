@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 const IMPORTS: &[(&str, &[&str])] = &[
     ("types", &["error"]),
     ("storage", &["error", "types"]),
-    ("log", &["error", "storage", "types"]),
-    ("memory", &["error", "types"]),
-    ("cache", &["error", "table", "types"]),
+    ("log", &["error", "storage", "sync", "types"]),
+    ("memory", &["error", "sync", "types"]),
+    ("cache", &["error", "sync", "table", "types"]),
     ("table", &["Error", "ErrorKind", "cache", "error", "storage", "types", "version::shape"]),
     ("strategy", &["simulate", "types", "version::shape"]),
     ("simulate", &["error", "strategy", "types", "version::shape"]),
     ("merge", &["error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"]),
     ("schedule", &["error", "storage", "sync"]),
-    ("version", &["error", "log", "memory", "storage", "table", "types"]),
+    ("version", &["error", "log", "memory", "storage", "sync", "table", "types"]),
 ];
 
 /// Files of Rust are at most this long.

@@ -14,6 +14,7 @@ pub(crate) fn test(tally: &mut Tally, campaigns: bool) {
     tally.tests("tests", &mut cargo("test --workspace --no-fail-fast"));
     if campaigns {
         interleavings(tally);
+        schedules(tally);
         sanitize(tally);
         campaigns::gate(tally);
     }
@@ -51,25 +52,54 @@ fn supply_chain(tally: &mut Tally) {
     }
 }
 
-/// Every interleaving, up to two preemptions, of the index that readers walk without locks (row 22). With three one
-/// model alone takes many minutes.
+/// The interleavings of what threads share, all of them up to each model's bound (row 22).
 pub(crate) fn interleavings(tally: &mut Tally) {
-    let target = root().join("target").join("loom");
-    let mut run = cargo("test --release -p siltstone --lib memory::model");
-    run.env("RUSTFLAGS", "--cfg loom")
-        .env("LOOM_MAX_PREEMPTIONS", "2")
-        .env("LOOM_MAX_BRANCHES", "10000")
-        .env("CARGO_TARGET_DIR", target);
-    tally.tests("row 22: interleavings under loom", &mut run);
+    models(tally, "loom");
 }
 
-/// The modules with unsafe code under the address sanitizer, on the stable toolchain (row 23).
+/// Schedules of the same and of whole databases, drawn at random from a fixed seed (row 22). A failure prints the seed
+/// of its schedule; with that in `SHUTTLE_RANDOM_SEED` the model runs it first.
+pub(crate) fn schedules(tally: &mut Tally) {
+    models(tally, "shuttle");
+}
+
+/// Runs the unit tests named `model` in a build for that checker.
+fn models(tally: &mut Tally, checker: &str) {
+    let mut run = cargo("test --release -p siltstone --lib ::model::");
+    run.env("RUSTFLAGS", format!("--cfg {checker}"))
+        .env("CARGO_TARGET_DIR", root().join("target").join(checker));
+    tally.tests(&format!("row 22: models under {checker}"), &mut run);
+}
+
+/// The engine's unit tests under the address sanitizer, on the stable toolchain (row 23).
 pub(crate) fn sanitize(tally: &mut Tally) {
     let target = root().join("target").join("asan");
-    let args = "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu -- memory log::";
+    let args = "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu";
     let mut run = cargo(args);
     run.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target);
     tally.tests("row 23: address sanitizer", &mut run);
+}
+
+/// The bench with the other stores, built once: RocksDB takes many minutes, and its bindings need libclang.
+pub(crate) fn peers(tally: &mut Tally) {
+    if !libclang() {
+        tally.step("package lists", &mut command("apt-get", "update --quiet"));
+        tally.step("install libclang", &mut command("apt-get", "install --yes --quiet libclang-dev"));
+    }
+    tally.step("bench with peers", &mut cargo("build --release -p siltstone-bench --features peers"));
+}
+
+/// Whether the C compiler's library that reads RocksDB's header is there.
+fn libclang() -> bool {
+    let known = command("ldconfig", "-p").output().map(|out| out.stdout).unwrap_or_default();
+    let known = String::from_utf8_lossy(&known);
+    std::env::var_os("LIBCLANG_PATH").is_some()
+        || known.lines().any(|line| {
+            let library = line.trim_start();
+            library.starts_with("libclang.so")
+                || library.starts_with("libclang-1")
+                || library.starts_with("libclang-2")
+        })
 }
 
 /// Whether the command can be run and ends with 0.

@@ -2,13 +2,14 @@
 //!
 //! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every key
 //! under it a read, so theirs has a share of its own that data never pushes into: it starts small and grows with
-//! use, up to half the budget. Blocks are known by (table, offset), where a table's number is drawn anew at every
+//! use, up to half the budget. Open tables may keep index and filter blocks themselves (a read then looks nothing up), up to
+//! a quarter of the budget in all; what they keep is not in the caches and counts as index and filter bytes. Blocks are known by (table, offset), where a table's number is drawn anew at every
 //! open, so that a block never outlives what it was read from.
 //!
 //! Not owned here: reading and checking blocks (`table`), deciding what is worth warming (`merge`).
 
+use crate::sync::Mutex;
 use crate::table::{Block, Filter};
-use parking_lot::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -100,6 +101,14 @@ pub(crate) struct BlockCache {
 struct Shares {
     capacity: u64,
     meta: u64,
+    /// Index and filter bytes that open tables keep.
+    kept: u64,
+}
+
+impl Shares {
+    fn data(&self) -> u64 {
+        self.capacity.saturating_sub(self.meta + self.kept)
+    }
 }
 
 /// A counter on a cache line of its own.
@@ -135,6 +144,8 @@ pub(crate) struct CacheStats {
 
 /// The share of index and filter blocks at first, as a part of the budget.
 const META_SHARE_FIRST: u64 = 16;
+/// The share of index and filter blocks that open tables keep, at most.
+const KEPT_SHARE: u64 = 4;
 /// Largest number of independently locked parts.
 const SHARDS_MAX: u64 = 16;
 /// A part must be able to hold a few blocks, else large ones would never fit.
@@ -153,7 +164,7 @@ impl BlockCache {
         Arc::new(Self {
             data: store(capacity - meta, capacity),
             meta: store(meta, capacity / 2),
-            shares: Mutex::new(Shares { capacity, meta }),
+            shares: Mutex::new(Shares { capacity, meta, kept: 0 }),
             next_table: AtomicU64::new(1),
             hits: Default::default(),
             misses: Default::default(),
@@ -212,11 +223,32 @@ impl BlockCache {
         // Before it is full, as the parts of the cache never fill evenly.
         if needed > shares.meta / 4 * 3 && shares.meta < shares.capacity / 2 {
             shares.meta = (shares.meta + shares.meta / 4).max(needed * 2).min(shares.capacity / 2);
-            self.data.set_capacity(shares.capacity - shares.meta);
+            self.data.set_capacity(shares.data());
             self.meta.set_capacity(shares.meta);
         }
         drop(shares);
         self.meta.insert(key, meta);
+    }
+
+    /// Whether an open table may keep an index or filter block of that size itself; if so it is counted until
+    /// [`BlockCache::let_go`].
+    pub(crate) fn may_keep(&self, bytes: u64) -> bool {
+        let mut shares = self.shares.lock();
+        if shares.kept + bytes > shares.capacity / KEPT_SHARE {
+            return false;
+        }
+        shares.kept += bytes;
+        self.data.set_capacity(shares.data());
+        true
+    }
+
+    /// A table keeps so many bytes less.
+    pub(crate) fn let_go(&self, bytes: u64) {
+        if bytes > 0 {
+            let mut shares = self.shares.lock();
+            shares.kept -= bytes;
+            self.data.set_capacity(shares.data());
+        }
     }
 
     /// Whether the block is held, without counting as a use.
@@ -238,9 +270,9 @@ impl BlockCache {
         let mut shares = self.shares.lock();
         let first = capacity / META_SHARE_FIRST;
         let meta = (self.meta.weight() / 3 * 4).clamp(first, capacity / 2);
-        *shares = Shares { capacity, meta };
+        (shares.capacity, shares.meta) = (capacity, meta);
         self.meta.set_capacity(meta);
-        self.data.set_capacity(capacity - meta);
+        self.data.set_capacity(shares.data());
     }
 
     /// Counts so far.
@@ -249,13 +281,14 @@ impl BlockCache {
             hits: self.hits[class as usize].0.load(Ordering::Relaxed),
             misses: self.misses[class as usize].0.load(Ordering::Relaxed),
         };
+        let shares = *self.shares.lock();
         CacheStats {
             data: count(Class::Data),
             index: count(Class::Index),
             filter: count(Class::Filter),
             data_bytes: self.data.weight(),
-            meta_bytes: self.meta.weight(),
-            capacity: self.shares.lock().capacity,
+            meta_bytes: self.meta.weight() + shares.kept,
+            capacity: shares.capacity,
         }
     }
 
@@ -281,5 +314,7 @@ where
     Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
 }
 
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 #[cfg(test)]
 mod tests;

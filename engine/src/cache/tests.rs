@@ -50,3 +50,17 @@ fn a_smaller_budget_holds_at_once_and_evicted_blocks_are_gone() {
     assert!(cache.data(key(5000)).is_none() && !cache.contains(key(5000)));
     assert_eq!(cache.stats().data, HitCount { hits: 1, misses: 1 });
 }
+
+#[test]
+fn what_tables_keep_is_taken_from_data_and_given_back() {
+    let cache = BlockCache::new(4 << 20);
+    assert!(cache.may_keep(1 << 20), "a quarter may be kept");
+    assert!(!cache.may_keep(1), "but no more");
+    (0..4000).for_each(|n| cache.insert_data(key(n), block()));
+    let stats = cache.stats();
+    assert!(stats.meta_bytes >= 1 << 20 && stats.data_bytes + stats.meta_bytes <= 4 << 20, "{stats:?}");
+    cache.let_go(1 << 20);
+    (0..4000).for_each(|n| cache.insert_data(key(n), block()));
+    assert!(cache.stats().data_bytes > 3 << 20);
+    assert!(cache.may_keep(1 << 20));
+}

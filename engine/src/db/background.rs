@@ -19,10 +19,9 @@ use crate::memory::{Segment, Visibility};
 use crate::options::Options;
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
+use crate::sync::{Mutex, Ordering};
 use crate::types::LogFileId;
-use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// How long a worker stays with one job before it looks at the others.
@@ -461,9 +460,16 @@ impl Inner {
         }
         let now = self.env.clock.monotonic_ns();
         self.stores().iter().all(|store| {
+            // A job that is just being started is known to its store before it is in the list.
+            let begun = {
+                let work = store.work.lock();
+                work.flushing || !work.running.is_empty()
+            };
             let version = store.version();
             let flat = version.frozen.iter().all(|s| s.as_active().is_none());
-            flat && version.flush.segments.is_empty()
+            !begun
+                && flat
+                && version.flush.segments.is_empty()
                 && version.unflushed_bytes() <= memory_low(&self.options)
                 && self.plan_store(store, 1, now).is_empty()
         })

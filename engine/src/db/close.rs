@@ -4,10 +4,10 @@
 use super::{Inner, State};
 use crate::error::Result;
 use crate::event::EventKind;
+use crate::sync::Ordering;
 use crate::version::edit::Change;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl Inner {
     pub(super) fn close(&self) -> Result<()> {

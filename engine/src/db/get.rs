@@ -19,10 +19,7 @@ impl Inner {
             return Ok(self.get_versions(store, key, read, 1)?.pop().map(|(_, value)| value));
         }
         let now_us = self.now_for(rules);
-        // The version first, the read point second: a merge drops a cell only for what is visible before its
-        // version is swapped in.
-        let version = store.version();
-        let read = read.unwrap_or_else(|| self.snapshots.visible());
+        let (version, read) = self.view(read, || store.version());
         let mut lookup = Lookup::new(rules, key, read, now_us);
         search(&version, key, read, &mut lookup)?;
         Ok(lookup.finish())
@@ -58,8 +55,7 @@ impl Inner {
         let settings = store.settings();
         let rules = &settings.read;
         let now_us = self.now_for(rules);
-        let version = store.version();
-        let read = read.unwrap_or_else(|| self.snapshots.visible());
+        let (version, read) = self.view(read, || store.version());
         let mut cells: Vec<Found> = Vec::new();
         let tombstones = collect(&version, key, read, &mut |cell, owner| {
             cells.push(Found {
@@ -80,6 +76,20 @@ impl Inner {
             if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         Ok(found)
+    }
+
+    /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is visible
+    /// before its version is swapped in, so a read point older than the version may miss cells.
+    #[inline]
+    pub(crate) fn view<V>(&self, read: Option<SeqNo>, version: impl FnOnce() -> V) -> (V, SeqNo) {
+        if planted!(Bug::ReadPointBeforeVersion) {
+            let read = read.unwrap_or_else(|| self.snapshots.visible());
+            kill_point!("read-half-way");
+            return (version(), read);
+        }
+        let version = version();
+        kill_point!("read-half-way");
+        (version, read.unwrap_or_else(|| self.snapshots.visible()))
     }
 
     pub(crate) fn now_for(&self, rules: &ReadRules) -> u64 {

@@ -4,10 +4,9 @@ use super::Inner;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::major;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{Generation, KeyRange, StoreId};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A handle to cancel a compaction and to see how far it is. Clones share it.
 ///

@@ -20,6 +20,8 @@ mod inspect;
 mod install;
 mod manual;
 mod merges;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 mod open;
 mod pipeline;
 mod scan;
@@ -52,16 +54,14 @@ use crate::options::{Durability, FamilyOptions, Options};
 use crate::schedule::{Limiter, Scheduler};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::storage::Env;
+use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::types::{Pinned, SeqNo};
 use crate::version::Graveyard;
 use crate::version::manifest::Manifest;
-use arc_swap::ArcSwap;
 use background::Jobs;
-use parking_lot::Mutex;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use store::Store;
 use write::Commit;
 

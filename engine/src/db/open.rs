@@ -24,17 +24,15 @@ use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
 use crate::storage::{Env, create_dir_durably};
+use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::table::Table;
 use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
 use crate::version::edit::{Flushed, State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, TableHandle, Version};
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// How to open a database.
 ///

@@ -80,10 +80,9 @@ impl Inner {
     pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
         let refused = db.check_open().and_then(|()| store.check_not_dropped());
         let refused = refused.and_then(|()| snapshot.as_ref().map_or(Ok(()), |s| db.check_snapshot(s)));
-        let settings = arc_swap::Guard::into_inner(store.settings());
+        let settings = crate::sync::Guard::into_inner(store.settings());
         let now_us = db.now_for(&settings.read);
-        let version = store.version_full();
-        let read = snapshot.as_ref().map_or_else(|| db.snapshots.visible(), Snapshot::seq);
+        let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
         let (cursors, tombstones) = sources(&version, &range, read);
         Scan {
             cursor: Merging::new(cursors),

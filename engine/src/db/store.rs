@@ -6,13 +6,11 @@ use crate::memory::{Active, MemoryOptions};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Options, Timestamps};
 use crate::strategy::{PipelineState, PlanState, RunningMerge};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, StoreId};
 use crate::version::{Graveyard, Version};
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) struct Store {
     pub(crate) id: StoreId,

@@ -24,9 +24,9 @@ use super::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appender, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::sync::Mutex;
 use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
-use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 

@@ -10,11 +10,10 @@
 use super::file::{HEADER_BYTES, file_path};
 use crate::error::{Error, Result};
 use crate::storage::{MappedFile, Storage};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
 /// device bytes. Released files are used again first and need none of it.
@@ -42,8 +41,15 @@ pub(super) struct Pool {
 
 struct State {
     next: LogFileId,
-    ready: Option<Box<dyn MappedFile>>,
+    ready: Option<Reserved>,
     spares: Vec<LogFileId>,
+}
+
+/// A file to be written.
+pub(super) struct Reserved {
+    pub(super) map: Box<dyn MappedFile>,
+    /// Its blocks were written before, so that syncing new bytes in them needs no metadata.
+    pub(super) written: bool,
 }
 
 impl Pool {
@@ -86,11 +92,11 @@ impl Pool {
 
     /// The next file, with room for `need` bytes behind its header: the one that is ready, or a new one. A frame
     /// larger than a log file gets a file of exactly its size (the ready one is made longer for it).
-    pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Box<dyn MappedFile>)> {
+    pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = self.file_bytes.max(HEADER_BYTES + need);
         self.ready.store(false, Ordering::Relaxed);
-        let file = match state.ready.take().filter(|ready| ready.len() >= length) {
+        let file = match state.ready.take().filter(|ready| ready.map.len() >= length) {
             Some(ready) => ready,
             None => self.reserve(&mut state, length, written_ahead)?,
         };
@@ -99,7 +105,7 @@ impl Pool {
         Ok((id, file))
     }
 
-    fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Box<dyn MappedFile>> {
+    fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
         let path = file_path(&self.dir, state.next);
         let recycled = length == self.file_bytes
             && state.spares.pop().is_some_and(|spare| {
@@ -109,13 +115,13 @@ impl Pool {
         kill_point!("log-reserve-before-map");
         let written_ahead = written_ahead && !recycled;
         match self.storage.map(&path, length, written_ahead) {
-            Ok(file) => {
+            Ok(map) => {
                 let counter = if recycled { &self.recycled } else { &self.reserved };
                 counter.fetch_add(1, Ordering::Relaxed);
                 if written_ahead {
                     self.written_ahead_bytes.fetch_add(length, Ordering::Relaxed);
                 }
-                Ok(file)
+                Ok(Reserved { map, written: recycled || written_ahead })
             }
             Err(e) => {
                 // What was reserved in part is given back, as the disk may be full. The number goes with it: its
@@ -143,7 +149,7 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn idle_bytes(&self) -> u64 {
         let state = self.state.lock();
-        state.ready.as_ref().map_or(0, |file| file.len()) + state.spares.len() as u64 * self.file_bytes
+        state.ready.as_ref().map_or(0, |file| file.map.len()) + state.spares.len() as u64 * self.file_bytes
     }
 
     /// Removes the files that hold no history.

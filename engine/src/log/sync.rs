@@ -1,9 +1,9 @@
 //! Making the log durable, once and in order, and never again after a failure.
 //!
-//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns at one
-//! lock. Who gets it first looks at where the log ends *now* and syncs to there; everyone who arrived while it
-//! worked finds, on getting the lock, either that his bytes are already covered and leaves, or becomes the one
-//! who syncs for all that arrived since. Appends never take this lock.
+//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. Whose turn it
+//! is looks at where the log ends *now* and syncs to there, holding no lock; everyone who arrived while it worked is
+//! woken when it ends and finds either that his bytes are covered, and leaves without waiting for the next sync to end,
+//! or becomes the one who syncs for all that arrived since. Appends never wait here.
 //!
 //! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
 //! file's name is made durable before any byte in it counts as synced.
@@ -15,9 +15,8 @@
 use super::file::file_path;
 use super::writer::Log;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the log failed, and why.
 #[derive(Default)]
@@ -62,11 +61,7 @@ impl Log {
         if self.synced() >= target {
             return Ok(self.synced());
         }
-        let _turn = self.sync_turn.lock();
-        self.poison.check()?;
-        if self.synced() >= target {
-            return Ok(self.synced());
-        }
+        let Some(_turn) = self.sync_turn(target)? else { return Ok(self.synced()) };
         // A target in an earlier file asks for complete files only; else all that is there goes along.
         let end = self.end();
         let goal = if target.file == end.file { end } else { target };
@@ -87,6 +82,22 @@ impl Log {
         Ok(self.synced())
     }
 
+    /// Waits until the log is durable up to `target` (`None`) or nobody is syncing: then it is the caller's turn.
+    fn sync_turn(&self, target: LogPosition) -> Result<Option<SyncTurn<'_>>> {
+        let mut syncing = self.syncing.lock();
+        loop {
+            self.poison.check()?;
+            if self.synced() >= target {
+                return Ok(None);
+            }
+            if !*syncing {
+                *syncing = true;
+                return Ok(Some(SyncTurn { log: self }));
+            }
+            self.sync_ended.wait(&mut syncing);
+        }
+    }
+
     /// Makes the file's directory entry durable, once. All names created before come along.
     pub(super) fn make_name_durable(&self, file: LogFileId) -> Result<()> {
         if self.named.load(Ordering::Acquire) >= file.0 {
@@ -96,5 +107,17 @@ impl Log {
         synced.map_err(|e| self.poison.set(&Error::io("sync the directory", &self.dir, e)))?;
         self.named.fetch_max(file.0, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+/// The right to sync; given back when dropped, however the sync ended.
+struct SyncTurn<'a> {
+    log: &'a Log,
+}
+
+impl Drop for SyncTurn<'_> {
+    fn drop(&mut self) {
+        *self.log.syncing.lock() = false;
+        self.log.sync_ended.notify_all();
     }
 }

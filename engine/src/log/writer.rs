@@ -22,12 +22,11 @@ use super::recover::Recovered;
 use super::sync::Poison;
 use crate::error::{Error, Result};
 use crate::storage::{Env, MappedFile, Storage};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Settings of a log.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +44,10 @@ impl Default for LogOptions {
         Self { file_bytes: 64 << 20, recycle_max: 2, written_ahead: WrittenAhead::default() }
     }
 }
+
+/// How much is written ahead at once in a file that was not written ahead as a whole: the appender is held up by some
+/// 15 us each time.
+const WINDOW_BYTES: u64 = 128 << 10;
 
 /// Where a log begins to be written.
 #[derive(Clone, Debug)]
@@ -108,7 +111,9 @@ pub(crate) struct Log {
     newest_bytes: AtomicU64,
     /// The highest file number whose name is known durable.
     pub(super) named: AtomicU64,
-    pub(super) sync_turn: Mutex<()>,
+    /// Whether somebody is syncing, and who waits for that.
+    pub(super) syncing: Mutex<bool>,
+    pub(super) sync_ended: Condvar,
     live: Mutex<VecDeque<LiveFile>>,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
@@ -150,6 +155,8 @@ struct Newest {
     identity: FileIdentity,
     map: Arc<dyn MappedFile>,
     offset: u64,
+    /// Before this offset every block was written at least once.
+    zeros_to: u64,
 }
 
 impl Log {
@@ -186,7 +193,8 @@ impl Log {
             complete_to: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             named: AtomicU64::new(0),
-            sync_turn: Mutex::new(()),
+            syncing: Mutex::new(false),
+            sync_ended: Condvar::new(),
             live: Mutex::new(live.collect()),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -293,9 +301,15 @@ impl Log {
     /// What lies between what is synced and `goal`, file by file, oldest first.
     pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
         let synced = self.synced();
-        let live = self.live.lock();
+        let mut live = self.live.lock();
         let mut parts = Vec::new();
-        for f in live.iter().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+        for f in live.iter_mut().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+            // Nobody writes to a complete file; the appender has let go of its mapping.
+            if f.used.is_some()
+                && let Some(sealed) = f.map.as_ref().and_then(|map| map.sealed())
+            {
+                f.map = Some(sealed.into());
+            }
             let Some(map) = &f.map else { continue };
             let offset = if f.file == goal.file { goal.offset } else { f.used.unwrap_or(goal.offset) };
             let to = LogPosition { file: f.file, offset };
@@ -359,6 +373,7 @@ impl Appender {
         if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
             self.begin_file(length)?;
         }
+        self.write_window(length)?;
         let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
         let (file, offset) = (newest.identity.file, newest.offset);
         let bytes = frame.finish(newest.identity, offset, Some(log.synced()));
@@ -375,6 +390,30 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
+    /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window costs less
+    /// than the page faults of writing its pages one after the other through the mapping, and syncing bytes in a
+    /// block that was never written costs a commit of the file system's journal each time. Only the appender writes
+    /// behind the log's end, so the zeros cannot meet a frame.
+    fn write_window(&mut self, length: u64) -> Result<()> {
+        let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
+        let need = newest.offset + length;
+        if need <= newest.zeros_to {
+            return Ok(());
+        }
+        let from = newest.zeros_to.max(newest.offset);
+        let to = need.max(from + WINDOW_BYTES).next_multiple_of(WINDOW_BYTES).min(newest.map.len());
+        if let Err(e) = newest.map.zero(from, to - from) {
+            let path = file_path(&log.dir, newest.identity.file);
+            return Err(log.poison.set(&Error::io("write to the log", path, e)));
+        }
+        newest.zeros_to = to;
+        if log.write_ahead() {
+            // Synced before the frames are, so the device writes these blocks twice.
+            log.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Begins a new file with room for a frame of that length.
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64) -> Result<()> {
@@ -385,9 +424,9 @@ impl Appender {
         if log.has_unsynced_complete_file() {
             log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
         }
-        let (file, map) = log.pool.take(frame_bytes, log.write_ahead())?;
+        let (file, reserved) = log.pool.take(frame_bytes, log.write_ahead())?;
         kill_point!("log-file-taken");
-        let map: Arc<dyn MappedFile> = map.into();
+        let map: Arc<dyn MappedFile> = reserved.map.into();
         let previous = match &self.newest {
             Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
             None => self.previous,
@@ -414,7 +453,8 @@ impl Appender {
         kill_point!("log-file-begun");
         log.newest_bytes.store(map.len(), Ordering::Relaxed);
         let identity = FileIdentity::new(log.database_id, file);
-        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES });
+        let zeros_to = if reserved.written { map.len() } else { HEADER_BYTES };
+        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to });
         Ok(())
     }
 }

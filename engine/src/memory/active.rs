@@ -17,15 +17,14 @@ use super::cell::{self, CellAt};
 use super::node::Keys;
 use super::ranges::Ranges;
 use super::stats::Stats;
-use super::sync::{AtomicU32, Ordering};
+use super::sync::{AtomicU32, AtomicUsize, Ordering};
 use super::tree::{Found, Leaf, To, Tree};
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::{
     CellRef, Fragments, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor,
 };
-use parking_lot::{Mutex, MutexGuard};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 /// See the page above.
 pub(crate) struct Active {

@@ -15,6 +15,7 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
+use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use crate::types::Owner;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -22,7 +23,6 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// No place. The last unit of the last chunk cannot hold anything, so it is never handed out.
 pub(super) const NOWHERE: u32 = u32::MAX;

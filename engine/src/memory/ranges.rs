@@ -1,11 +1,9 @@
 //! The range tombstones of an active segment. They are rare, and a reader wants them as fragments; so they are
 //! collected in a list and cut into fragments by the first reader that comes after new ones.
 
+use crate::sync::{ArcSwap, AtomicUsize, Mutex, Ordering};
 use crate::types::{Fragments, RangeTombstone};
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) struct Ranges {
     list: Mutex<Vec<RangeTombstone>>,

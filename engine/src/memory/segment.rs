@@ -5,12 +5,12 @@ use super::active_cursor::ActiveCursor;
 use super::flat::{Flat, FlatCursor};
 use super::flatten::Visibility;
 use crate::error::Result;
+use crate::sync::{AtomicU64, Ordering};
 use crate::types::{
     CellRef, Cursor, Fragments, Generation, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the page above. Cheap to clone.
 #[derive(Clone)]

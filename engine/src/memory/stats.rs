@@ -1,8 +1,8 @@
 //! What is known of a segment's cells as a whole. One writer, readers without locks.
 
+use super::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::types::{CellRef, Kind, RangeTombstone, SeqNo, Timestamp};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The smallest range holding all numbers noted; empty while `low > high`. Only one thread notes at a time.
 struct Span {

@@ -1,12 +1,15 @@
-//! Atomics of this folder by one name, so that `--cfg loom` puts the index's publication protocol under a
-//! model checker (see `model`).
+//! Atomics of what readers walk without locks, by one name, so that `--cfg loom` puts it under a model checker (see
+//! `model`). What has a lock takes it from `crate::sync`, as all of the engine does; the index does not, as a loom
+//! atomic needs the help below, and as shuttle's schedules of a whole database have no use for parting inside a node.
 
+#[cfg(all(test, loom))]
+pub(super) use checked::as_writer;
 #[cfg(loom)]
-pub(super) use checked::{AtomicPtr, AtomicU32, AtomicU64, as_writer};
+pub(super) use checked::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::Ordering;
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// loom decides by the last access to an atomic where else a thread could have been interrupted, and a load by
 /// the storing thread hides the reader's load before it. So the writer's loads are made exchanges that change
@@ -21,6 +24,7 @@ mod checked {
         static WRITER: Cell<bool> = Cell::new(false);
     }
 
+    #[cfg(test)]
     /// Runs a writer thread's part of a model.
     pub(in super::super) fn as_writer(work: impl FnOnce()) {
         WRITER.with(|writer| writer.set(true));
@@ -54,5 +58,6 @@ mod checked {
 
     wrap!(AtomicU32, u32, 0);
     wrap!(AtomicU64, u64, 0);
+    wrap!(AtomicUsize, usize, 0);
     wrap!(AtomicPtr<T>, *mut T, std::ptr::null_mut());
 }

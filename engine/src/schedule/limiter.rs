@@ -3,7 +3,7 @@
 //! writers wait for.
 
 use crate::storage::Clock;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::Arc;
 
 /// At most this long a burst is saved up while nothing is written.

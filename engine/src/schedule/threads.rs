@@ -2,9 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "this is where real threads and waits are let in")]
 
 use super::{Scheduler, Turn, Worker};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// An idle worker looks for work this often even when nobody notifies it.
@@ -23,7 +22,7 @@ const IDLE: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct ThreadScheduler {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,8 +80,8 @@ impl Scheduler for ThreadScheduler {
         for (i, worker) in workers.into_iter().enumerate() {
             let shared = self.shared.clone();
             let name = format!("siltstone-{i}");
-            let thread = std::thread::Builder::new().name(name).spawn(move || shared.run(worker));
-            threads.push(thread.expect("the system can start a thread"));
+            let worker = thread::Builder::new().name(name).spawn(move || shared.run(worker));
+            threads.push(worker.expect("the system can start a thread"));
         }
     }
 
@@ -101,29 +100,31 @@ impl Scheduler for ThreadScheduler {
     }
 
     fn pause(&self, ns: u64) {
-        std::thread::sleep(Duration::from_nanos(ns));
+        thread::sleep(Duration::from_nanos(ns));
     }
 
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.notify();
         let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
+        for worker in threads {
             // The last handle to a database may be dropped by one of its own workers.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
+            if worker.thread().id() != thread::current().id() {
+                let _ = worker.join();
             }
         }
     }
 }
 
-/// Schedules of what threads share; see `crate::sync`.
+/// Schedules of what threads share; see `crate::sync`. Not for loom, which takes sequentially consistent accesses for
+/// weaker ones, and sleepers and notifiers need just that of each other.
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
-    use shuttle::thread::spawn;
+    use crate::sync::thread::{JoinHandle, spawn};
+    use crate::sync::{Limits, check};
 
-    const SCHEDULES: usize = 20_000;
+    const LIMITS: Limits = Limits { preemptions: 0, schedules: 20_000 };
 
     /// Has work as long as the count is above what was done.
     struct Counter {
@@ -146,10 +147,7 @@ mod model {
         }
     }
 
-    fn start(
-        shared: &Arc<Shared>,
-        workers: usize,
-    ) -> (Arc<AtomicU64>, Arc<AtomicU64>, Vec<shuttle::thread::JoinHandle<()>>) {
+    fn start(shared: &Arc<Shared>, workers: usize) -> (Arc<AtomicU64>, Arc<AtomicU64>, Vec<JoinHandle<()>>) {
         let (asked, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let threads = (0..workers).map(|_| {
             let worker = Counter { asked: asked.clone(), done: done.clone(), shared: shared.clone() };
@@ -170,7 +168,7 @@ mod model {
         }
     }
 
-    fn stop(shared: &Shared, threads: Vec<shuttle::thread::JoinHandle<()>>) {
+    fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
         shared.stopping.store(true, Ordering::SeqCst);
         shared.notify();
         threads.into_iter().for_each(|t| t.join().unwrap());
@@ -178,54 +176,45 @@ mod model {
 
     #[test]
     fn a_notification_wakes_a_worker_that_is_about_to_sleep() {
-        shuttle::check_random(
-            || {
-                let shared = Arc::new(Shared::default());
-                let (asked, done, threads) = start(&shared, 1);
-                for n in 1..=2 {
-                    asked.fetch_add(1, Ordering::SeqCst);
-                    shared.notify();
-                    wait(&shared, || done.load(Ordering::SeqCst) == n);
-                }
-                stop(&shared, threads);
-            },
-            SCHEDULES,
-        );
+        check(LIMITS, || {
+            let shared = Arc::new(Shared::default());
+            let (asked, done, threads) = start(&shared, 1);
+            for n in 1..=2 {
+                asked.fetch_add(1, Ordering::SeqCst);
+                shared.notify();
+                wait(&shared, || done.load(Ordering::SeqCst) == n);
+            }
+            stop(&shared, threads);
+        });
     }
 
     #[test]
     fn workers_that_sleep_all_hear_that_they_must_stop() {
-        shuttle::check_random(
-            || {
-                let shared = Arc::new(Shared::default());
-                let (_, _, threads) = start(&shared, 3);
-                stop(&shared, threads);
-            },
-            SCHEDULES,
-        );
+        check(LIMITS, || {
+            let shared = Arc::new(Shared::default());
+            let (_, _, threads) = start(&shared, 3);
+            stop(&shared, threads);
+        });
     }
 
     #[test]
     fn two_callers_and_two_workers_do_not_wait_for_each_other_for_ever() {
-        shuttle::check_random(
-            || {
-                let shared = Arc::new(Shared::default());
-                let (asked, done, threads) = start(&shared, 2);
-                let callers: Vec<_> = (0..2)
-                    .map(|_| {
-                        let (shared, asked, done) = (shared.clone(), asked.clone(), done.clone());
-                        spawn(move || {
-                            let mine = asked.fetch_add(1, Ordering::SeqCst) + 1;
-                            shared.notify();
-                            wait(&shared, || done.load(Ordering::SeqCst) >= mine);
-                        })
+        check(LIMITS, || {
+            let shared = Arc::new(Shared::default());
+            let (asked, done, threads) = start(&shared, 2);
+            let callers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (shared, asked, done) = (shared.clone(), asked.clone(), done.clone());
+                    spawn(move || {
+                        let mine = asked.fetch_add(1, Ordering::SeqCst) + 1;
+                        shared.notify();
+                        wait(&shared, || done.load(Ordering::SeqCst) >= mine);
                     })
-                    .collect();
-                callers.into_iter().for_each(|c| c.join().unwrap());
-                assert_eq!(done.load(Ordering::SeqCst), 2);
-                stop(&shared, threads);
-            },
-            SCHEDULES,
-        );
+                })
+                .collect();
+            callers.into_iter().for_each(|c| c.join().unwrap());
+            assert_eq!(done.load(Ordering::SeqCst), 2);
+            stop(&shared, threads);
+        });
     }
 }

@@ -64,7 +64,7 @@ impl Storage for LocalStorage {
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
-        Ok(Box::new(LocalMapped { file, map }))
+        Ok(Box::new(LocalMapped { file: Arc::new(file), map }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -189,7 +189,7 @@ impl ReadFile for LocalRead {
 /// A mapped log file. Invariants: `map` covers `len` reserved bytes; bytes are only copied in through raw
 /// pointers, within bounds, and nobody reads through this mapping, so no reference ever aliases a write.
 struct LocalMapped {
-    file: File,
+    file: Arc<File>,
     map: memmap2::MmapRaw,
 }
 
@@ -210,6 +210,47 @@ impl MappedFile for LocalMapped {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
         }
         Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Through the file: this way the page cache takes large pages, which later cost one fault each.
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let end = offset + len;
+        if end > self.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "zeros beyond the reserved log file"));
+        }
+        let mut at = offset;
+        while at < end {
+            let piece = &ZEROS[..(end - at).min(ZEROS.len() as u64) as usize];
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writing back a mapped page interrupts every core that has the mapping, once a page.
+    fn sealed(&self) -> Option<Box<dyn MappedFile>> {
+        Some(Box::new(LocalSealed { file: self.file.clone(), len: self.len() }))
+    }
+}
+
+/// A log file that is complete: all that is left to do is to sync it.
+struct LocalSealed {
+    file: Arc<File>,
+    len: u64,
+}
+
+impl MappedFile for LocalSealed {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the log file is sealed"))
     }
 
     fn sync(&self) -> io::Result<()> {

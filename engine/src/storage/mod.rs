@@ -156,9 +156,18 @@ pub trait MappedFile: Send + Sync {
     /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
     /// length are an error and nothing is written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes zeros, where nothing was written before. For the cost of bytes written there later; see the log.
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.write(offset, &vec![0; len as usize])
+    }
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
+    /// A handle of the same file that can only sync, where that is cheaper than keeping this one: the caller
+    /// writes no more and drops this one. `None` where it makes no difference.
+    fn sealed(&self) -> Option<Box<dyn MappedFile>> {
+        None
+    }
 }
 
 /// Time. Wall time may jump; monotonic time does not.

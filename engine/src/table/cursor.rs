@@ -130,10 +130,11 @@ impl TableCursor {
 
     /// Enters a partition's index block; false if there is no such partition.
     fn enter_partition(&mut self, i: usize) -> Result<bool> {
-        let Some(partition) = self.table.top.partitions().get(i) else { return Ok(false) };
+        if i >= self.table.top.partitions().len() {
+            return Ok(false);
+        }
         if !(self.partition == i && self.index.valid()) {
-            let block =
-                self.table.index_for(partition, self.options.through_cache, self.options.fill_cache)?;
+            let block = self.table.index_for(i, self.options.through_cache, self.options.fill_cache)?;
             self.index.set(block);
             self.partition = i;
         }

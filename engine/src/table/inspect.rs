@@ -46,7 +46,7 @@ impl Table {
                         return self.block_entry(&cursor, current.index.offset, current.data_end).map(Some);
                     }
                     let Some(entered) = partition(next) else { return Ok(None) };
-                    cursor.set(self.index_for(entered, true, false)?);
+                    cursor.set(self.index_for(next, true, false)?);
                     next += 1;
                     if self.check(entered.index.offset, cursor.first())? {
                         return self.block_entry(&cursor, entered.index.offset, entered.data_end).map(Some);
@@ -111,7 +111,7 @@ impl Table {
     fn offset_of(&self, key: &[u8]) -> Result<u64> {
         let found = self.check(self.footer.top.offset, self.top.find(key))?;
         let Some(partition) = self.top.partitions().get(found) else { return Ok(self.data_end()) };
-        let index = self.index_for(partition, true, false)?;
+        let index = self.index_for(found, true, false)?;
         match self.check(partition.index.offset, index.lower_bound(key))? {
             Some(entry) => {
                 let decoded = BlockEntry::decode(index.value(&entry), partition.data_end);

@@ -20,7 +20,7 @@ use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An open table.
 pub(crate) struct Table {
@@ -30,9 +30,50 @@ pub(crate) struct Table {
     pub(super) cache: Arc<BlockCache>,
     cache_id: u64,
     pub(super) top: TopIndex,
+    /// Index and filter of each partition, as far as the budget let this table keep them.
+    kept: Box<[Kept]>,
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
+}
+
+/// What an open table holds of a partition itself, so that a read need not look it up in the cache.
+#[derive(Default)]
+struct Kept {
+    index: OnceLock<Arc<Block>>,
+    filter: OnceLock<Arc<Filter>>,
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        let index = self.index.get().map_or(0, |block| block.memory_bytes());
+        let filter = self.filter.get().map_or(0, |filter| filter.memory_bytes());
+        (index + filter) as u64
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.cache.let_go(self.kept.iter().map(Kept::bytes).sum());
+    }
+}
+
+/// A block that the table keeps, or one from the cache.
+enum Held<'a, T> {
+    Kept(&'a T),
+    Cached(Arc<T>),
+}
+
+impl<T> std::ops::Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Held::Kept(block) => block,
+            Held::Cached(block) => block,
+        }
+    }
 }
 
 impl std::fmt::Debug for Table {
@@ -109,13 +150,13 @@ impl Table {
         let first = self.check(self.footer.top.offset, self.top.find(key))?;
         let Some(partition) = self.top.partitions().get(first) else { return Ok(ControlFlow::Continue(())) };
         if let Some(filter) = partition.filter
-            && !self.filter(filter)?.may_contain(hash)
+            && !self.filter(first, filter)?.may_contain(hash)
         {
             return Ok(ControlFlow::Continue(()));
         }
         // Nearly always one round of each loop: more only where a key's cells go on in the next block.
-        for partition in &self.top.partitions()[first..] {
-            let index = self.index(partition)?;
+        for (number, partition) in self.top.partitions().iter().enumerate().skip(first) {
+            let index = self.index(number, partition)?;
             let mut at = self.check(partition.index.offset, index.lower_bound(key))?;
             while let Some(entry) = at {
                 let BlockEntry { handle, continues, .. } = self.check(
@@ -195,24 +236,55 @@ impl Table {
         BlockKey { table: self.cache_id, offset: handle.offset }
     }
 
-    fn filter(&self, handle: Handle) -> Result<Arc<Filter>> {
+    #[inline]
+    fn filter(&self, partition: usize, handle: Handle) -> Result<Held<'_, Filter>> {
+        match self.kept[partition].filter.get() {
+            Some(filter) => Ok(Held::Kept(filter)),
+            None => self.unkept_filter(partition, handle).map(Held::Cached),
+        }
+    }
+
+    fn unkept_filter(&self, partition: usize, handle: Handle) -> Result<Arc<Filter>> {
         if let Some(filter) = self.cache.filter(self.key_of(handle)) {
             return Ok(filter);
         }
-        let (bytes, _) = self.read(BlockKind::Filter, handle)?;
-        let filter = Arc::new(self.check(handle.offset, Filter::new(bytes))?);
-        self.cache.insert_filter(self.key_of(handle), Arc::clone(&filter));
+        let filter = Arc::new(self.uncached_filter(handle)?);
+        if !self.keep(&self.kept[partition].filter, &filter, filter.memory_bytes()) {
+            self.cache.insert_filter(self.key_of(handle), Arc::clone(&filter));
+        }
         Ok(filter)
     }
 
-    fn index(&self, partition: &Partition) -> Result<Arc<Block>> {
+    #[inline]
+    fn index(&self, number: usize, partition: &Partition) -> Result<Held<'_, Block>> {
+        match self.kept[number].index.get() {
+            Some(block) => Ok(Held::Kept(block)),
+            None => self.unkept_index(number, partition).map(Held::Cached),
+        }
+    }
+
+    fn unkept_index(&self, number: usize, partition: &Partition) -> Result<Arc<Block>> {
         let handle = partition.index;
         if let Some(block) = self.cache.index(self.key_of(handle)) {
             return Ok(block);
         }
         let block = self.uncached_index(partition)?;
-        self.cache.insert_index(self.key_of(handle), Arc::clone(&block));
+        if !self.keep(&self.kept[number].index, &block, block.memory_bytes()) {
+            self.cache.insert_index(self.key_of(handle), Arc::clone(&block));
+        }
         Ok(block)
+    }
+
+    /// Keeps the block in the table, if the budget allows it.
+    fn keep<T>(&self, slot: &OnceLock<Arc<T>>, block: &Arc<T>, bytes: usize) -> bool {
+        if !self.cache.may_keep(bytes as u64) {
+            return false;
+        }
+        if slot.set(Arc::clone(block)).is_err() {
+            // Another reader was first.
+            self.cache.let_go(bytes as u64);
+        }
+        true
     }
 
     pub(super) fn uncached_index(&self, partition: &Partition) -> Result<Arc<Block>> {
@@ -221,14 +293,13 @@ impl Table {
     }
 
     /// An index partition, which is only looked for in the cache unless `fill`.
-    pub(super) fn index_for(
-        &self,
-        partition: &Partition,
-        through_cache: bool,
-        fill: bool,
-    ) -> Result<Arc<Block>> {
+    pub(super) fn index_for(&self, number: usize, through_cache: bool, fill: bool) -> Result<Arc<Block>> {
+        let partition = &self.top.partitions()[number];
+        if let Some(block) = self.kept[number].index.get() {
+            return Ok(Arc::clone(block));
+        }
         match (through_cache, fill) {
-            (true, true) => self.index(partition),
+            (true, true) => self.unkept_index(number, partition),
             (true, false) => match self.cache.index(self.key_of(partition.index)) {
                 Some(block) => Ok(block),
                 None => self.uncached_index(partition),
@@ -352,6 +423,7 @@ impl Opened {
             info,
             cache: Arc::clone(cache),
             cache_id: cache.next_table_id(),
+            kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
             top: self.top,
             footer: self.footer,
             fragments: Fragments::new(tombstones),

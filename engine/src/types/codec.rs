@@ -74,6 +74,17 @@ impl<'a> Decoder<'a> {
 
     #[inline]
     pub(crate) fn varint(&mut self) -> Decoded<u64> {
+        // Most are lengths below 128.
+        if let Some((&byte, rest)) = self.rest.split_first()
+            && byte < 0x80
+        {
+            self.rest = rest;
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Decoded<u64> {
         let mut n = 0u64;
         for (i, &byte) in self.rest.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);

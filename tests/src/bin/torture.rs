@@ -79,6 +79,10 @@ fn usage(why: &str) -> ExitCode {
 }
 
 fn run_row(row: &Row, arguments: &Arguments) -> bool {
+    if let Some(Err(why)) = row.needs.map(|needs| needs()) {
+        println!("{}: 0 {}, this machine does not allow it: {why}", row.name, row.unit);
+        return true;
+    }
     let count = arguments.count.unwrap_or(row.gate);
     let outcome = run(row, arguments.seed, count, arguments.threads);
     let (name, unit, seed) = (row.name, row.unit, arguments.seed);

@@ -20,8 +20,47 @@ pub(crate) const DIR: &str = "db";
 /// Names of the families.
 pub(crate) const FAMILIES: [&str; 3] = ["default", "plain", "dated"];
 const KEYS: u64 = 2000;
-/// Bytes of tables to reach before the fixture ends; log and manifest add to them.
-const BYTES_MIN: u64 = 230 << 10;
+
+/// How much a fixture holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// Some hundred kilobytes, in tables like those of a real store.
+    Large,
+    /// Some ten kilobytes in small tables, with all kinds of files and a clip all the same.
+    Small,
+}
+
+impl Size {
+    /// Bytes of tables to reach before the fixture ends; log and manifest add to them.
+    fn bytes_min(self) -> u64 {
+        match self {
+            Size::Large => 230 << 10,
+            Size::Small => 16 << 10,
+        }
+    }
+
+    fn strategy(self) -> &'static str {
+        match self {
+            Size::Large => "leveled{table_bytes=16KiB, base_bytes=48KiB, multiplier=2}",
+            Size::Small => "leveled{table_bytes=4KiB, base_bytes=12KiB, multiplier=2}",
+        }
+    }
+
+    fn options(self) -> Options {
+        match self {
+            Size::Large => options(),
+            Size::Small => Options { log_file_bytes: 4 << 10, step_bytes: 4 << 10, ..options() },
+        }
+    }
+
+    /// Writes between two flushes.
+    fn writes(self) -> u64 {
+        match self {
+            Size::Large => 200,
+            Size::Small => 40,
+        }
+    }
+}
 
 /// A write as the history keeps it.
 #[derive(Clone, Debug)]
@@ -63,6 +102,24 @@ pub struct Fixture {
     pub touched: BTreeMap<PathBuf, Vec<Touched>>,
 }
 
+impl Fixture {
+    /// Bytes of all files in use.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// File and offset of a byte in use.
+    pub(super) fn place(&self, mut at: u64) -> (PathBuf, u64) {
+        for (file, bytes) in &self.files {
+            if at < *bytes {
+                return (file.clone(), at);
+            }
+            at -= bytes;
+        }
+        unreachable!("the place lies in some file")
+    }
+}
+
 /// The environment of a disk.
 pub(crate) fn env(disk: &SimStorage, seed: u64) -> Env {
     Env {
@@ -91,8 +148,8 @@ pub(crate) fn builder(disk: &SimStorage, seed: u64) -> Builder {
     Builder::new().options(options()).env(env).scheduler(Arc::new(scheduler))
 }
 
-fn family_options(family: usize) -> FamilyOptions {
-    let strategy = "leveled{table_bytes=16KiB, base_bytes=48KiB, multiplier=2}".parse().expect("a strategy");
+fn family_options(family: usize, size: Size) -> FamilyOptions {
+    let strategy = size.strategy().parse().expect("a strategy");
     let options = FamilyOptions { block_bytes: 1 << 10, strategy, ..FamilyOptions::default() };
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
@@ -110,10 +167,10 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 /// Writes the fixture.
-pub fn fixture(seed: u64) -> Fixture {
+pub fn fixture(seed: u64, size: Size) -> Fixture {
     let mut rng = Rng::new(seed);
     let disk = SimStorage::new(seed);
-    let (families, earlier) = write(&disk, seed, &mut rng);
+    let (families, earlier) = write(&disk, seed, size, &mut rng);
     let contents: Vec<Vec<_>> = families.iter().map(contents).collect();
     let db = builder(&disk.clone_killed(), seed).open_read_only(DIR).expect("the fixture opens");
     let mut clipped = BTreeSet::new();
@@ -142,19 +199,19 @@ fn used(disk: &SimStorage, path: &Path) -> u64 {
 }
 
 /// Runs until the live files are large enough and a merge stands at a clip; the disk at half the way comes back too.
-fn write(disk: &SimStorage, seed: u64, rng: &mut Rng) -> (Vec<History>, SimStorage) {
+fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<History>, SimStorage) {
     let env = env(disk, seed);
     let scheduler = Arc::new(SimScheduler::new(env.random.clone()));
-    let mut builder = Builder::new().options(options()).env(env).scheduler(scheduler.clone());
+    let mut builder = Builder::new().options(size.options()).env(env).scheduler(scheduler.clone());
     for (i, name) in FAMILIES.iter().enumerate() {
-        builder = builder.family(name, family_options(i));
+        builder = builder.family(name, family_options(i, size));
     }
     let db = builder.open(DIR).expect("a new database");
     let mut families = vec![History::new(); FAMILIES.len()];
     let mut earlier = None;
     let mut round = 0;
     loop {
-        for _ in 0..200 {
+        for _ in 0..size.writes() {
             put_one(&db, rng, &mut families);
         }
         // Flushed by turns, so that two families always have writes in the log alone.
@@ -163,10 +220,10 @@ fn write(disk: &SimStorage, seed: u64, rng: &mut Rng) -> (Vec<History>, SimStora
         scheduler.run(3);
         round += 1;
         let tables: u64 = FAMILIES.iter().map(|name| table_bytes(&db, name)).sum();
-        if earlier.is_none() && tables >= BYTES_MIN / 2 {
+        if earlier.is_none() && tables >= size.bytes_min() / 2 {
             earlier = Some(disk.clone_killed());
         }
-        if tables >= BYTES_MIN && has_unflushed(&db) && stop_at_clip(disk, &db) {
+        if tables >= size.bytes_min() && has_unflushed(&db, size) && stop_at_clip(disk, &db, size) {
             break;
         }
         assert!(round < 200, "no merge stopped at a clip: {tables} bytes of tables");
@@ -180,8 +237,8 @@ fn table_bytes(db: &Db, name: &str) -> u64 {
 }
 
 /// Lets a merge of the whole first family fail after some of its steps.
-fn stop_at_clip(disk: &SimStorage, db: &Db) -> bool {
-    let last_table = 4;
+fn stop_at_clip(disk: &SimStorage, db: &Db, size: Size) -> bool {
+    let last_table = if size == Size::Small { 2 } else { 4 };
     disk.fail_at_path(OpKind::Create, ".table", last_table, Mode::Once, std::io::ErrorKind::Other);
     // It fails as planned, or had too little to do.
     let _ = db.default_family().compact::<&[u8]>(..);
@@ -194,10 +251,10 @@ fn has_clip(db: &Db, name: &str) -> bool {
 }
 
 /// Whether two families have a fair amount of writes that no table holds.
-fn has_unflushed(db: &Db) -> bool {
+fn has_unflushed(db: &Db, size: Size) -> bool {
     let cells =
         |name: &str| db.family(name).expect("a family").segments().iter().map(|s| s.cells).sum::<u64>();
-    FAMILIES.iter().filter(|name| cells(name) > 20).count() > 1
+    FAMILIES.iter().filter(|name| cells(name) > size.writes() / 10).count() > 1
 }
 
 /// One write: mostly puts, some deletes, now and then a range delete.

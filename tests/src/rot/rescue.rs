@@ -5,7 +5,7 @@
 //! had. Where the list of tables had to be rebuilt, deleted keys may show an older value (the report says so), but
 //! a key that has a value must have its newest.
 
-use super::fixture::{DIR, FAMILIES, Fixture, History, Written, builder, env, fixture};
+use super::fixture::{DIR, FAMILIES, Fixture, History, Size, Written, builder, env, fixture};
 use super::{Damages, VIOLATIONS_KEPT};
 use siltstone::storage::sim::Rng;
 use siltstone::{Loss, RepairReport};
@@ -31,7 +31,7 @@ pub struct RescueReport {
 
 /// Repairs `rescues` copies of a fixture, each with one to three damages.
 pub fn rescue(seed: u64, rescues: u64) -> RescueReport {
-    let fixture = fixture(seed);
+    let fixture = fixture(seed, Size::Large);
     let damages = Damages::new(&fixture, seed, 1);
     let mut report = RescueReport::default();
     for i in 0..rescues {

@@ -136,6 +136,15 @@ impl Disk {
         }
         copy
     }
+    /// An independent disk with what a power loss now would surely leave.
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn survivor(&self) -> Disk {
+        let copy = Disk::default();
+        for (path, inode) in &self.0.lock().durable_names {
+            copy.set_bytes(path, inode.lock().durable.clone());
+        }
+        copy
+    }
     fn gate(&self, call: Call, error: io::ErrorKind) -> io::Result<()> {
         let mut state = self.0.lock();
         match &mut state.fail {

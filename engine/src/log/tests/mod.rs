@@ -2,6 +2,8 @@ mod crash;
 mod damage;
 mod disk;
 mod frames;
+#[cfg(any(loom, shuttle))]
+mod model;
 mod writing;
 
 use super::*;

@@ -1,0 +1,262 @@
+//! Measuring several stores fairly, and relating them.
+//!
+//! Every store and group of workloads of every round is a fresh process with a fresh directory, so memory, CPU time and
+//! bytes are its own. Within a round the stores take turns on each group, so what changes on the machine over minutes
+//! meets all of them; every second round goes the other way round, so none always comes after the same neighbour.
+//!
+//! A ratio is made round by round between runs of one durability class that were both settled. Where these differ
+//! there is no ratio, and a refusal says why.
+
+use crate::record::{RatioRecord, RefusalRecord, RunRecord};
+use crate::store::{self, Named, Result};
+use crate::workload::{Scale, named};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What to measure.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Workloads, with commas between them.
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub(crate) workload: Vec<String>,
+    /// Stores, with commas between them; the first is above the line in ratios.
+    #[arg(long, value_delimiter = ',', default_value = "siltstone")]
+    pub(crate) stores: Vec<String>,
+    /// Rounds.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Seed of all keys, values and choices.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where stores are made, each in a directory that is removed afterwards (default: beside this program's folder).
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Seconds after which a process that measures is ended and counted as failed.
+    #[arg(long, default_value_t = 900)]
+    pub(crate) limit: u64,
+    /// Print one JSON object a line, runs as they end, instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Measure the machine's own limits before.
+    #[arg(long)]
+    pub(crate) limits: bool,
+    /// Write a page with plots to this file, with the machine's limits.
+    #[arg(long)]
+    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scale: Scale,
+}
+
+/// Workloads that one process measures on one store.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    /// Empty for a workload that shares its store with none.
+    name: &'static str,
+    workloads: Vec<String>,
+}
+
+/// A plan whose names are all known.
+pub(crate) struct Checked<'a> {
+    plan: &'a Plan,
+    stores: Vec<Named>,
+    groups: Vec<Group>,
+}
+
+impl Plan {
+    pub(crate) fn check(&self) -> Result<Checked<'_>, String> {
+        let stores = self.stores.iter().map(|name| store::named(name)).collect::<Result<_, String>>()?;
+        let mut groups: Vec<Group> = Vec::new();
+        for name in &self.workload {
+            for workload in named(name, &self.scale)? {
+                let shared =
+                    groups.iter_mut().find(|group| !group.name.is_empty() && group.name == workload.group);
+                match shared {
+                    Some(group) => group.workloads.push(workload.name),
+                    None => groups.push(Group { name: workload.group, workloads: vec![workload.name] }),
+                }
+            }
+        }
+        Ok(Checked { plan: self, stores, groups })
+    }
+
+    /// Where stores are made: as said, or target/bench-data for target/release/siltstone-bench.
+    pub(crate) fn base(&self) -> Result<PathBuf> {
+        let base = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => {
+                let program = std::env::current_exe()?;
+                let target = program.parent().and_then(std::path::Path::parent);
+                target.ok_or("this program lies in no folder")?.join("bench-data")
+            }
+        };
+        std::fs::create_dir_all(&base)?;
+        Ok(base)
+    }
+}
+
+impl Checked<'_> {
+    /// Runs everything. `seen` gets each record as it comes; the answer is what failed.
+    pub(crate) fn measure(&self, mut seen: impl FnMut(&RunRecord)) -> Result<Vec<String>> {
+        let base = self.plan.base()?;
+        let mut failures = Vec::new();
+        for run in 1..=self.plan.runs {
+            for group in &self.groups {
+                let mut stores = self.stores.clone();
+                if run % 2 == 0 {
+                    stores.reverse();
+                }
+                for store in stores {
+                    if let Err(why) = self.child(&store, group, run, &base, &mut seen) {
+                        let what =
+                            format!("{} on {}, run {run}: {why}", store.name(), group.workloads.join(","));
+                        eprintln!("siltstone-bench: {what}");
+                        failures.push(what);
+                    }
+                }
+            }
+        }
+        Ok(failures)
+    }
+
+    fn child(
+        &self,
+        store: &Named,
+        group: &Group,
+        run: u32,
+        base: &std::path::Path,
+        seen: &mut impl FnMut(&RunRecord),
+    ) -> Result<()> {
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(base)?;
+        // What the run before left to be written out is not this one's burden.
+        rustix::fs::sync();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("child").arg("--dir").arg(dir.path()).args(["--store", &store.name()]);
+        command.args(["--workload", &group.workloads.join(","), "--run", &run.to_string()]);
+        command.args(["--seed", &self.plan.seed.to_string()]).args(self.plan.scale.args());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let lines = child.stdout.take().map(BufReader::new);
+        let reader = std::thread::spawn(move || {
+            let lines = lines.into_iter().flat_map(|lines| lines.lines().map_while(std::result::Result::ok));
+            lines.map(|line| serde_json::from_str(&line)).collect::<serde_json::Result<Vec<RunRecord>>>()
+        });
+        let deadline = Instant::now() + Duration::from_secs(self.plan.limit);
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Ok(status);
+            }
+            if Instant::now() > deadline {
+                child.kill()?;
+                child.wait()?;
+                break Err(format!("not done after {} s", self.plan.limit));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let records = reader.join().map_err(|_| "its output could not be read")?;
+        records?.iter().for_each(seen);
+        let status = status?;
+        if status.success() { Ok(()) } else { Err(format!("ended with {status}").into()) }
+    }
+
+    /// The ratios of the first store to each other one, and where there is none.
+    pub(crate) fn ratios(&self, runs: &[RunRecord]) -> (Vec<RatioRecord>, Vec<RefusalRecord>) {
+        let (mut ratios, mut refusals) = (Vec::new(), Vec::new());
+        let Some((first, others)) = self.stores.split_first() else { return (ratios, refusals) };
+        let mut workloads: Vec<&str> = Vec::new();
+        for run in runs {
+            if !workloads.contains(&run.workload.as_str()) {
+                workloads.push(&run.workload);
+            }
+        }
+        for workload in workloads {
+            let of = |store: &Named| -> Vec<&RunRecord> {
+                let its = |run: &&RunRecord| {
+                    run.workload == workload && run.store == store.store && run.config == store.config
+                };
+                runs.iter().filter(its).collect()
+            };
+            for other in others {
+                match relate(&of(first), &of(other)) {
+                    Ok(made) => ratios.extend(made),
+                    Err(Some(refusal)) => refusals.push(refusal),
+                    Err(None) => {}
+                }
+            }
+        }
+        (ratios, refusals)
+    }
+}
+
+/// A figure of a run.
+type Figure = fn(&RunRecord) -> f64;
+
+/// What is related.
+const METRICS: &[(&str, Figure)] = &[
+    ("ops_s", |run| run.ops_s),
+    ("cpu_us_op", |run| run.cpu_us_op),
+    // Where nothing is written, the few bytes that are all the same relate to nothing.
+    ("device_write_bytes", |run| if run.user_bytes > 0 { run.device_write_bytes as f64 } else { f64::NAN }),
+    ("p99_us", |run| run.p99_us),
+];
+
+/// The ratios of the runs of `a` to those of `b` on one workload, paired by round; or why there are none: nothing to
+/// pair, or no common ground.
+fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {
+    let pairs = a.iter().filter_map(|a| Some((*a, *b.iter().find(|b| b.run == a.run)?)));
+    let pairs: Vec<(&RunRecord, &RunRecord)> = pairs.collect();
+    let Some((one, other)) = pairs.first() else { return Err(None) };
+    let name = |run: &RunRecord| format!("{}:{}", run.store, run.config);
+    for (a, b) in &pairs {
+        let why = if a.durability != b.durability {
+            format!("durability differs: {:?} against {:?}", a.durability, b.durability).to_lowercase()
+        } else if a.settled != b.settled {
+            "only one of them was settled".to_string()
+        } else {
+            continue;
+        };
+        let (kind, workload) = ("refusal".into(), a.workload.clone());
+        return Err(Some(RefusalRecord { kind, workload, a: name(a), b: name(b), why }));
+    }
+    let ratio = |(metric, figure): &(&str, Figure)| {
+        let mut values: Vec<f64> = pairs.iter().map(|(a, b)| figure(a) / figure(b)).collect();
+        values.sort_by(f64::total_cmp);
+        // Nothing written by either, or by the other alone: no number says how they relate.
+        values.iter().all(|value| value.is_finite()).then(|| RatioRecord {
+            kind: "ratio".into(),
+            workload: one.workload.clone(),
+            metric: (*metric).into(),
+            a: name(one),
+            b: name(other),
+            median: median(&values),
+            min: values[0],
+            max: values[values.len() - 1],
+            runs: values.len() as u32,
+        })
+    };
+    Ok(METRICS.iter().filter_map(ratio).collect())
+}
+
+/// Of sorted values, at least one.
+fn median(values: &[f64]) -> f64 {
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+impl Scale {
+    /// As given to a child.
+    fn args(&self) -> Vec<String> {
+        let options = [
+            ("--keys", self.keys.map(|n| n.to_string())),
+            ("--ops", self.ops.map(|n| n.to_string())),
+            ("--value-size", self.value_size.map(|n| n.to_string())),
+            ("--key-size", self.key_size.map(|n| n.to_string())),
+            ("--threads", self.threads.map(|n| n.to_string())),
+            ("--memory", self.memory.map(|n| n.to_string())),
+        ];
+        options.into_iter().filter_map(|(name, value)| Some([name.to_string(), value?])).flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

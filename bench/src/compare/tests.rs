@@ -1,0 +1,97 @@
+use super::*;
+use crate::record::Durability;
+
+fn run(run: u32, ops_s: f64) -> RunRecord {
+    RunRecord {
+        kind: "run".into(),
+        workload: "fillrandom".into(),
+        store: "siltstone".into(),
+        config: "default".into(),
+        version: "0".into(),
+        settings: Default::default(),
+        run,
+        seed: 1,
+        threads: 1,
+        ops: 1000,
+        seconds: 1.0,
+        ops_s,
+        cpu_us_op: 2.0,
+        user_bytes: 0,
+        device_write_bytes: 4096,
+        device_read_bytes: 0,
+        write_amp: None,
+        space_amp: None,
+        p50_us: 1.0,
+        p99_us: 10.0,
+        p999_us: 20.0,
+        max_us: 30.0,
+        peak_rss_bytes: 0,
+        peak_disk_bytes: 0,
+        durability: Durability::Buffered,
+        compression: "lz4".into(),
+        settled: true,
+        settle_seconds: 0.0,
+        latency: Default::default(),
+        timeline: Vec::new(),
+    }
+}
+
+fn relate_all(a: &[RunRecord], b: &[RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {
+    relate(&a.iter().collect::<Vec<_>>(), &b.iter().collect::<Vec<_>>())
+}
+
+#[test]
+fn ratios_are_made_round_by_round_and_their_median_taken() {
+    // In any order; round 4 has no partner.
+    let ours = [run(2, 300.0), run(1, 100.0), run(3, 500.0), run(4, 1.0)];
+    let theirs = [run(1, 100.0), run(2, 100.0), run(3, 50.0)];
+    let ratios = relate_all(&ours, &theirs).unwrap();
+    let ops = &ratios[0];
+    assert_eq!((ops.metric.as_str(), ops.runs), ("ops_s", 3));
+    assert_eq!((ops.median, ops.min, ops.max), (3.0, 1.0, 10.0));
+    let metrics: Vec<&str> = ratios.iter().map(|ratio| ratio.metric.as_str()).collect();
+    assert_eq!(metrics, ["ops_s", "cpu_us_op", "p99_us"], "nothing was written, so no ratio of bytes");
+    assert_eq!(relate_all(&ours, &[]), Err(None));
+    let wrote = |bytes| RunRecord { user_bytes: 1, device_write_bytes: bytes, ..run(1, 1.0) };
+    let bytes = relate_all(&[wrote(30)], &[wrote(10)]).unwrap();
+    assert!(bytes.iter().any(|ratio| ratio.metric == "device_write_bytes" && ratio.median == 3.0));
+}
+
+#[test]
+fn an_even_number_of_values_has_its_median_between_two() {
+    assert_eq!(median(&[1.0]), 1.0);
+    assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+}
+
+#[test]
+fn no_ratio_is_made_between_classes_of_durability_or_with_what_is_unsettled() {
+    let ours = [run(1, 100.0), run(2, 100.0)];
+    let mut theirs = ours.clone();
+    theirs[1].durability = Durability::Volatile;
+    let refusal = relate_all(&ours, &theirs).unwrap_err().unwrap();
+    assert_eq!(refusal.why, "durability differs: buffered against volatile");
+    let mut theirs = ours.clone();
+    theirs[0].settled = false;
+    assert!(relate_all(&ours, &theirs).unwrap_err().unwrap().why.contains("settled"));
+}
+
+#[test]
+fn workloads_that_share_a_store_share_a_process() {
+    let plan = Plan {
+        workload: ["ycsb-a", "fillseq", "ycsb-c:uniform", "readrandom", "readseq", "syncput"]
+            .map(String::from)
+            .to_vec(),
+        stores: vec!["siltstone".into()],
+        runs: 1,
+        seed: 1,
+        dir: None,
+        limit: 1,
+        json: false,
+        limits: false,
+        html: None,
+        scale: Scale::default(),
+    };
+    let groups = plan.check().unwrap().groups;
+    let groups: Vec<String> = groups.iter().map(|group| group.workloads.join(" ")).collect();
+    assert_eq!(groups, ["ycsb-a ycsb-c:uniform", "fillseq", "readrandom readseq", "syncput:1", "syncput:8"]);
+}

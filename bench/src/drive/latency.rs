@@ -1,0 +1,194 @@
+//! Latencies of one thread, and what becomes of those of all threads.
+//!
+//! Recording must not show in what is recorded: an operation costs one clock reading and one increment. So only the
+//! histograms of the current second are kept at hand; when a second is over they are folded into the totals, and the
+//! second itself is kept as its non-empty buckets.
+
+use crate::record::{Latency, Second};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Kinds of operations that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Read,
+    Write,
+    Scan,
+    Modify,
+}
+
+const CLASSES: [&str; 4] = ["read", "write", "scan", "modify"];
+
+/// Nanoseconds; longer ones count as this.
+const LONGEST: u64 = 600_000_000_000;
+const DIGITS: u8 = 3;
+
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are valid")
+}
+
+/// A finished second of one thread: value and count of each bucket in use.
+struct Kept {
+    number: u64,
+    buckets: Vec<(u64, u64)>,
+}
+
+/// What one thread records.
+pub(crate) struct Recorder {
+    began: Instant,
+    second: u64,
+    second_ends: Instant,
+    current: [Histogram<u64>; CLASSES.len()],
+    total: [Histogram<u64>; CLASSES.len()],
+    kept: Vec<Kept>,
+    ended: Instant,
+}
+
+impl Recorder {
+    /// `began`: the same for all threads.
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Recorder {
+            began: now,
+            second: 0,
+            second_ends: now,
+            current: std::array::from_fn(|_| empty()),
+            total: std::array::from_fn(|_| empty()),
+            kept: Vec::new(),
+            ended: now,
+        }
+    }
+
+    /// Starts the clock: the same instant for all threads.
+    pub(crate) fn begin(&mut self, began: Instant) {
+        (self.began, self.second_ends, self.ended) = (began, began + Duration::from_secs(1), began);
+    }
+
+    /// `count` operations that took `took` and ended `now`. Answers with the instant from which the next is measured:
+    /// `now`, unless housekeeping lay between.
+    #[inline]
+    pub(crate) fn record(&mut self, class: Class, took: Duration, now: Instant, count: u64) -> Instant {
+        let resume = if now >= self.second_ends { self.turn(now) } else { now };
+        self.current[class as usize].saturating_record_n(took.as_nanos() as u64, count);
+        self.ended = now;
+        resume
+    }
+
+    #[cold]
+    fn turn(&mut self, now: Instant) -> Instant {
+        self.fold();
+        self.second = now.duration_since(self.began).as_secs();
+        self.second_ends = self.began + Duration::from_secs(self.second + 1);
+        Instant::now()
+    }
+
+    fn fold(&mut self) {
+        let mut all = empty();
+        for (current, total) in self.current.iter_mut().zip(&mut self.total) {
+            if !current.is_empty() {
+                for sum in [total, &mut all] {
+                    sum.add(&*current).expect("same bounds");
+                }
+                current.reset();
+            }
+        }
+        if !all.is_empty() {
+            let buckets = all.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value())).collect();
+            self.kept.push(Kept { number: self.second, buckets });
+        }
+    }
+}
+
+/// What all threads recorded together.
+pub(crate) struct Recorded {
+    pub(crate) ops: u64,
+    /// From the beginning to the end of the last operation.
+    pub(crate) took: Duration,
+    pub(crate) all: Latency,
+    pub(crate) classes: BTreeMap<String, Latency>,
+    pub(crate) timeline: Vec<Second>,
+}
+
+impl Recorded {
+    pub(crate) fn of(mut recorders: Vec<Recorder>) -> Self {
+        let mut all = empty();
+        let mut classes: [Histogram<u64>; CLASSES.len()] = std::array::from_fn(|_| empty());
+        let mut seconds: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
+        let mut took = Duration::ZERO;
+        for recorder in &mut recorders {
+            recorder.fold();
+            took = took.max(recorder.ended - recorder.began);
+            for (class, total) in classes.iter_mut().zip(&recorder.total) {
+                class.add(total).expect("same bounds");
+                all.add(total).expect("same bounds");
+            }
+            for kept in &recorder.kept {
+                let second = seconds.entry(kept.number).or_insert_with(empty);
+                kept.buckets.iter().for_each(|(value, count)| second.saturating_record_n(*value, *count));
+            }
+        }
+        // A last second that was cut short would look like a stall.
+        if seconds.len() > 1 {
+            seconds.retain(|number, _| *number < took.as_secs());
+        }
+        let timeline = seconds.iter().map(|(number, histogram)| Second {
+            at: *number as f64,
+            ops: histogram.len(),
+            p50_us: us(histogram.value_at_quantile(0.5)),
+            p99_us: us(histogram.value_at_quantile(0.99)),
+            max_us: us(histogram.max()),
+        });
+        let named = CLASSES.iter().zip(&classes).filter(|(_, histogram)| !histogram.is_empty());
+        Recorded {
+            ops: all.len(),
+            took,
+            timeline: timeline.collect(),
+            classes: named.map(|(name, histogram)| (name.to_string(), latency(histogram))).collect(),
+            all: latency(&all),
+        }
+    }
+}
+
+fn us(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    Latency {
+        count: histogram.len(),
+        mean_us: histogram.mean() / 1000.0,
+        p50_us: us(histogram.value_at_quantile(0.5)),
+        p99_us: us(histogram.value_at_quantile(0.99)),
+        p999_us: us(histogram.value_at_quantile(0.999)),
+        max_us: us(histogram.max()),
+        histogram: histogram.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value())).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up_and_seconds_are_told_apart() {
+        let began = Instant::now();
+        let recorder = |class, us: u64| {
+            let mut recorder = Recorder::new();
+            recorder.begin(began);
+            for i in 0..2500u64 {
+                let now = began + Duration::from_millis(i + 1);
+                recorder.record(class, Duration::from_micros(us), now, 1);
+            }
+            recorder
+        };
+        let recorded = Recorded::of(vec![recorder(Class::Read, 10), recorder(Class::Write, 1000)]);
+        assert_eq!((recorded.ops, recorded.took), (5000, Duration::from_millis(2500)));
+        assert_eq!(recorded.classes.keys().collect::<Vec<_>>(), ["read", "write"]);
+        assert!((recorded.classes["read"].p50_us - 10.0).abs() < 0.02);
+        assert!((recorded.all.p99_us - 1000.0).abs() < 2.0);
+        // Two whole seconds; the half one at the end is left out of the timeline, not of the totals.
+        let ops: Vec<u64> = recorded.timeline.iter().map(|second| second.ops).collect();
+        assert_eq!(ops, [1998, 2000]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Running a phase: load, settle, then the measured threads, then settle again with the wait, its CPU and its bytes
+//! counted, because work put off is work all the same.
+//!
+//! `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
+//! `live` counts what should be there in the end.
+
+mod latency;
+mod live;
+mod watch;
+mod worker;
+
+use crate::measure::{self, Usage};
+use crate::record::RunRecord;
+use crate::store::{Named, Result, Store};
+use crate::workload::bytes::Values;
+use crate::workload::random::Rng;
+use crate::workload::{Pace, Picks, Preload, Stream, Workload};
+use latency::Recorded;
+use live::Live;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+use watch::Watch;
+use worker::{Shared, Worker};
+
+/// Entries written at once while loading; not measured.
+const LOAD_BATCH: usize = 100;
+
+/// Who measures what, as the records name it.
+pub(crate) struct Identity {
+    pub(crate) named: Named,
+    pub(crate) run: u32,
+    pub(crate) seed: u64,
+}
+
+/// A store in a directory of its own, on which phases run one after another.
+pub(crate) struct Bench<'a> {
+    store: &'a dyn Store,
+    dir: &'a Path,
+    identity: &'a Identity,
+    /// Once anything was written.
+    live: Option<Live>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(store: &'a dyn Store, dir: &'a Path, identity: &'a Identity) -> Self {
+        Bench { store, dir, identity, live: None }
+    }
+
+    /// Runs a workload: one record, or one for each of its phases. What it needs is loaded if nothing is there yet.
+    pub(crate) fn run(&mut self, workload: &Workload) -> Result<Vec<RunRecord>> {
+        let seed = self.identity.seed;
+        let values = Values::new(seed, workload.longest_value());
+        if self.live.is_none() {
+            self.load(workload, &values)?;
+        }
+        let picks = Picks::new(workload, seed);
+        match workload.pace {
+            Pace::Closed => Ok(vec![self.measure(workload, &picks, &values, None)?]),
+            Pace::ThenOpen(share) => {
+                let mut closed = self.measure(workload, &picks, &values, None)?;
+                closed.workload = format!("{}:max", workload.name);
+                let rate = closed.ops_s * share;
+                let mut open = self.measure(workload, &picks, &values, Some(rate))?;
+                open.settings.insert("rate".into(), format!("{rate:.0}"));
+                Ok(vec![closed, open])
+            }
+        }
+    }
+
+    fn load(&mut self, workload: &Workload, values: &Values) -> Result<()> {
+        let mut live = Live::new(workload.keys);
+        let mut session = self.store.session()?;
+        let mut rng = Rng::new(self.identity.seed, "preload values", 0);
+        let shared = Shared::default();
+        let watch = Watch::new(self.dir, &shared, &self.title(workload, "loading"), workload.keys);
+        let mut numbers = workload.loaded(self.identity.seed);
+        std::thread::scope(|scope| -> Result<()> {
+            let watching = watch.spawn(scope);
+            let mut batch = vec![(Vec::new(), Vec::new()); LOAD_BATCH];
+            loop {
+                let mut filled = 0;
+                for ((key, value), number) in batch.iter_mut().zip(&mut numbers) {
+                    workload.key.write(number, key);
+                    values.write(number, rng.next() as u32, workload.value_bytes(number), value);
+                    live.add(number);
+                    filled += 1;
+                }
+                if filled == 0 {
+                    break;
+                }
+                let written = session.put_many(&batch[..filled]);
+                shared.done.fetch_add(filled as u64, Ordering::Relaxed);
+                if written.is_err() {
+                    watching.end();
+                    return written;
+                }
+            }
+            watching.end();
+            Ok(())
+        })?;
+        if workload.preload != Preload::Nothing {
+            self.store.settle()?;
+            // The kernel writes out what is loaded now rather than under the measured operations.
+            rustix::fs::sync();
+        }
+        self.live = Some(live);
+        Ok(())
+    }
+
+    fn title(&self, workload: &Workload, doing: &str) -> String {
+        format!("{} {} run {}: {doing}", self.identity.named.name(), workload.name, self.identity.run)
+    }
+
+    /// One measured phase; at a rate, or as fast as it goes.
+    fn measure(
+        &mut self,
+        workload: &Workload,
+        picks: &Picks,
+        values: &Values,
+        rate: Option<f64>,
+    ) -> Result<RunRecord> {
+        let seed = self.identity.seed;
+        let live = self.live.as_ref().map_or(0, Live::count);
+        let shared = Shared::default();
+        let watch = Watch::new(self.dir, &shared, &self.title(workload, "running"), workload.ops);
+        let new_worker = || -> Result<Worker<'_>> {
+            Ok(Worker::new(self.store.session()?, workload, values, &shared, live))
+        };
+        let threads = workload.threads as usize;
+        let gate = Barrier::new(threads + usize::from(workload.companion.is_some()));
+        let began = OnceLock::new();
+        let start = || {
+            gate.wait();
+            *began.get_or_init(Instant::now)
+        };
+
+        let work = |thread: u32| {
+            let (worker, began) = (new_worker(), start());
+            let mut worker = worker?;
+            let ops = Stream::new(workload, picks, seed, thread);
+            let ended = match rate {
+                Some(rate) => worker.open(ops, began, Duration::from_secs_f64(threads as f64 / rate)),
+                None if workload.batch > 1 => worker.batched(ops, began, workload.batch),
+                None => worker.closed(ops, began),
+            };
+            if ended.is_err() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            ended.map(|()| (worker.recorder, worker.user_bytes))
+        };
+
+        let beside = |rate: f64| {
+            let (worker, began) = (new_worker(), start());
+            let mut worker = worker?;
+            let ended = worker.beside(
+                Stream::companion(workload, picks, seed),
+                began,
+                Duration::from_secs_f64(1.0 / rate),
+            );
+            if ended.is_err() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            ended.map(|()| worker.user_bytes)
+        };
+
+        measure::forget_peak();
+        let before = Usage::now();
+        let (recorders, user_bytes, settle_seconds, used) = std::thread::scope(|scope| -> Result<_> {
+            let watching = watch.spawn(scope);
+            let (work, beside) = (&work, &beside);
+            let spawned: Vec<_> =
+                (0..workload.threads).map(|thread| scope.spawn(move || work(thread))).collect();
+            let companion = workload.companion.map(|rate| scope.spawn(move || beside(rate)));
+            let joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
+            shared.stop.store(true, Ordering::Relaxed);
+            let beside = companion.map_or(Ok(0), join);
+            let ended = Instant::now();
+            let outcome = joined.into_iter().collect::<Result<Vec<_>>>().and_then(|recorded| {
+                let (recorders, bytes): (Vec<_>, Vec<u64>) = recorded.into_iter().unzip();
+                let user_bytes = bytes.iter().sum::<u64>() + beside?;
+                self.store.settle()?;
+                let used = Usage::now().since(&before);
+                Ok((recorders, user_bytes, ended.elapsed().as_secs_f64(), used))
+            });
+            watching.end();
+            outcome
+        })?;
+        let peak_disk_bytes = watch.peak();
+        let peak_rss_bytes = measure::peak_rss_bytes();
+        let disk_bytes = measure::directory_bytes(self.dir);
+
+        let recorded = Recorded::of(recorders);
+        let mut live_bytes = 0;
+        if let Some(live) = &mut self.live {
+            live.apply(workload, picks, seed);
+            live_bytes = live.bytes(workload);
+        }
+        let settings = workload.settings().into_iter().chain(self.store.settings());
+        let seconds = recorded.took.as_secs_f64();
+        let named = &self.identity.named;
+        Ok(RunRecord {
+            kind: "run".into(),
+            workload: workload.name.clone(),
+            store: named.store.into(),
+            config: named.config.into(),
+            version: named.version().into(),
+            settings: settings.map(|(name, value)| (name.to_string(), value)).collect(),
+            run: self.identity.run,
+            seed,
+            threads: workload.threads,
+            ops: recorded.ops,
+            seconds,
+            ops_s: recorded.ops as f64 / seconds,
+            cpu_us_op: used.cpu.as_secs_f64() * 1e6 / recorded.ops as f64,
+            user_bytes,
+            device_write_bytes: used.device_write_bytes,
+            device_read_bytes: used.device_read_bytes,
+            write_amp: ratio(used.device_write_bytes, user_bytes),
+            space_amp: ratio(disk_bytes, live_bytes),
+            p50_us: recorded.all.p50_us,
+            p99_us: recorded.all.p99_us,
+            p999_us: recorded.all.p999_us,
+            max_us: recorded.all.max_us,
+            peak_rss_bytes,
+            peak_disk_bytes: peak_disk_bytes.max(disk_bytes),
+            durability: workload.durability,
+            compression: named.compression.into(),
+            settled: true,
+            settle_seconds,
+            latency: recorded.classes,
+            timeline: recorded.timeline,
+        })
+    }
+}
+
+fn ratio(above: u64, below: u64) -> Option<f64> {
+    (below > 0).then(|| above as f64 / below as f64)
+}
+
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))
+}

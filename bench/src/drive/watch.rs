@@ -1,0 +1,59 @@
+//! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how large the
+//! directory has become, for the peak.
+
+use super::worker::Shared;
+use crate::measure::directory_bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) struct Watch<'a> {
+    dir: &'a Path,
+    shared: &'a Shared,
+    bar: ProgressBar,
+    peak: AtomicU64,
+    over: AtomicBool,
+}
+
+/// The thread that watches.
+pub(super) struct Watching<'scope> {
+    thread: ScopedJoinHandle<'scope, ()>,
+    over: &'scope AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(dir: &'a Path, shared: &'a Shared, title: &str, ops: u64) -> Self {
+        let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {per_sec}");
+        let bar = ProgressBar::new(ops).with_prefix(title.to_string());
+        let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
+        Watch { dir, shared, bar, peak: AtomicU64::new(0), over: AtomicBool::new(false) }
+    }
+
+    pub(super) fn spawn<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Watching<'scope> {
+        let look = || {
+            while !self.over.load(Ordering::Relaxed) {
+                self.peak.fetch_max(directory_bytes(self.dir), Ordering::Relaxed);
+                self.bar.set_position(self.shared.done.load(Ordering::Relaxed));
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+            self.bar.finish_and_clear();
+        };
+        Watching { thread: scope.spawn(look), over: &self.over }
+    }
+
+    /// The most bytes the directory was seen to take.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+impl Watching<'_> {
+    pub(super) fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+    }
+}

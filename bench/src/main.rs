@@ -1,0 +1,136 @@
+//! siltstone-bench: measures Siltstone, and beside it the stores it is compared with.
+//!
+//! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this process.
+//! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
+//! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
+//! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
+
+mod child;
+mod compare;
+mod drive;
+mod limits;
+mod measure;
+mod record;
+mod report;
+mod store;
+mod text;
+mod workload;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use compare::Plan;
+use report::Records;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures Siltstone, and beside it the stores it is compared with.
+///
+/// Each measurement is a process of its own with a directory of its own. Runs end settled: memory written out and all
+/// merges done, with the wait, its CPU time and its bytes counted. Exit codes: 0 fine, 1 a measurement failed or a
+/// store answered wrongly, 2 wrong usage.
+#[derive(Parser)]
+#[command(name = "siltstone-bench", version, disable_help_subcommand = true, after_help = workload::help())]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Runs workloads on stores and prints a record of each.
+    #[command(after_help = "Examples:
+  siltstone-bench run --workload fillrandom,readrandom,ycsb-a
+  siltstone-bench run --workload ws1:r50 --stores siltstone,rocksdb:tuned --keys 100000 --ops 100000 --json")]
+    Run(Plan),
+    /// Runs workloads on several stores in turns and prints the ratios of the first to each other one.
+    #[command(after_help = "Examples:
+  siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
+  siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json")]
+    Compare(Plan),
+    /// Measures the machine's own limits, in about ten seconds.
+    Limits {
+        /// Directory whose file system is measured.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// Print one JSON object a line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints the records of a file as tables, and writes them as a page.
+    Report {
+        /// Records, one JSON object a line.
+        file: PathBuf,
+        /// Where to write the page: one file that needs no other.
+        #[arg(long)]
+        html: Option<PathBuf>,
+    },
+    /// Lists the stores that this build can measure.
+    Peers,
+    #[command(hide = true)]
+    Child(child::Child),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Task::Run(plan) => measured(&plan, false),
+        Task::Compare(plan) => measured(&plan, true),
+        Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Task::Report { file, html } => {
+            report::run(&file, html.as_deref()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
+        Task::Peers => peers(),
+        Task::Child(child) => child::run(&child).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|e| {
+        eprintln!("siltstone-bench: {e}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs a plan and prints what came of it; with ratios or without.
+fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
+    let checked = match plan.check() {
+        Ok(checked) => checked,
+        Err(why) => Cli::command().error(ErrorKind::InvalidValue, why).exit(),
+    };
+    let mut records = Records::default();
+    if plan.limits || plan.html.is_some() {
+        records.limits = limits::measure(&plan.base()?)?;
+        plan.json.then(|| records.limits.iter().for_each(line));
+    }
+    let failures = checked.measure(|run| {
+        plan.json.then(|| line(run));
+        records.runs.push(run.clone());
+    })?;
+    if compared {
+        (records.ratios, records.refusals) = checked.ratios(&records.runs);
+    }
+    if let Some(page) = &plan.html {
+        std::fs::write(page, report::html(&records))?;
+    }
+    if plan.json {
+        records.ratios.iter().for_each(line);
+        records.refusals.iter().for_each(line);
+    } else {
+        print!("{}", report::table(&records));
+    }
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One record, one line. A reader that went away is not worth an error.
+fn line(record: &impl serde::Serialize) {
+    let mut out = std::io::stdout().lock();
+    let _ = serde_json::to_writer(&mut out, record);
+    let _ = out.write_all(b"\n").and_then(|()| out.flush());
+}
+
+fn peers() -> store::Result<ExitCode> {
+    for named in store::all() {
+        println!("{:24} {:10} {:5} {}", named.name(), named.version(), named.compression, named.what);
+    }
+    if !cfg!(feature = "peers") {
+        println!("Built without peers: `cargo xtask peers` builds them.");
+    }
+    Ok(ExitCode::SUCCESS)
+}

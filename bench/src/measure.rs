@@ -1,0 +1,85 @@
+//! What the kernel knows of this process: CPU time, bytes to and from the device, memory; and what a directory takes.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Counters that only rise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// Of all threads, user and system.
+    pub(crate) cpu: Duration,
+    /// Counted when a page becomes dirty, so it repeats however the kernel times its writing.
+    pub(crate) device_write_bytes: u64,
+    pub(crate) device_read_bytes: u64,
+}
+
+impl Usage {
+    pub(crate) fn now() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+        Usage {
+            cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
+            device_write_bytes: field(&io, "write_bytes:"),
+            device_read_bytes: field(&io, "read_bytes:"),
+        }
+    }
+
+    /// What was used since `earlier`.
+    pub(crate) fn since(&self, earlier: &Usage) -> Usage {
+        Usage {
+            cpu: self.cpu - earlier.cpu,
+            device_write_bytes: self.device_write_bytes - earlier.device_write_bytes,
+            device_read_bytes: self.device_read_bytes - earlier.device_read_bytes,
+        }
+    }
+}
+
+/// The number after a name at the start of a line.
+fn field(text: &str, name: &str) -> u64 {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name));
+    rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The most memory that was resident since [`forget_peak`].
+pub(crate) fn peak_rss_bytes() -> u64 {
+    field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM:") * 1024
+}
+
+/// Starts the peak anew from what is resident now. Where the kernel refuses, the peak of an earlier phase stays.
+pub(crate) fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Bytes allocated to the files below `dir`. Files that vanish meanwhile count as nothing.
+pub(crate) fn directory_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => directory_bytes(&entry.path()),
+        Ok(about) => about.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_does_is_seen() {
+        // The device is seen only on a file system that has one.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let before = Usage::now();
+        std::fs::write(dir.path().join("file"), vec![7u8; 1 << 20]).unwrap();
+        let mut sum = 0u64;
+        while Usage::now().since(&before).cpu < Duration::from_millis(5) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        std::fs::File::open(dir.path().join("file")).unwrap().sync_all().unwrap();
+        assert!(Usage::now().since(&before).device_write_bytes >= 1 << 20);
+        assert!(directory_bytes(dir.path()) >= 1 << 20);
+        assert!(peak_rss_bytes() > 1 << 20);
+    }
+}

@@ -1,0 +1,162 @@
+//! What a measurement is once it is over: plain data. Running fills it in, `compare` relates several of them, the
+//! reports print them; nothing else passes between those parts. One record is one line of JSON, a public form: fields
+//! are added, never renamed.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a killed process or a power cut takes of what was acknowledged. Ratios are made within one class only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Durability {
+    /// The end of a process loses writes.
+    Volatile,
+    /// The end of a process loses nothing, a power cut may.
+    Buffered,
+    /// Nothing is lost.
+    Sync,
+}
+
+/// One measured phase of one store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RunRecord {
+    /// `"run"`.
+    pub(crate) kind: String,
+    /// Name as on the command line: `fillrandom`, `ycsb-a`, `ws1:r50`, `syncput`.
+    pub(crate) workload: String,
+    /// `siltstone`, `rocksdb`, `fjall`, `lmdb`.
+    pub(crate) store: String,
+    /// Variant: `tuned`, `default`, or our own with one mechanism off.
+    pub(crate) config: String,
+    /// Version of the store's library.
+    pub(crate) version: String,
+    /// Every setting that differs from the store's defaults, and the workload's sizes.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// Number of the alternating round, from 1.
+    pub(crate) run: u32,
+    /// Seed of the streams of keys, values and choices.
+    pub(crate) seed: u64,
+    /// Threads that issued operations.
+    pub(crate) threads: u32,
+    /// Operations measured.
+    pub(crate) ops: u64,
+    /// Seconds from the first operation to the end of the last.
+    pub(crate) seconds: f64,
+    /// Operations a second, over `seconds`.
+    pub(crate) ops_s: f64,
+    /// CPU time of the whole process an operation, in microseconds, background work until settled included.
+    pub(crate) cpu_us_op: f64,
+    /// Bytes of keys and values that the operations wrote.
+    pub(crate) user_bytes: u64,
+    /// Bytes the process caused to be written to the device, until settled.
+    pub(crate) device_write_bytes: u64,
+    /// Bytes the process caused to be read from the device.
+    pub(crate) device_read_bytes: u64,
+    /// `device_write_bytes` over `user_bytes`; absent where nothing was written.
+    pub(crate) write_amp: Option<f64>,
+    /// Bytes on disk when settled over bytes of live keys and values.
+    pub(crate) space_amp: Option<f64>,
+    /// Latencies over all operations, in microseconds.
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) max_us: f64,
+    /// The most memory the process had resident.
+    pub(crate) peak_rss_bytes: u64,
+    /// The most bytes its directory took.
+    pub(crate) peak_disk_bytes: u64,
+    /// What acknowledged writes survive.
+    pub(crate) durability: Durability,
+    /// `lz4`, `none`.
+    pub(crate) compression: String,
+    /// Whether merges were waited for; `settle_seconds` says how long that took.
+    pub(crate) settled: bool,
+    /// Seconds from the last operation until no merge was due.
+    pub(crate) settle_seconds: f64,
+    /// Latencies by kind of operation: `read`, `write`, `scan`.
+    pub(crate) latency: BTreeMap<String, Latency>,
+    /// One entry a second of the run.
+    pub(crate) timeline: Vec<Second>,
+}
+
+/// Latencies of one kind of operation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) count: u64,
+    pub(crate) mean_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) max_us: f64,
+    /// The raw histogram, nanoseconds: pairs of (highest value of the bucket, count), zero counts left out.
+    pub(crate) histogram: Vec<(u64, u64)>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Second {
+    /// Seconds since the first operation.
+    pub(crate) at: f64,
+    pub(crate) ops: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
+}
+
+/// One metric of two stores on one workload, over alternating rounds: `a` over `b`, round by round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RatioRecord {
+    /// `"ratio"`.
+    pub(crate) kind: String,
+    pub(crate) workload: String,
+    /// A field of [`RunRecord`]: `ops_s`, `cpu_us_op`, `device_write_bytes`.
+    pub(crate) metric: String,
+    /// `store:config` above the line.
+    pub(crate) a: String,
+    /// `store:config` below the line.
+    pub(crate) b: String,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) runs: u32,
+}
+
+/// One figure of a paper beside ours.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FigureRecord {
+    /// `"figure"`.
+    pub(crate) kind: String,
+    /// Names the paper's figure or table and the row.
+    pub(crate) id: String,
+    pub(crate) paper: f64,
+    pub(crate) ours: f64,
+    /// What ours aims at, in words.
+    pub(crate) goal: String,
+    pub(crate) holds: bool,
+}
+
+/// One limit of the machine, measured by this tool beside the results.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LimitRecord {
+    /// `"limit"`.
+    pub(crate) kind: String,
+    /// `seq_write`, `fdatasync_4k`, `memcpy`, `crc32c`, `lz4_compress`, ...
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    /// `MiB/s`, `us`, `GB/s`, `ops/s`.
+    pub(crate) unit: String,
+}
+
+/// A ratio that `compare` would not make.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RefusalRecord {
+    /// `"refusal"`.
+    pub(crate) kind: String,
+    pub(crate) workload: String,
+    /// `store:config` that would have been above the line.
+    pub(crate) a: String,
+    /// `store:config` that would have been below the line.
+    pub(crate) b: String,
+    /// Why not, in words.
+    pub(crate) why: String,
+}

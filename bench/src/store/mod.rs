@@ -1,0 +1,161 @@
+//! The stores that are measured: one trait, one file a store, and the table of what can be named.
+//!
+//! Every store gets the same memory, the same durability and, where it can, LZ4. What a store does with its threads and
+//! its files is its own affair; what it is set to is said in its file and printed with the results.
+
+#[cfg(feature = "peers")]
+mod fjall;
+#[cfg(feature = "peers")]
+mod lmdb;
+#[cfg(feature = "peers")]
+mod rocksdb;
+mod siltstone;
+
+use crate::record::Durability;
+use crate::workload::Memory;
+use std::path::Path;
+
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a store is opened with.
+pub(crate) struct Wanted<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) memory: Memory,
+    /// What every write must survive.
+    pub(crate) durability: Durability,
+}
+
+/// An open store. Threads work through sessions of their own.
+pub(crate) trait Store: Sync {
+    fn session(&self) -> Result<Box<dyn Session + '_>>;
+    /// Writes memory out and waits until no merge is due.
+    fn settle(&self) -> Result<()>;
+    /// Settings that differ from the store's defaults.
+    fn settings(&self) -> Vec<(&'static str, String)>;
+}
+
+/// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying may.
+pub(crate) trait Session {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+    /// Whether the key is there; `seen` gets its value.
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool>;
+    /// Entries in order of keys from `from` on, until `each` answers false.
+    fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()>;
+    /// Puts all, as one.
+    fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
+    /// Gets all; `seen` gets the place in `keys` of each found and its value.
+    fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
+}
+
+/// A store and its configuration, as named on the command line: `rocksdb:tuned`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    pub(crate) store: &'static str,
+    pub(crate) config: &'static str,
+    /// `lz4`, `none`.
+    pub(crate) compression: &'static str,
+    /// What it is, for people.
+    pub(crate) what: &'static str,
+    /// The package whose version it has.
+    package: &'static str,
+    open: fn(&Wanted<'_>, &'static str) -> Result<Box<dyn Store>>,
+}
+
+/// Every store of this build.
+pub(crate) fn all() -> Vec<Named> {
+    [
+        &siltstone::NAMED[..],
+        #[cfg(feature = "peers")]
+        &rocksdb::NAMED,
+        #[cfg(feature = "peers")]
+        &fjall::NAMED,
+        #[cfg(feature = "peers")]
+        &lmdb::NAMED,
+    ]
+    .concat()
+}
+
+/// The store of a name; a name without a configuration means its first one.
+pub(crate) fn named(name: &str) -> Result<Named, String> {
+    let (store, config) = name.split_once(':').unwrap_or((name, ""));
+    let found = all().into_iter().find(|n| n.store == store && (config.is_empty() || config == n.config));
+    let without = if cfg!(feature = "peers") { "" } else { " (this build has no peers: --features peers)" };
+    found.ok_or_else(|| format!("no such store: {name}{without}"))
+}
+
+impl Named {
+    /// `siltstone`, `rocksdb:tuned`.
+    pub(crate) fn name(&self) -> String {
+        if self.config == DEFAULT_CONFIG && self.store == "siltstone" {
+            self.store.to_string()
+        } else {
+            format!("{}:{}", self.store, self.config)
+        }
+    }
+
+    pub(crate) fn open(&self, wanted: &Wanted<'_>) -> Result<Box<dyn Store>> {
+        (self.open)(wanted, self.config)
+    }
+
+    /// The library's version, from the lock file that this program was built with. RocksDB's own follows its binding's.
+    pub(crate) fn version(&self) -> &'static str {
+        let lock = include_str!("../../../Cargo.lock");
+        let entry = lock.split("[[package]]").find(|entry| {
+            entry.trim_start().lines().next() == Some(format!("name = \"{}\"", self.package).as_str())
+        });
+        let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
+        let version = version.unwrap_or("unknown");
+        version.split_once('+').map_or(version, |(_, library)| library)
+    }
+}
+
+/// The configuration that a store's name alone means.
+const DEFAULT_CONFIG: &str = "default";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_found_by_its_name_with_and_without_configuration() {
+        assert_eq!(named("siltstone").unwrap().name(), "siltstone");
+        assert_eq!(named("siltstone:default").unwrap().name(), "siltstone");
+        assert!(named("siltstone:warp").is_err() && named("bdb").is_err());
+        assert_eq!(named("siltstone").unwrap().version(), env!("CARGO_PKG_VERSION"));
+    }
+
+    /// All stores answer alike, so what is measured is the same.
+    #[test]
+    fn every_store_puts_gets_scans_and_deletes() {
+        for store in all() {
+            let dir = tempfile::tempdir().unwrap();
+            let memory = Memory { write: 4 << 20, cache: 4 << 20 };
+            let wanted = Wanted { dir: dir.path(), memory, durability: Durability::Buffered };
+            let open = store.open(&wanted).unwrap();
+            let mut session = open.session().unwrap();
+            session.put(b"a", b"1").unwrap();
+            let many = [(b"b".to_vec(), b"2".to_vec()), (b"c".to_vec(), b"3".to_vec())];
+            session.put_many(&many).unwrap();
+            session.delete(b"b").unwrap();
+            open.settle().unwrap();
+            let name = store.name();
+            let mut seen = Vec::new();
+            assert!(session.get(b"a", &mut |value| seen.extend_from_slice(value)).unwrap(), "{name}");
+            assert_eq!(seen, b"1", "{name}");
+            assert!(!session.get(b"b", &mut |_| ()).unwrap(), "{name}");
+            let keys = [b"c".to_vec(), b"b".to_vec(), b"a".to_vec()];
+            let mut found = Vec::new();
+            session.get_many(&keys, &mut |at, value| found.push((at, value.to_vec()))).unwrap();
+            assert_eq!(found, [(0, b"3".to_vec()), (2, b"1".to_vec())], "{name}");
+            let mut entries = Vec::new();
+            let mut each = |key: &[u8], value: &[u8]| {
+                entries.push((key.to_vec(), value.to_vec()));
+                entries.len() < 2
+            };
+            session.scan(b"", &mut each).unwrap();
+            assert_eq!(entries, [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"3".to_vec())], "{name}");
+        }
+    }
+}

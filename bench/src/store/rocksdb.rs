@@ -1,0 +1,142 @@
+//! RocksDB, as it comes and tuned. This file alone says what "tuned" means: what its authors and users recommend for
+//! a small machine and can be set through its C interface, measured to be the best of what was tried.
+
+use super::{Named, Result, Session, Store, Wanted};
+use crate::record::Durability;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
+    ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+};
+
+const fn named(config: &'static str, what: &'static str) -> Named {
+    Named { store: "rocksdb", config, compression: "lz4", what, package: "librocksdb-sys", open }
+}
+
+pub(super) const NAMED: [Named; 2] = [
+    named(
+        "tuned",
+        "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, level base 4 \
+         memtables (at least 64 MiB), data block hash index",
+    ),
+    named("default", "its defaults, with lz4 and the memory wanted"),
+];
+
+struct RocksDb {
+    db: DB,
+    sync: bool,
+    settings: Vec<(&'static str, String)>,
+}
+
+fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
+    let memory = wanted.memory;
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_write_buffer_size(memory.write as usize);
+    let mut table = BlockBasedOptions::default();
+    let mut settings = vec![
+        ("compression", "lz4".to_string()),
+        ("write_buffer_size", memory.write.to_string()),
+        ("block_cache", memory.cache.to_string()),
+    ];
+    if config == "tuned" {
+        // Charge of 0: entries of any size, the variant that its authors now recommend.
+        table.set_block_cache(&Cache::new_hyper_clock_cache(memory.cache as usize, 0));
+        table.set_bloom_filter(10.0, false);
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        options.set_enable_pipelined_write(true);
+        options.set_max_background_jobs(2);
+        options.set_max_write_buffer_number(4);
+        let level_base = (4 * memory.write).max(64 << 20);
+        options.set_max_bytes_for_level_base(level_base);
+        settings.extend([
+            ("cache", "hyper_clock".to_string()),
+            ("bloom_bits", "10".to_string()),
+            ("data_block_index", "binary_and_hash".to_string()),
+            ("enable_pipelined_write", "true".to_string()),
+            ("max_background_jobs", "2".to_string()),
+            ("max_write_buffer_number", "4".to_string()),
+            ("max_bytes_for_level_base", level_base.to_string()),
+        ]);
+    } else {
+        table.set_block_cache(&Cache::new_lru_cache(memory.cache as usize));
+    }
+    options.set_block_based_table_factory(&table);
+    // Named, so that there is a handle of it, which reads in batches need.
+    let families = [(DEFAULT_COLUMN_FAMILY_NAME, options.clone())];
+    let db = DB::open_cf_with_opts(&options, wanted.dir, families)?;
+    Ok(Box::new(RocksDb { db, sync: wanted.durability == Durability::Sync, settings }))
+}
+
+impl Store for RocksDb {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        let mut write = WriteOptions::default();
+        write.set_sync(self.sync);
+        Ok(Box::new(Thread { db: &self.db, write, read: ReadOptions::default() }))
+    }
+
+    fn settle(&self) -> Result<()> {
+        let mut wait = WaitForCompactOptions::default();
+        wait.set_flush(true);
+        Ok(self.db.wait_for_compact(&wait)?)
+    }
+
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        self.settings.clone()
+    }
+}
+
+struct Thread<'a> {
+    db: &'a DB,
+    write: WriteOptions,
+    read: ReadOptions,
+}
+
+impl Session for Thread<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.db.put_opt(key, value, &self.write)?)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        Ok(self.db.delete_opt(key, &self.write)?)
+    }
+
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.db.get_pinned_opt(key, &self.read)?;
+        if let Some(value) = &value {
+            seen(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let mut cursor = self.db.raw_iterator();
+        cursor.seek(from);
+        while let Some((key, value)) = cursor.item() {
+            if !each(key, value) {
+                return Ok(());
+            }
+            cursor.next();
+        }
+        Ok(cursor.status()?)
+    }
+
+    fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        entries.iter().for_each(|(key, value)| batch.put(key, value));
+        Ok(self.db.write_opt(batch, &self.write)?)
+    }
+
+    fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let Some(family) = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME) else {
+            return Err("RocksDB without its default family".into());
+        };
+        let values = self.db.batched_multi_get_cf_opt(family, keys, false, &self.read);
+        for (at, value) in values.into_iter().enumerate() {
+            if let Some(value) = value? {
+                seen(at, &value);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! The workloads: what a name on the command line means.
+//!
+//! `table` holds the names, `stream` makes the operations of a thread, `pick` the distributions, `bytes` the keys and
+//! values, `mixgraph` the one workload with a model of its own, `random` the numbers behind all of them.
+
+pub(crate) mod bytes;
+mod mixgraph;
+mod pick;
+pub(crate) mod random;
+mod stream;
+mod table;
+
+use crate::record::Durability;
+use bytes::{Form, Keys};
+use random::{Rng, Shuffle};
+
+pub(crate) use stream::{Op, Picks, Stream};
+#[cfg(test)]
+pub(crate) use table::names;
+pub(crate) use table::{help, named};
+
+/// What the command line changes of a workload's sizes.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub(crate) struct Scale {
+    /// Keys (default: per workload).
+    #[arg(long)]
+    pub(crate) keys: Option<u64>,
+    /// Operations measured (default: per workload).
+    #[arg(long)]
+    pub(crate) ops: Option<u64>,
+    /// Bytes of a value (default: per workload).
+    #[arg(long)]
+    pub(crate) value_size: Option<usize>,
+    /// Bytes of a key, at least 8 (default: per workload).
+    #[arg(long)]
+    pub(crate) key_size: Option<usize>,
+    /// Threads that issue operations (default: per workload).
+    #[arg(long)]
+    pub(crate) threads: Option<u32>,
+    /// Bytes of memory, K, M and G understood: one memtable and the cache, divided as the workload's default.
+    #[arg(long, value_parser = crate::text::size)]
+    pub(crate) memory: Option<u64>,
+}
+
+/// Which keys are asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Distribution {
+    Uniform,
+    /// Zipf's law, the popular keys scattered over all.
+    Zipf,
+    /// Zipf's law, the newest keys the popular ones.
+    Latest,
+    /// A share of the keys takes a share of the accesses.
+    Hot {
+        share: f64,
+        accesses: f64,
+    },
+}
+
+/// Shares of the kinds of operations; what is left are updates of existing keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Mix {
+    pub(crate) read: f64,
+    pub(crate) scan: f64,
+    pub(crate) modify: f64,
+    pub(crate) insert: f64,
+    pub(crate) scan_entries_max: u32,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    FillInOrder,
+    DeleteInOrder,
+    Mix(Mix),
+    Missing,
+    Walk,
+    MixGraph,
+}
+
+/// What is there before the measuring begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preload {
+    Nothing,
+    /// All keys, by rising number.
+    InOrder,
+    /// All keys, in an order of no pattern.
+    Shuffled,
+    /// Every second key.
+    Half,
+}
+
+/// How operations are issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// Each thread issues its next operation when the last has ended.
+    Closed,
+    /// First so; then once more at this share of the rate seen, each operation measured from when it was due.
+    ThenOpen(f64),
+}
+
+/// Memory of a store: one memtable, and the cache of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) write: u64,
+    pub(crate) cache: u64,
+}
+
+/// One measured phase.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// As on the command line.
+    pub(crate) name: String,
+    /// Workloads of one group run one after another on one loaded store, by `turn`.
+    pub(crate) group: &'static str,
+    pub(crate) turn: u32,
+    pub(crate) keys: u64,
+    pub(crate) ops: u64,
+    pub(crate) key: Keys,
+    /// Bytes of a value; mixgraph has its own.
+    value: usize,
+    pub(crate) threads: u32,
+    pub(crate) memory: Memory,
+    pub(crate) preload: Preload,
+    pub(crate) kind: Kind,
+    pub(crate) distribution: Distribution,
+    /// Operations given to the store in one call.
+    pub(crate) batch: usize,
+    pub(crate) durability: Durability,
+    pub(crate) pace: Pace,
+    /// Puts a second of one more thread beside the measured ones.
+    pub(crate) companion: Option<f64>,
+}
+
+impl Workload {
+    /// Bytes of the value of a key.
+    #[inline]
+    pub(crate) fn value_bytes(&self, number: u64) -> usize {
+        if matches!(self.kind, Kind::MixGraph) { mixgraph::value_bytes(number) } else { self.value }
+    }
+
+    pub(crate) fn longest_value(&self) -> usize {
+        if matches!(self.kind, Kind::MixGraph) { mixgraph::LONGEST } else { self.value }
+    }
+
+    /// The numbers to load, in their order.
+    pub(crate) fn loaded(&self, seed: u64) -> Box<dyn Iterator<Item = u64>> {
+        let shuffle = Shuffle::new(self.keys, Rng::new(seed, "preload", 0).next());
+        match self.preload {
+            Preload::Nothing => Box::new(std::iter::empty()),
+            Preload::InOrder => Box::new(0..self.keys),
+            Preload::Shuffled => Box::new((0..self.keys).map(move |i| shuffle.at(i))),
+            Preload::Half => Box::new((0..self.keys).step_by(2)),
+        }
+    }
+
+    /// `number`, or the loaded key below it where not all were loaded.
+    #[inline]
+    fn loaded_at_or_below(&self, number: u64) -> u64 {
+        if self.preload == Preload::Half { number & !1 } else { number }
+    }
+
+    /// New keys are numbered from here: phases that share a store insert different ones.
+    fn first_new_key(&self) -> u64 {
+        let place = Rng::new(0, &self.name, 0).below(1 << 20) + 1;
+        place << 40
+    }
+
+    /// What the record says of its sizes.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        let mut settings = vec![
+            ("keys", self.keys.to_string()),
+            ("key_bytes", self.key.bytes.to_string()),
+            (
+                "value_bytes",
+                if matches!(self.kind, Kind::MixGraph) { "pareto".into() } else { self.value.to_string() },
+            ),
+            ("memory_write", self.memory.write.to_string()),
+            ("memory_cache", self.memory.cache.to_string()),
+            ("preload", format!("{:?}", self.preload).to_lowercase()),
+            ("distribution", format!("{:?}", self.distribution).to_lowercase()),
+        ];
+        if self.batch > 1 {
+            settings.push(("batch", self.batch.to_string()));
+        }
+        if let Some(rate) = self.companion {
+            settings.push(("companion_puts_s", rate.to_string()));
+        }
+        settings
+    }
+}

@@ -1,0 +1,254 @@
+//! The names of the workloads and their default sizes.
+
+use super::*;
+
+/// Name, what it does.
+const NAMES: &[(&str, &str)] = &[
+    ("fillseq", "puts of all keys in order, one thread"),
+    ("fillrandom", "puts of random keys into an empty store, one thread"),
+    ("overwrite", "puts of random keys into a full store, one thread"),
+    ("readrandom", "gets of random keys, all found, two threads"),
+    ("readmissing", "gets of keys between those that are there, two threads"),
+    ("seekrandom", "seeks to a random key and the read of its entry, two threads"),
+    ("readseq", "one pass over all entries, each an operation, one thread"),
+    ("readwhilewriting", "gets of random keys while another thread puts 50,000 a second"),
+    ("deleteseq", "deletes of all keys in order, one thread"),
+    ("syncput:1", "puts that survive a power cut, one thread"),
+    ("syncput:8", "the same, eight threads"),
+    ("ycsb-load", "YCSB: puts of all keys into an empty store, two threads"),
+    ("ycsb-a", "YCSB: 50 % gets, 50 % updates, zipf"),
+    ("ycsb-b", "YCSB: 95 % gets, 5 % updates, zipf"),
+    ("ycsb-c", "YCSB: gets, zipf"),
+    ("ycsb-d", "YCSB: 95 % gets of the newest, 5 % inserts"),
+    ("ycsb-e", "YCSB: 95 % scans of 1 to 100 entries, 5 % inserts, zipf"),
+    ("ycsb-f", "YCSB: 50 % gets, 50 % gets with an update of the same key, zipf"),
+    ("ws1", "TRIAD: 1 % of the keys take 99 % of 10 % gets and 90 % puts, half loaded before"),
+    ("ws2", "TRIAD: 20 % of the keys take 80 %"),
+    ("ws3", "TRIAD: all keys alike"),
+    ("mixgraph", "gets, puts and seeks as traced at Facebook (FAST 2020)"),
+    ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
+];
+
+/// Shares are of the same operations, so that a batch is of one kind with others in between.
+const BATCH: usize = 16;
+const MIB: u64 = 1 << 20;
+const DB_BENCH: Memory = Memory { write: 64 * MIB, cache: 32 * MIB };
+const YCSB: Memory = Memory { write: 64 * MIB, cache: 256 * MIB };
+const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
+/// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
+const COMPANION_PUTS_S: f64 = 50_000.0;
+
+/// All names without variants.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
+
+/// The table for people.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Workloads:\n");
+    NAMES.iter().for_each(|(name, what)| text.push_str(&format!("  {name:17} {what}\n")));
+    text.push_str(
+        "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
+         16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory.",
+    );
+    text
+}
+
+/// The workloads of a name; several where the name stands for several.
+pub(crate) fn named(name: &str, scale: &Scale) -> Result<Vec<Workload>, String> {
+    if name == "syncput" {
+        return Ok([named("syncput:1", scale)?, named("syncput:8", scale)?].concat());
+    }
+    let mut parts = name.split(':');
+    let base = parts.next().unwrap_or_default();
+    let mut workload = base_workload(base).ok_or_else(|| format!("no such workload: {name}"))?;
+    workload.name = name.to_string();
+    for variant in parts {
+        workload.vary(base, variant).ok_or_else(|| format!("no such variant: {name}"))?;
+    }
+    workload.scale(scale)?;
+    Ok(vec![workload])
+}
+
+/// What most have in common: db_bench's sizes.
+fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
+    Workload {
+        name: String::new(),
+        group: "",
+        turn: 0,
+        keys: 2_000_000,
+        ops: 2_000_000,
+        key: Keys { form: Form::Ordered, bytes: 16 },
+        value: 100,
+        threads,
+        memory: DB_BENCH,
+        preload,
+        kind,
+        distribution: Distribution::Uniform,
+        batch: 1,
+        durability: Durability::Buffered,
+        pace: Pace::Closed,
+        companion: None,
+    }
+}
+
+fn base_workload(name: &str) -> Option<Workload> {
+    use Preload::{InOrder, Nothing, Shuffled};
+    let updates = Kind::Mix(Mix::default());
+    let reads = Kind::Mix(Mix { read: 1.0, ..Mix::default() });
+    let seeks = Kind::Mix(Mix { scan: 1.0, scan_entries_max: 1, ..Mix::default() });
+    let on_one_store = |workload| Workload { group: "reads", ..workload };
+    Some(match name {
+        "fillseq" => classic(Kind::FillInOrder, Nothing, 1),
+        "fillrandom" => classic(updates, Nothing, 1),
+        "overwrite" => classic(updates, Shuffled, 1),
+        "readrandom" => on_one_store(classic(reads, Shuffled, 2)),
+        "readmissing" => on_one_store(classic(Kind::Missing, Shuffled, 2)),
+        "seekrandom" => on_one_store(classic(seeks, Shuffled, 2)),
+        "readseq" => on_one_store(classic(Kind::Walk, Shuffled, 1)),
+        "readwhilewriting" => {
+            Workload { ops: 500_000, companion: Some(COMPANION_PUTS_S), ..classic(reads, Shuffled, 1) }
+        }
+        "deleteseq" => classic(Kind::DeleteInOrder, InOrder, 1),
+        "syncput" => Workload { ops: 3_000, durability: Durability::Sync, ..classic(updates, Nothing, 1) },
+        "mixgraph" => Workload {
+            ops: 1_000_000,
+            key: Keys { form: Form::Ordered, bytes: 48 },
+            ..classic(Kind::MixGraph, Shuffled, 2)
+        },
+        "stability" => {
+            Workload { ops: 5_000_000, pace: Pace::ThenOpen(0.95), ..classic(updates, Shuffled, 1) }
+        }
+        "ws1" => triad(Distribution::Hot { share: 0.01, accesses: 0.99 }),
+        "ws2" => triad(Distribution::Hot { share: 0.2, accesses: 0.8 }),
+        "ws3" => triad(Distribution::Uniform),
+        _ => return ycsb(name.strip_prefix("ycsb-")?),
+    })
+}
+
+fn triad(distribution: Distribution) -> Workload {
+    Workload {
+        keys: 1_000_000,
+        ops: 1_000_000,
+        key: Keys { form: Form::Scattered, bytes: 8 },
+        value: 255,
+        memory: TRIAD,
+        distribution,
+        ..classic(Kind::Mix(Mix { read: 0.1, ..Mix::default() }), Preload::Half, 2)
+    }
+}
+
+/// Turns are those of YCSB's own recommendation, where what inserts comes late; E scans a fifth as often as the others
+/// do anything.
+fn ycsb(letter: &str) -> Option<Workload> {
+    let mix = Mix::default();
+    let (turn, kind) = match letter {
+        "load" => (0, Kind::FillInOrder),
+        "c" => (1, Kind::Mix(Mix { read: 1.0, ..mix })),
+        "b" => (2, Kind::Mix(Mix { read: 0.95, ..mix })),
+        "d" => (3, Kind::Mix(Mix { read: 0.95, insert: 0.05, ..mix })),
+        "e" => (4, Kind::Mix(Mix { scan: 0.95, insert: 0.05, scan_entries_max: 100, ..mix })),
+        "a" => (5, Kind::Mix(Mix { read: 0.5, ..mix })),
+        "f" => (6, Kind::Mix(Mix { read: 0.5, modify: 0.5, ..mix })),
+        _ => return None,
+    };
+    let load = letter == "load";
+    Some(Workload {
+        group: "ycsb",
+        turn,
+        keys: 1_000_000,
+        ops: match letter {
+            "load" => 1_000_000,
+            "e" => 40_000,
+            _ => 200_000,
+        },
+        key: Keys { form: Form::Scattered, bytes: 24 },
+        value: 1000,
+        memory: YCSB,
+        distribution: if letter == "d" { Distribution::Latest } else { Distribution::Zipf },
+        ..classic(kind, if load { Preload::Nothing } else { Preload::InOrder }, 2)
+    })
+}
+
+impl Workload {
+    /// Applies a variant; `None` if this workload has no such one.
+    fn vary(&mut self, base: &str, variant: &str) -> Option<()> {
+        let ycsb = base.starts_with("ycsb-") && base != "ycsb-load";
+        match variant {
+            "uniform" if ycsb => self.distribution = Distribution::Uniform,
+            "zipf" if ycsb => self.distribution = Distribution::Zipf,
+            "latest" if ycsb => self.distribution = Distribution::Latest,
+            "batched" if base.starts_with("ycsb-") => self.batch = BATCH,
+            "r50" if base.starts_with("ws") => self.kind = Kind::Mix(Mix { read: 0.5, ..Mix::default() }),
+            "x20" if base.starts_with("ws") => {
+                (self.keys, self.ops) = (self.keys * 20, self.ops * 20);
+                self.memory = Memory { write: self.memory.write * 20, cache: self.memory.cache * 20 };
+            }
+            "1" if base == "syncput" => self.threads = 1,
+            "8" if base == "syncput" => self.threads = 8,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn scale(&mut self, scale: &Scale) -> Result<(), String> {
+        self.keys = scale.keys.unwrap_or(self.keys);
+        self.ops = scale.ops.unwrap_or(self.ops);
+        self.key.bytes = scale.key_size.unwrap_or(self.key.bytes);
+        self.value = scale.value_size.unwrap_or(self.value);
+        self.threads = scale.threads.unwrap_or(self.threads);
+        if let Some(total) = scale.memory {
+            let Memory { write, cache } = self.memory;
+            let write = (u128::from(total) * u128::from(write) / u128::from(write + cache)) as u64;
+            self.memory = Memory { write, cache: total - write };
+        }
+        match self.kind {
+            // All keys are the point of it.
+            Kind::Walk => (self.ops, self.threads) = (self.keys, 1),
+            Kind::FillInOrder | Kind::DeleteInOrder => self.ops = self.keys,
+            _ => {}
+        }
+        if self.keys < 2 || self.ops == 0 || self.threads == 0 {
+            return Err("--keys is at least 2, --ops and --threads at least 1".into());
+        }
+        if self.key.bytes < 8 {
+            return Err("--key-size is at least 8".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str) -> Workload {
+        named(name, &Scale::default()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn every_name_means_what_its_variants_say() {
+        names().for_each(|name| assert_eq!(named(name, &Scale::default()).unwrap().len(), 1, "{name}"));
+        assert_eq!(one("ws1:x20").keys, 20_000_000);
+        assert_eq!(one("ws1:x20").memory.write, 80 << 20);
+        assert_eq!(one("ws3:r50").kind, Kind::Mix(Mix { read: 0.5, ..Mix::default() }));
+        assert_eq!(one("ycsb-a:uniform:batched").distribution, Distribution::Uniform);
+        assert_eq!(one("ycsb-a:uniform:batched").batch, BATCH);
+        let sync = named("syncput", &Scale::default()).unwrap();
+        assert_eq!(
+            sync.iter().map(|w| (w.name.as_str(), w.threads)).collect::<Vec<_>>(),
+            [("syncput:1", 1), ("syncput:8", 8)]
+        );
+        for wrong in ["", "fill", "ycsb-g", "ws1:x21", "fillseq:zipf", "syncput:3", "ycsb-load:zipf"] {
+            assert!(named(wrong, &Scale::default()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn memory_is_divided_as_by_default() {
+        let scale = Scale { memory: Some(72 << 20), ..Scale::default() };
+        let workload = &named("ws1", &scale).unwrap()[0];
+        assert_eq!(workload.memory, Memory { write: 8 << 20, cache: 64 << 20 });
+    }
+}

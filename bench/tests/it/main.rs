@@ -1,0 +1,121 @@
+//! The program as people and scripts use it: tiny runs of every workload, on whatever stores this build has.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn bench(args: &[&str]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone-bench"));
+    command.args(args);
+    if matches!(args[0], "run" | "compare") {
+        command.arg("--dir").arg(dir.path());
+    }
+    let output = command.output().unwrap();
+    if matches!(args[0], "run" | "compare") {
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "directories are removed");
+    }
+    output
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const TINY: [&str; 5] = ["--keys", "3000", "--ops", "2000", "--json"];
+
+/// The records of a tiny run that went well.
+fn tiny(args: &[&str]) -> Vec<Value> {
+    let output = bench(&[args, &TINY].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    lines(&output)
+}
+
+#[test]
+fn every_workload_runs_and_its_record_adds_up() {
+    let all = "fillseq,fillrandom,overwrite,readrandom,readmissing,seekrandom,readseq,readwhilewriting,deleteseq,\
+               ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,ycsb-a:batched,ycsb-d:uniform,ycsb-f:latest,\
+               ycsb-e:batched,ws1,ws2:r50,ws3,mixgraph,stability";
+    let records = tiny(&["run", "--workload", all]);
+    assert_eq!(records.len(), 26, "one each, two of stability");
+    for record in &records {
+        let name = record["workload"].as_str().unwrap();
+        let in_order = ["fillseq", "readseq", "deleteseq", "ycsb-load"].contains(&name);
+        assert_eq!(record["ops"], if in_order { 3000 } else { 2000 }, "{name}");
+        let by_class = record["latency"].as_object().unwrap().values();
+        let counted: u64 = by_class.map(|latency| latency["count"].as_u64().unwrap()).sum();
+        assert_eq!(record["ops"], counted, "{name}");
+        let wrote = record["user_bytes"].as_u64().unwrap() > 0;
+        assert_eq!(wrote, record["write_amp"].is_number(), "{name}");
+        assert_eq!(record["settled"], true);
+        assert!(record["cpu_us_op"].as_f64().unwrap() > 0.0, "{name}");
+        assert!(record["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+    let of = |name: &str| records.iter().find(|record| record["workload"] == name).unwrap();
+    assert_eq!(of("fillseq")["user_bytes"], 3000 * 116);
+    assert_eq!(of("deleteseq")["space_amp"], Value::Null);
+    assert_eq!(of("readseq")["latency"]["scan"]["count"], 3000);
+    assert!(of("stability")["settings"]["rate"].is_string());
+}
+
+#[test]
+fn synced_puts_are_of_the_synced_class_with_one_and_with_eight_writers() {
+    let records = tiny(&["run", "--workload", "syncput"]);
+    let seen: Vec<_> = records.iter().map(|r| (r["workload"].clone(), r["threads"].clone())).collect();
+    assert_eq!(seen, [("syncput:1".into(), 1.into()), ("syncput:8".into(), 8.into())]);
+    assert!(records.iter().all(|record| record["durability"] == "sync"));
+}
+
+#[test]
+fn compare_prints_the_ratios_of_the_first_store_to_each_other_one() {
+    let stores = "siltstone,siltstone:nofilter,siltstone:uncompressed";
+    let records =
+        tiny(&["compare", "--workload", "fillrandom,readrandom", "--stores", stores, "--runs", "2"]);
+    let kind = |kind: &str| records.iter().filter(|r| r["kind"] == kind).cloned().collect::<Vec<_>>();
+    assert_eq!(kind("run").len(), 2 * 3 * 2);
+    let ratios = kind("ratio");
+    let ops: Vec<_> = ratios.iter().filter(|r| r["metric"] == "ops_s").collect();
+    assert_eq!(ops.len(), 2 * 2);
+    assert!(ops.iter().all(|r| r["a"] == "siltstone:default" && r["runs"] == 2));
+    assert!(ops.iter().all(|r| r["min"].as_f64() <= r["median"].as_f64()));
+    assert!(kind("refusal").is_empty());
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes_and_another_does_not() {
+    let digest =
+        |seed: &str| tiny(&["run", "--workload", "mixgraph", "--seed", seed])[0]["user_bytes"].clone();
+    assert_eq!(digest("1"), digest("1"));
+    assert_ne!(digest("1"), digest("2"));
+}
+
+#[test]
+fn wrong_names_are_wrong_usage_and_say_what_is_wrong() {
+    for args in [["--workload", "fillup"], ["--workload", "ws1:x3"], ["--keys", "1"]] {
+        let rest = if args[0] == "--workload" { [].as_slice() } else { &["--workload", "fillseq"] };
+        let output = bench(&[&["run"], args.as_slice(), rest].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let output = bench(&["compare", "--workload", "fillseq", "--stores", "siltstone,basalt"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("basalt"));
+}
+
+#[test]
+fn a_store_that_fails_ends_in_failure_and_the_others_are_still_measured() {
+    // Half a second is too short for two million puts.
+    let output =
+        bench(&["run", "--workload", "stability,fillseq", "--keys", "3000", "--limit", "0", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("siltstone on stability, run 1: not done after 0 s"), "{text}");
+}
+
+#[test]
+fn help_names_every_workload_and_the_list_every_store() {
+    let help = String::from_utf8(bench(&["--help"]).stdout).unwrap();
+    assert!(["fillseq", "ycsb-f", "ws3", "mixgraph", "stability"].iter().all(|name| help.contains(name)));
+    let stores = String::from_utf8(bench(&["peers"]).stdout).unwrap();
+    assert!(stores.contains("siltstone"));
+}

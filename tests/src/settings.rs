@@ -1,0 +1,189 @@
+//! Every option with the values that runs of one list of calls are compared over: the columns of `pairs`.
+//!
+//! An option that is not here must say so in [`ELSEWHERE`]: a unit test compares both with the options that exist.
+
+use siltstone::strategy::{Adaptive, LeveledOptions, MemoryPolicy, Segments, StrategyOptions};
+use siltstone::{Compression, FamilyOptions, Options};
+
+type Values<T> = &'static [(&'static str, &'static [fn(&mut T)])];
+
+/// Of a database. Later options may build on earlier ones.
+pub const DATABASE: Values<Options> = &[
+    (
+        "write_memory",
+        &[|o| o.write_memory = 16 << 10, |o| o.write_memory = 24 << 10, |o| o.write_memory = 64 << 10],
+    ),
+    (
+        "memory_budget",
+        &[
+            |o| o.memory_budget = o.write_memory,
+            |o| o.memory_budget = o.write_memory + (16 << 10),
+            |o| o.memory_budget = o.write_memory + (1 << 20),
+        ],
+    ),
+    (
+        "log_file_bytes",
+        &[|o| o.log_file_bytes = 4 << 10, |o| o.log_file_bytes = 8 << 10, |o| o.log_file_bytes = 32 << 10],
+    ),
+    ("log_bytes_max", &[|o| o.log_bytes_max = 0, |o| o.log_bytes_max = 6 * o.write_memory]),
+    ("log_written_ahead", &[|o| o.log_written_ahead = false, |o| o.log_written_ahead = true]),
+    ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
+    ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
+    ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
+    ("events_kept", &[|o| o.events_kept = 0, |o| o.events_kept = 10]),
+];
+
+/// Of a family, its strategy apart.
+pub const FAMILY: Values<FamilyOptions> = &[
+    (
+        "compression",
+        &[
+            |o| o.compression = Compression::None,
+            |o| o.compression = Compression::Lz4,
+            |o| o.compression = Compression::Zstd { level: 3 },
+        ],
+    ),
+    (
+        "compression_last",
+        &[
+            |o| o.compression_last = None,
+            |o| o.compression_last = Some(Compression::None),
+            |o| o.compression_last = Some(Compression::Lz4),
+            |o| o.compression_last = Some(Compression::Zstd { level: 3 }),
+        ],
+    ),
+    ("block_bytes", &[|o| o.block_bytes = 64, |o| o.block_bytes = 300, |o| o.block_bytes = 4096]),
+    ("bloom_bits", &[|o| o.bloom_bits = 0, |o| o.bloom_bits = 4, |o| o.bloom_bits = 10]),
+    (
+        "memory",
+        &[
+            |o| o.memory = MemoryPolicy::None,
+            |o| o.memory = MemoryPolicy::Basic(Segments { segments: 2 }),
+            |o| o.memory = MemoryPolicy::Eager(Segments { segments: 3 }),
+            |o| o.memory = MemoryPolicy::Adaptive(Adaptive { segments: 1, r: 0.1 }),
+            |o| o.memory = MemoryPolicy::Sketch(Segments { segments: 2 }),
+        ],
+    ),
+    ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
+];
+
+/// Of the strategy `leveled`.
+pub const LEVELED: Values<LeveledOptions> = &[
+    ("l0_runs_trigger", &[|o| o.l0_runs_trigger = 1, |o| o.l0_runs_trigger = 2, |o| o.l0_runs_trigger = 4]),
+    ("multiplier", &[|o| o.multiplier = 2, |o| o.multiplier = 10]),
+    ("levels", &[|o| o.levels = 2, |o| o.levels = 7]),
+    ("base_bytes", &[|o| o.base_bytes = 4096, |o| o.base_bytes = 16384]),
+    ("table_bytes", &[|o| o.table_bytes = 4096, |o| o.table_bytes = 10_000, |o| o.table_bytes = 1 << 20]),
+    ("candidates", &[|o| o.candidates = 1, |o| o.candidates = 16]),
+    ("tombstone_share", &[|o| o.tombstone_share = 0.1, |o| o.tombstone_share = 1.0]),
+    (
+        "defer_below",
+        &[|o| o.defer_below = None, |o| o.defer_below = Some(0.4), |o| o.defer_below = Some(0.9)],
+    ),
+    ("defer_runs_max", &[|o| o.defer_runs_max = 1, |o| o.defer_runs_max = 8]),
+];
+
+/// Options that say what the answers are, or what opening refuses, and so cannot differ between runs that must agree.
+/// What the first five are is drawn with each list of calls.
+pub const ELSEWHERE: &[&str] = &[
+    "timestamps",
+    "versions",
+    "ttl_us",
+    "merge_operator",
+    "filter",
+    "strategy",
+    "create_if_missing",
+    "error_if_exists",
+];
+
+/// How many values each option has: those of the database, then of each family and its strategy.
+pub fn columns(families: usize) -> Vec<usize> {
+    fn sizes<T>(values: Values<T>) -> impl Iterator<Item = usize> {
+        values.iter().map(|(_, values)| values.len())
+    }
+    let family = || sizes(FAMILY).chain(sizes(LEVELED));
+    sizes(DATABASE).chain((0..families).flat_map(|_| family())).collect()
+}
+
+/// Gives each option the value that the row has for it.
+pub fn set(row: &[usize], options: &mut Options, families: &mut [&mut FamilyOptions]) {
+    let (database, mut rest) = row.split_at(DATABASE.len());
+    apply(DATABASE, database, options);
+    for family in families {
+        let (plain, strategy);
+        (plain, rest) = rest.split_at(FAMILY.len());
+        (strategy, rest) = rest.split_at(LEVELED.len());
+        apply(FAMILY, plain, family);
+        let mut leveled = LeveledOptions::default();
+        apply(LEVELED, strategy, &mut leveled);
+        family.strategy = StrategyOptions::Leveled(leveled);
+    }
+    assert!(rest.is_empty());
+}
+
+fn apply<T>(values: Values<T>, row: &[usize], options: &mut T) {
+    values.iter().zip(row).for_each(|((_, values), value)| values[*value](options));
+}
+
+/// Option and number of value, for people; columns as in [`columns`].
+pub fn name(column: usize, value: usize) -> String {
+    let Some(of_families) = column.checked_sub(DATABASE.len()) else {
+        return format!("{} (value {value})", DATABASE[column].0);
+    };
+    let (family, column) =
+        (of_families / (FAMILY.len() + LEVELED.len()), of_families % (FAMILY.len() + LEVELED.len()));
+    let name = match column.checked_sub(FAMILY.len()) {
+        Some(column) => LEVELED[column].0,
+        None => FAMILY[column].0,
+    };
+    format!("{name} of family {family} (value {value})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The names of the fields, as `Debug` prints them.
+    fn fields(options: &impl std::fmt::Debug) -> BTreeSet<String> {
+        let text = format!("{options:#?}");
+        let own =
+            text.lines().filter_map(|line| line.strip_prefix("    ").filter(|line| !line.starts_with(' ')));
+        own.filter_map(|line| Some(line.split_once(':')?.0.to_string())).collect()
+    }
+
+    fn listed<T>(values: Values<T>) -> BTreeSet<String> {
+        values.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    #[test]
+    fn every_option_that_exists_has_values_here_or_a_reason() {
+        let elsewhere: BTreeSet<String> = ELSEWHERE.iter().map(|name| name.to_string()).collect();
+        let missing = |all: BTreeSet<String>, listed: BTreeSet<String>| {
+            assert!(!all.is_empty() && listed.is_subset(&all), "{listed:?} of {all:?}");
+            &(&all - &listed) - &elsewhere
+        };
+        let none = BTreeSet::new();
+        assert_eq!(missing(fields(&Options::default()), listed(DATABASE)), none);
+        assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
+        assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
+    }
+
+    #[test]
+    fn every_value_of_every_option_is_allowed_and_differs_from_the_others() {
+        let columns = columns(1);
+        for column in 0..columns.len() {
+            let mut seen = Vec::new();
+            for value in 0..columns[column] {
+                let mut row = vec![0; columns.len()];
+                row[column] = value;
+                let (mut options, mut family) = (Options::default(), FamilyOptions::default());
+                set(&row, &mut options, &mut [&mut family]);
+                options.validate().unwrap();
+                family.validate().unwrap();
+                assert!(!seen.contains(&(options.clone(), family.clone())), "{}", name(column, value));
+                seen.push((options, family));
+            }
+        }
+    }
+}

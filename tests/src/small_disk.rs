@@ -1,0 +1,242 @@
+//! Real file systems that fill up: the simulated disk's campaign (`full` in `faults`) once more, where the operating
+//! system decides what still fits.
+//!
+//! A case mounts a small file system of its own (ext4 in a file, or tmpfs, by turns), loads a database until writes are
+//! refused for want of space, and reads on. Then a ballast file is deleted: writes must go on without a reopening, and
+//! a reopening must find every acknowledged write and none that was refused. Where nothing can be mounted (that takes
+//! root), the campaign says so and counts nothing.
+
+use crate::campaign::{CaseResult, Row};
+use siltstone::storage::sim::Rng;
+use siltstone::{Batch, Builder, Compression, Db, Durability, Error, ErrorKind, FamilyOptions, Options};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Real disks that fill up.
+pub const SMALL_DISK: Row = Row {
+    name: "small-disk",
+    unit: "full file systems",
+    gate: 4,
+    case: small_disk_case,
+    needs: Some(|| Disk::mount(Kind::Tmpfs).map(drop)),
+};
+
+/// After this a write that is still refused is refused for good.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a write is refused before space is given back.
+const REFUSALS: u32 = 8;
+/// With values of 6 KB, some times what fits.
+const KEYS: u64 = 20_000;
+
+type Checked<T = ()> = Result<T, String>;
+
+fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
+    move |e| format!("{what}: {e:?}")
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Ext4,
+    Tmpfs,
+}
+
+/// A mounted file system, unmounted when dropped.
+struct Disk {
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn mount(kind: Kind) -> Checked<Self> {
+        let dir = tempfile::Builder::new().prefix("siltstone-disk-").tempdir();
+        let dir = dir.map_err(|e| format!("a temporary directory: {e}"))?;
+        let (image, root) = (dir.path().join("image"), dir.path().join("root"));
+        std::fs::create_dir(&root).map_err(|e| format!("create {}: {e}", root.display()))?;
+        match kind {
+            Kind::Tmpfs => {
+                run("mount", &["-t", "tmpfs", "-o", "size=24m", "siltstone", &root.to_string_lossy()])?;
+            }
+            Kind::Ext4 => {
+                let file = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
+                file.map_err(|e| format!("create {}: {e}", image.display()))?;
+                run("mkfs.ext4", &["-q", "-F", &image.to_string_lossy()])?;
+                run("mount", &["-o", "loop", &image.to_string_lossy(), &root.to_string_lossy()])?;
+            }
+        }
+        Ok(Self { dir })
+    }
+
+    /// Ext4 where it can be had and is drawn, else tmpfs.
+    fn of(seed: u64) -> Checked<Self> {
+        if seed.is_multiple_of(2) {
+            return Self::mount(Kind::Tmpfs);
+        }
+        Self::mount(Kind::Ext4).or_else(|why| {
+            println!("small-disk: tmpfs for ext4 ({why})");
+            Self::mount(Kind::Tmpfs)
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root").join(name)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let root = self.path("");
+        // What is still in use goes when its last user does.
+        let unmounted = run("umount", &[&root.to_string_lossy()]);
+        let unmounted = unmounted.or_else(|_| run("umount", &["-l", &root.to_string_lossy()]));
+        if let Err(why) = unmounted {
+            eprintln!("small-disk: {why}");
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Checked {
+    let command = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = command.map_err(|e| format!("{program}: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// A database on that disk and what it acknowledged.
+struct Session {
+    db: Db,
+    rng: Rng,
+    acknowledged: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+fn small_disk_case(seed: u64) -> CaseResult {
+    let disk = Disk::of(seed)?;
+    let (dir, ballast) = (disk.path("db"), disk.path("ballast"));
+    let mut rng = Rng::new(seed);
+    let megabytes = rng.range(6..12) as usize;
+    std::fs::write(&ballast, rng.bytes(megabytes << 20)).map_err(|e| format!("the ballast: {e}"))?;
+    let db = open(&dir).map_err(failed("open"))?;
+    let mut session = Session { db, rng, acknowledged: BTreeMap::new() };
+    session.fill().map_err(|e| format!("while it fills: {e}"))?;
+    std::fs::remove_file(&ballast).map_err(|e| format!("delete the ballast: {e}"))?;
+    session.resume().map_err(|e| format!("with space again: {e}"))?;
+    if session.rng.chance(50) {
+        session.db.close().map_err(failed("close"))?;
+    }
+    let Session { db, acknowledged, rng } = session;
+    drop(db);
+    let mut session = Session { db: open(&dir).map_err(failed("open again"))?, acknowledged, rng };
+    session.read_everything().map_err(|e| format!("after reopening: {e}"))?;
+    let written = session.write(Durability::Sync)?;
+    written.map_err(failed("write after reopening"))?;
+    session.db.close().map_err(failed("close"))?;
+    Ok(1)
+}
+
+fn open(dir: &Path) -> siltstone::Result<Db> {
+    let options = Options {
+        write_memory: 1 << 20,
+        memory_budget: 3 << 20,
+        log_file_bytes: 512 << 10,
+        step_bytes: 256 << 10,
+        ..Options::default()
+    };
+    let family = FamilyOptions {
+        compression: Compression::None,
+        strategy: "leveled{table_bytes=256KiB, base_bytes=1MiB, multiplier=4}".parse().expect("a strategy"),
+        ..FamilyOptions::default()
+    };
+    Builder::new().options(options).family("default", family).open(dir)
+}
+
+impl Session {
+    /// Writes a batch of two keys; the error if it was refused, which must be for want of space.
+    fn write(&mut self, durability: Durability) -> Checked<siltstone::Result<()>> {
+        let family = self.db.default_family();
+        let mut batch = Batch::new();
+        let mut puts = Vec::new();
+        for _ in 0..2 {
+            let (key, bytes) = (self.rng.range(0..KEYS), self.rng.range(100..12_000));
+            let (key, value) = (format!("key{key:05}").into_bytes(), self.rng.bytes(bytes as usize));
+            batch.put(&family, &key, &value);
+            puts.push((key, value));
+        }
+        match self.db.write_with(&batch, durability) {
+            Ok(_) => {
+                self.acknowledged.extend(puts);
+                Ok(Ok(()))
+            }
+            Err(e) if e.kind() == ErrorKind::DiskFull => Ok(Err(e)),
+            Err(e) => Err(format!("a write answered {e:?}")),
+        }
+    }
+
+    fn fill(&mut self) -> Checked {
+        let mut refused = 0;
+        while refused < REFUSALS {
+            let durability = if self.rng.one_in(20) { Durability::Sync } else { Durability::Buffered };
+            if self.write(durability)?.is_ok() {
+                continue;
+            }
+            refused += 1;
+            self.read_some()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.read_everything()
+    }
+
+    /// Writes go on: one at once after a while, then many. A flush that failed is tried again after a moment; until
+    /// then a writer may meet its error.
+    fn resume(&mut self) -> Checked {
+        let since = Instant::now();
+        let mut taken = 0;
+        while taken < 200 {
+            let durability = if taken % 10 == 0 { Durability::Sync } else { Durability::Buffered };
+            match self.write(durability)? {
+                Ok(()) => taken += 1,
+                Err(e) if since.elapsed() > PATIENCE => return Err(format!("a write still answers {e:?}")),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        self.db.flush().map_err(failed("flush"))?;
+        self.read_everything()
+    }
+
+    fn read_some(&mut self) -> Checked {
+        for _ in 0..20 {
+            let key = format!("key{:05}", self.rng.range(0..KEYS)).into_bytes();
+            let found = self.db.get(&key).map_err(failed("get"))?;
+            if found.as_deref() != self.acknowledged.get(&key).map(Vec::as_slice) {
+                return Err(format!("{} is not what was acknowledged", key.escape_ascii()));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_everything(&self) -> Checked {
+        let mut expected = self.acknowledged.iter();
+        for entry in self.db.scan::<&[u8]>(..) {
+            let entry = entry.map_err(failed("scan"))?;
+            if expected.next() != Some((&entry.key, &entry.value.to_vec())) {
+                return Err(format!("a scan shows {}, not what was acknowledged", entry.key.escape_ascii()));
+            }
+        }
+        expected.next().map_or(Ok(()), |(key, _)| Err(format!("{} is lost", key.escape_ascii())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::run_case;
+
+    #[test]
+    fn a_real_disk_that_fills_up_refuses_writes_and_goes_on_when_there_is_space() {
+        if let Err(why) = SMALL_DISK.needs.map_or(Ok(()), |needs| needs()) {
+            return println!("not shown here: {why}");
+        }
+        assert_eq!(run_case(&SMALL_DISK, 2), Ok(1));
+    }
+}
