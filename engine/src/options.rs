@@ -149,7 +149,7 @@ pub struct FamilyOptions {
     pub bloom_bits: u32,
     /// When and what to merge. Default `leveled`.
     pub strategy: StrategyOptions,
-    /// When frozen segments are merged in memory. Default `sketch`.
+    /// When frozen segments are merged in memory. Default `none`.
     pub memory: MemoryPolicy,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,

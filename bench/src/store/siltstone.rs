@@ -11,7 +11,9 @@ type Row = (&'static str, &'static str, &'static str, fn(&mut Options, &mut Fami
 const CONFIGS: &[Row] = &[
     ("default", "lz4", "its defaults", |_, _| ()),
     ("ahead", "lz4", "log files written ahead of use", |options, _| options.log_written_ahead = true),
-    ("nomemory", "lz4", "without in-memory merging", |_, family| family.memory = MemoryPolicy::None),
+    ("sketch", "lz4", "in-memory compaction where sketches say that it pays", |_, family| {
+        family.memory = MemoryPolicy::Sketch(Default::default());
+    }),
     ("basic", "lz4", "in-memory merging of indices only", |_, family| {
         family.memory = MemoryPolicy::Basic(Default::default());
     }),

@@ -103,11 +103,14 @@ struct Shares {
     meta: u64,
     /// Index and filter bytes that open tables keep.
     kept: u64,
+    /// Bytes set aside for those: ahead of them by a little, since each change of a cache's capacity goes through all
+    /// of its parts.
+    kept_room: u64,
 }
 
 impl Shares {
     fn data(&self) -> u64 {
-        self.capacity.saturating_sub(self.meta + self.kept)
+        self.capacity.saturating_sub(self.meta + self.kept_room)
     }
 }
 
@@ -146,6 +149,8 @@ pub(crate) struct CacheStats {
 const META_SHARE_FIRST: u64 = 16;
 /// The share of index and filter blocks that open tables keep, at most.
 const KEPT_SHARE: u64 = 4;
+/// In how many steps the room for them grows, from nothing to the whole budget.
+const KEPT_STEPS: u64 = 128;
 /// Largest number of independently locked parts.
 const SHARDS_MAX: u64 = 16;
 /// A part must be able to hold a few blocks, else large ones would never fit.
@@ -164,7 +169,7 @@ impl BlockCache {
         Arc::new(Self {
             data: store(capacity - meta, capacity),
             meta: store(meta, capacity / 2),
-            shares: Mutex::new(Shares { capacity, meta, kept: 0 }),
+            shares: Mutex::new(Shares { capacity, meta, kept: 0, kept_room: 0 }),
             next_table: AtomicU64::new(1),
             hits: Default::default(),
             misses: Default::default(),
@@ -238,7 +243,10 @@ impl BlockCache {
             return false;
         }
         shares.kept += bytes;
-        self.data.set_capacity(shares.data());
+        if shares.kept > shares.kept_room {
+            shares.kept_room = shares.kept + shares.capacity / KEPT_STEPS;
+            self.data.set_capacity(shares.data());
+        }
         true
     }
 
@@ -247,7 +255,11 @@ impl BlockCache {
         if bytes > 0 {
             let mut shares = self.shares.lock();
             shares.kept -= bytes;
-            self.data.set_capacity(shares.data());
+            let room = shares.kept + shares.capacity / KEPT_STEPS;
+            if room + shares.capacity / KEPT_STEPS < shares.kept_room {
+                shares.kept_room = room;
+                self.data.set_capacity(shares.data());
+            }
         }
     }
 

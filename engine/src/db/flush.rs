@@ -1,8 +1,10 @@
 //! Flushing: memory to tables, as a merge whose only sources are the segments of the flush set, in steps.
 //!
 //! After each step the manifest says which keys of which generation are in tables, the flush set's clip rises, and a
-//! crash or a failure goes on from there. The log is synced to its end before each such edit (invariant I2): a
-//! table must not hold what the log could still lose, or a crash would leave a hole.
+//! crash or a failure goes on from there. Before each such edit the log is synced to where it ended when the flush set
+//! was taken (invariant I2): a table must not hold what the log could still lose, or a crash would leave a hole. What
+//! was logged since is in no table, so it may wait: by the time of the first step those log files are mostly complete,
+//! and syncing a complete one is cheap.
 
 use super::Inner;
 use super::background::Advanced;
@@ -12,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::merge::{Below, Merge, MergeSpec, OutputRules, Progress, Source};
 use crate::strategy::{InputRun, MergeKind, MergePlan, PipelineState, Target};
-use crate::types::{Generation, KeyRange};
+use crate::types::{Generation, KeyRange, LogPosition};
 use crate::version::FlushSet;
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ pub(crate) struct FlushJob {
     /// As a plan without inputs, so that a step is installed like any other.
     plan: MergePlan,
     generation: Generation,
+    /// Everything in the flush set was logged before this.
+    logged_to: LogPosition,
     /// Keys below are done.
     clip: Vec<u8>,
     memory_bytes: u64,
@@ -54,6 +58,7 @@ impl FlushJob {
                 now.with_memory(now.active.clone(), now.frozen.clone(), now.flush.clone())
             }
         });
+        let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
         let version = store.version_full();
         let Some(newest) = version.flush.segments.first() else {
             store.work.lock().flushing = false;
@@ -106,6 +111,7 @@ impl FlushJob {
             merge,
             plan,
             generation,
+            logged_to,
             clip,
             memory_bytes,
             began_ns,
@@ -131,7 +137,7 @@ impl FlushJob {
         };
         let done = step.upto.is_none();
         if !planted!(Bug::CommitBeforeLogSync) {
-            db.log()?.sync().inspect_err(|e| db.poison(e))?;
+            db.log()?.sync_to(self.logged_to).inspect_err(|e| db.poison(e))?;
         }
         kill_point!("flush-before-install");
         let range = KeyRange { start: self.clip.clone(), end: step.upto.clone() };

@@ -129,7 +129,7 @@ impl Inner {
 enum Source {
     Segment(SegmentCursor),
     Flushing(Floor<SegmentCursor>),
-    Run(RunCursor),
+    Run(Box<RunCursor>),
 }
 
 macro_rules! each {
@@ -206,7 +206,7 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fr
                 add(open.table().fragments(), &range.intersect(&open.info.live_range()));
             }
         }
-        cursors.push(Source::Run(RunCursor::new(&run.tables, within, options)));
+        cursors.push(Source::Run(Box::new(RunCursor::new(&run.tables, within, options))));
     }
     (cursors, Fragments::new(tombstones))
 }

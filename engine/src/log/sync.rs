@@ -56,7 +56,7 @@ impl Log {
     }
 
     /// Makes the log durable at least up to `target`, a position it has reached.
-    pub(super) fn sync_to(&self, target: LogPosition) -> Result<LogPosition> {
+    pub(crate) fn sync_to(&self, target: LogPosition) -> Result<LogPosition> {
         self.poison.check()?;
         if self.synced() >= target {
             return Ok(self.synced());

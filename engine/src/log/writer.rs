@@ -239,10 +239,13 @@ impl Log {
     }
 
     /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the manifest
-    /// says so durably. They are kept to be used again, or removed, after the log was synced to its end (so that
-    /// what is left is never behind what was cut).
+    /// says so durably. They are kept to be used again, or removed. What is left must not be behind what was cut, so the
+    /// log is synced unless it is durable into file `before` already.
     pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
-        self.sync()?;
+        self.poison.check()?;
+        if self.synced().file < before {
+            self.sync()?;
+        }
         let mut released = Vec::new();
         {
             let mut live = self.live.lock();

@@ -27,10 +27,11 @@ use std::str::FromStr;
 /// assert_eq!(policy.to_string(), "adaptive{segments=5, r=0.2}");
 /// assert!("adaptive{r=2}".parse::<MemoryPolicy>().is_err());
 /// ```
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryPolicy {
     /// Segments stay as they were frozen.
+    #[default]
     None,
     /// Indices are merged.
     Basic(Segments),
@@ -69,12 +70,6 @@ pub struct Adaptive {
 impl Default for Adaptive {
     fn default() -> Self {
         Self { segments: 5, r: 0.5 }
-    }
-}
-
-impl Default for MemoryPolicy {
-    fn default() -> Self {
-        MemoryPolicy::Sketch(Segments::default())
     }
 }
 

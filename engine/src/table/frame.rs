@@ -212,6 +212,18 @@ thread_local! {
 /// What a thread keeps of that buffer.
 const STORED_KEPT_MAX: usize = 1 << 20;
 
+/// Reads, telling a file that is too short (corruption) from one that cannot be read.
+pub(super) fn read_at(file: &dyn ReadFile, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
+    file.read_exact_at(buffer, offset).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::corruption(
+            path,
+            offset,
+            format!("file ends within the {} bytes expected here", buffer.len()),
+        ),
+        _ => Error::io("read table", path, e),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,16 +268,4 @@ mod tests {
         let told = read(2).unwrap_err();
         assert!(told.to_string().contains("checksum"), "{told}");
     }
-}
-
-/// Reads, telling a file that is too short (corruption) from one that cannot be read.
-pub(super) fn read_at(file: &dyn ReadFile, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
-    file.read_exact_at(buffer, offset).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corruption(
-            path,
-            offset,
-            format!("file ends within the {} bytes expected here", buffer.len()),
-        ),
-        _ => Error::io("read table", path, e),
-    })
 }
