@@ -110,7 +110,8 @@ struct Shares {
 
 impl Shares {
     fn data(&self) -> u64 {
-        self.capacity.saturating_sub(self.meta + self.kept_room)
+        // However much tables kept of a larger budget, a little is left.
+        self.capacity.saturating_sub(self.meta + self.kept_room).max(self.capacity / 8)
     }
 }
 

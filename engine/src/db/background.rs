@@ -181,7 +181,9 @@ impl Inner {
                 Ok(Advanced::More) => return self.put_back(id, Some(job), 0),
                 Ok(Advanced::Wait(ns)) => return self.put_back(id, Some(job), now + ns),
                 Ok(Advanced::Done) => {
-                    *self.background_error.lock() = None;
+                    if !matches!(job, Job::Join(_)) {
+                        *self.background_error.lock() = None;
+                    }
                     self.put_back(id, None, 0);
                     return self.scheduler.notify();
                 }
@@ -262,7 +264,10 @@ impl Inner {
         let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
         let generation = segment.generation();
         store.swap(|now| {
-            let flattened = |s: &Segment| if s.generation() == generation { flat.clone() } else { s.clone() };
+            // Another worker may have flattened it too, and what it made be joined with older ones by now: that has
+            // its generation, and more cells.
+            let is_it = |s: &Segment| s.generation() == generation && s.as_active().is_some();
+            let flattened = |s: &Segment| if is_it(s) { flat.clone() } else { s.clone() };
             let frozen = now.frozen.iter().map(flattened).collect();
             now.with_memory(now.active.clone(), frozen, now.flush.clone())
         });
@@ -411,7 +416,27 @@ impl Inner {
 
     fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String) {
         if let Some(job) = FlushJob::start(self, store, reason) {
+            self.drop_join_of(store);
             self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
+        }
+    }
+
+    /// Drops a join whose segments a flush has taken, so that it does not hold their memory until its next turn. One that
+    /// a worker is advancing finds out by itself.
+    fn drop_join_of(&self, store: &Store) {
+        let mut dropped = Vec::new();
+        self.jobs.list.lock().retain_mut(|slot| match &slot.job {
+            Some(Job::Join(join)) if join.is_of(store) => {
+                dropped.extend(slot.job.take());
+                false
+            }
+            _ => true,
+        });
+        for job in dropped {
+            if let Job::Join(join) = job {
+                join.abandon();
+                self.metrics.joins_aborted.add(1);
+            }
         }
     }
 

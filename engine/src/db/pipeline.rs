@@ -7,7 +7,8 @@
 //!
 //! What a compaction drops, no read point can see: `visible` was read before the join looks at any cell, snapshots
 //! after it (see `flatten_one`). The joined segment takes the newest of its sources' generations, which is what the
-//! next disk flush claims anyway (invariant I1), and needs the log from the oldest source that has a cell left.
+//! next disk flush claims anyway (invariant I1), and needs the log from the oldest source that has a cell left, once all
+//! that covers the cells that went is durable: until then a power cut may bring them back into sight.
 
 use super::Inner;
 use super::background::Advanced;
@@ -16,7 +17,7 @@ use crate::error::Result;
 use crate::event::EventKind;
 use crate::memory::{Flat, Join, Keep, Segment};
 use crate::strategy::{MemoryMerge, PipelineFacts};
-use crate::types::{Generation, Sketch};
+use crate::types::{Generation, LogPosition, Sketch};
 use crate::version::Version;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) struct JoinJob {
     kind: MemoryMerge,
     reason: String,
     sources: Vec<Segment>,
+    /// All cells of the sources were logged before this.
+    logged_to: LogPosition,
     bytes: u64,
     busy_ns: u64,
 }
@@ -43,7 +46,7 @@ impl JoinJob {
         let sources: Vec<Segment> =
             version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
         // Those still to be flattened are newer than all flat ones, except for a moment.
-        if sources.len() < 2 || !is_tail(&version, &sources) {
+        if sources.len() < 2 || !is_tail(&version, &sources) || db.flush_is_asked(store) {
             return None;
         }
         let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
@@ -71,7 +74,18 @@ impl JoinJob {
             Keep { visible, snapshots: db.snapshots.read_points(), memory: memory_options(&db.options) }
         });
         let join = Some(Join::new(&flats, keep));
-        Some(Self { id: db.next_job(), store: store.clone(), join, kind, reason, sources, bytes, busy_ns: 0 })
+        let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
+        Some(Self {
+            logged_to,
+            id: db.next_job(),
+            store: store.clone(),
+            join,
+            kind,
+            reason,
+            sources,
+            bytes,
+            busy_ns: 0,
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -100,8 +114,9 @@ impl JoinJob {
     fn finish(&mut self, db: &Inner, join: Join) {
         let (cells, keys) = join.taken();
         let from = db.env.clock.monotonic_ns();
-        let living = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives);
-        let log_front = living.filter_map(|(source, _)| source.log_front()).min();
+        let durable = db.log().is_ok_and(|log| log.synced() >= self.logged_to);
+        let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
+        let log_front = needed.filter_map(|(source, _)| source.log_front()).min();
         let joined = Segment::joined(Arc::new(join.finish()), log_front);
         let mut swapped = false;
         self.store.swap_if(|now| {
@@ -148,6 +163,11 @@ impl JoinJob {
             MemoryMerge::Compact => EventKind::MemoryCompaction,
         };
         db.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
+    }
+
+    /// Whether it works on that store's memory.
+    pub(crate) fn is_of(&self, store: &Store) -> bool {
+        self.store.id == store.id
     }
 
     /// Gives up: the segments stay as they are.

@@ -66,7 +66,8 @@ impl Story {
 fn tell(input: &str) -> String {
     let mut story = Story {
         shape: Shape::default(),
-        strategy: StrategyOptions::default(),
+        // The stories count to four.
+        strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
         redundant: 0.0,
         merges: 8,

@@ -113,7 +113,7 @@ impl<T> ArcSwap<T> {
         let _before = std::mem::replace(&mut *self.0.lock(), value);
     }
 
-    pub(crate) fn rcu(&self, change: impl Fn(&Arc<T>) -> Arc<T>) -> Arc<T> {
+    pub(crate) fn rcu(&self, mut change: impl FnMut(&Arc<T>) -> Arc<T>) -> Arc<T> {
         loop {
             let before = self.load_full();
             let after = change(&before);

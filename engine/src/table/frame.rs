@@ -7,7 +7,7 @@
 
 use super::compression::{Codec, decompress};
 use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::storage::ReadFile;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
 use std::cell::RefCell;
@@ -191,12 +191,15 @@ pub(super) fn read_block(
             buffer.resize(len, 0);
         }
         let bytes = &mut buffer[..len];
-        read_at(file, path, bytes, handle.offset)?;
-        let opened = open_block(path, bytes, identity, kind, handle).or_else(|damaged| {
+        let mut read = || {
             read_at(file, path, bytes, handle.offset)?;
-            open_block(path, bytes, identity, kind, handle).map_err(|_| damaged)
+            open_block(path, bytes, identity, kind, handle)
+        };
+        let opened = read().or_else(|first| match first.kind() {
+            ErrorKind::Corruption => read().map_err(|_| first),
+            _ => Err(first),
         });
-        if len > STORED_KEPT_MAX {
+        if buffer.len() > STORED_KEPT_MAX {
             *buffer = Vec::new();
         }
         opened
