@@ -100,7 +100,8 @@ pub(crate) fn salvage(
         let ended =
             ends.iter().filter(|end| end.at.file == file && end.next > file).max_by_key(|end| end.next);
         let stop = ended.map(|end| end.at.offset).or(begun_after(file));
-        walk.file(env, dir, FileIdentity::new(database, file), stop, visit)?;
+        let reserved = headers.get(&file).map_or(0, |header| header.reserved);
+        walk.file(env, dir, FileIdentity::new(database, file), stop, reserved, visit)?;
     }
     Ok(walk.finish())
 }
@@ -124,13 +125,16 @@ impl Walk {
         dir: &Path,
         identity: FileIdentity,
         stop: Option<u64>,
+        reserved: u64,
         visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
     ) -> Result<()> {
         let file = identity.file;
         let mut at = HEADER_BYTES;
+        let mut cut_short = false;
         // A file that cannot be opened or read on is lost from there, not an error.
         if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
             let end = stop.unwrap_or(reader.length).min(reader.length);
+            cut_short = reader.length < reserved;
             while at < end {
                 match reader.frame(at) {
                     Ok(Ok(frame)) => {
@@ -154,6 +158,12 @@ impl Walk {
                 let from = tail.map_or(at, |tail| tail.bytes.start);
                 let first = self.expected;
                 self.tails.push((Lost { file, bytes: from..stop, first, last: None }, true));
+            }
+            // A file has its whole length before it has a header: what followed was taken from it.
+            (None, tail) if cut_short => {
+                let from = tail.map_or(at, |tail| tail.bytes.start);
+                let first = self.expected;
+                self.tails.push((Lost { file, bytes: from..reserved, first, last: None }, true));
             }
             (None, Some(tail)) => self.tails.push((tail, false)),
             _ => {}
