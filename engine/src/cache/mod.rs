@@ -2,9 +2,10 @@
 //!
 //! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every key
 //! under it a read, so theirs has a share of its own that data never pushes into: it starts small and grows with
-//! use, up to half the budget. Open tables may keep index and filter blocks themselves (a read then looks nothing up), up to
-//! a quarter of the budget in all; what they keep is not in the caches and counts as index and filter bytes. Blocks are known by (table, offset), where a table's number is drawn anew at every
-//! open, so that a block never outlives what it was read from.
+//! use, up to half the budget. Open tables may keep index and filter blocks themselves (a read then looks nothing
+//! up), up to a quarter of the budget in all; what they keep is not in the caches and counts as index and filter
+//! bytes. Blocks are known by (table, offset), where a table's number is drawn anew at every open, so that a block
+//! never outlives what it was read from.
 //!
 //! Not owned here: reading and checking blocks (`table`), deciding what is worth warming (`merge`).
 
@@ -278,7 +279,6 @@ impl BlockCache {
     }
 
     /// Changes the budget; what does not fit any more goes at once.
-    #[allow(dead_code, reason = "for warming caches as merges go")]
     pub(crate) fn set_capacity(&self, capacity: u64) {
         let mut shares = self.shares.lock();
         let first = capacity / META_SHARE_FIRST;

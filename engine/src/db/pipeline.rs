@@ -60,7 +60,7 @@ impl JoinJob {
             if work.joined_upto >= newest {
                 return None;
             }
-            let facts = facts(db, &work.copy_ns_per_byte, &flats, bytes);
+            let facts = facts(db, work.copy_ns_per_byte, &flats, bytes);
             // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
             work.joined_upto = newest;
             let planned = store.settings().options.memory.plan(&facts, &work.pipeline)?;
@@ -181,7 +181,7 @@ impl JoinJob {
     }
 }
 
-fn facts(db: &Inner, copy_ns: &f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
+fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| sketch.merge(flat.sketch()));
     PipelineFacts {
@@ -190,7 +190,7 @@ fn facts(db: &Inner, copy_ns: &f64, flats: &[Arc<Flat>], bytes: u64) -> Pipeline
         distinct: sketch.estimate(),
         bytes,
         flush_ns: db.drain_ns_per_byte(),
-        copy_ns: if *copy_ns == 0.0 { COPY_NS_PER_BYTE } else { *copy_ns },
+        copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
         draw: db.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
     }
 }

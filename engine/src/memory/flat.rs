@@ -33,7 +33,6 @@ pub(crate) struct Flat {
     chunks: Chunks,
     /// (entry of a key's first cell, its updates) for keys with more than one, ascending.
     updates: Box<[(u32, u32)]>,
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     sketch: Sketch,
     stats: Stats,
     fragments: Arc<Fragments>,
@@ -233,7 +232,6 @@ impl Flat {
     }
 
     /// The distinct keys, for estimates over several segments and tables.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn sketch(&self) -> &Sketch {
         &self.sketch
     }
