@@ -50,10 +50,12 @@ struct Siltstone {
 
 fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
-    // One budget for what the others give to a memtable, a cache, and, beyond both, the metadata of tables.
+    // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables. Our write memory
+    // is a bound on all of it, where others bound a memtable and may hold two (RocksDB's default) to four of them (tuned): we
+    // get two, so that a flush begins at the same size.
     let mut options = Options {
-        memory_budget: memory.write + memory.cache,
-        write_memory: memory.write,
+        memory_budget: 2 * memory.write + memory.cache,
+        write_memory: 2 * memory.write,
         ..Options::default()
     };
     let mut family_options = FamilyOptions::default();

@@ -26,6 +26,8 @@ use std::sync::{Arc, Weak};
 
 /// How long a worker stays with one job before it looks at the others.
 const SLICE_NS: u64 = 4_000_000;
+/// For how long a merge waits where a flush must not be held up, before that is looked at again.
+const HELD_NS: u64 = 2_000_000;
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
 /// Pause before a merge that met damaged input is tried again.
@@ -128,6 +130,11 @@ impl Inner {
             }
             found = self.take_job(now);
         }
+        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Flush) && self.is_flush_pressed() {
+            let (id, _, job) = found.expect("just matched");
+            self.put_back(id, Some(job), 0);
+            return Turn::Until(HELD_NS);
+        }
         let Some((id, _, job)) = found else {
             return if chores { Turn::Worked } else { self.idle(now) };
         };
@@ -143,6 +150,14 @@ impl Inner {
             Some(ns) => Turn::Until(ns.max(1)),
             None => Turn::Idle,
         }
+    }
+
+    /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
+    /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
+    fn is_flush_pressed(&self) -> bool {
+        let low = memory_low(&self.options);
+        self.memory_used.get() > low + (self.options.write_memory - low) / 4
+            && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
     fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {

@@ -9,7 +9,14 @@ use std::time::Duration;
 /// An idle worker looks for work this often even when nobody notifies it.
 const IDLE: Duration = Duration::from_millis(500);
 
+/// How far workers stand back, as `nice` has it, unless told otherwise.
+const NICE: u8 = 10;
+
 /// Runs each worker on a thread.
+///
+/// Threads run at nice 10 ([`with_nice`](Self::with_nice)), so that where there are fewer processors than threads the callers'
+/// come first: work in the background is late rather than felt. Should it fall too far behind, writers are delayed and
+/// thereby leave it the processor. Linux only; elsewhere all threads are alike.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -19,8 +26,9 @@ const IDLE: Duration = Duration::from_millis(500);
 /// db.put(b"k", b"v")?;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ThreadScheduler {
+    nice: u8,
     shared: Arc<Shared>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
@@ -70,17 +78,41 @@ impl Shared {
 impl ThreadScheduler {
     /// No threads yet.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_nice(NICE)
+    }
+
+    /// No threads yet; those to come stand back that far: 0 (not at all) to 19.
+    pub fn with_nice(nice: u8) -> Self {
+        Self { nice: nice.min(19), shared: Arc::default(), threads: Mutex::default() }
     }
 }
+
+impl Default for ThreadScheduler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Makes the calling thread stand back. It may fail where the system forbids it, and then nothing is lost.
+#[cfg(target_os = "linux")]
+fn stand_back(nice: u8) {
+    let now = rustix::process::getpriority_process(None).unwrap_or(0);
+    let _ = rustix::process::setpriority_process(None, now.max(i32::from(nice)));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stand_back(_: u8) {}
 
 impl Scheduler for ThreadScheduler {
     fn start(&self, workers: Vec<Box<dyn Worker>>) {
         let mut threads = self.threads.lock();
         for (i, worker) in workers.into_iter().enumerate() {
             let shared = self.shared.clone();
-            let name = format!("siltstone-{i}");
-            let worker = thread::Builder::new().name(name).spawn(move || shared.run(worker));
+            let (name, nice) = (format!("siltstone-{i}"), self.nice);
+            let worker = thread::Builder::new().name(name).spawn(move || {
+                stand_back(nice);
+                shared.run(worker);
+            });
             threads.push(worker.expect("the system can start a thread"));
         }
     }
