@@ -15,6 +15,11 @@ fn family(hot_keys: &str) -> FamilyOptions {
 }
 
 fn open_with(world: &SimWorld, hot_keys: &str) -> Db {
+    open_scheduled(world, hot_keys).0
+}
+
+fn open_scheduled(world: &SimWorld, hot_keys: &str) -> (Db, Arc<SimScheduler>) {
+    let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
     let options = Options {
         write_memory: WRITE_MEMORY,
         memory_budget: 4 * WRITE_MEMORY,
@@ -22,14 +27,15 @@ fn open_with(world: &SimWorld, hot_keys: &str) -> Db {
         workers: 1,
         ..Options::default()
     };
-    Builder::new()
+    let db = Builder::new()
         .options(options)
         .env(world.env())
-        .scheduler(Arc::new(SimScheduler::new(world.random.clone())))
+        .scheduler(scheduler.clone())
         .family("default", family(hot_keys))
         .family("other", family("off"))
         .open("/db")
-        .unwrap()
+        .unwrap();
+    (db, scheduler)
 }
 
 fn open(world: &SimWorld) -> Db {
@@ -127,11 +133,11 @@ fn a_cell_kept_eight_times_without_an_update_goes_to_disk() {
     let world = SimWorld::new(1);
     let db = open_with(&world, "factor{hot_factor=0}");
     let from = until_kept(&db);
-    let before = db.events().len();
     // So often that it is hot by its count for longer than that.
-    for round in 0..500 {
+    for round in 0..3_000 {
         db.put(b"once hot", format!("{round}").as_bytes()).unwrap();
     }
+    let before = db.events().len();
     rounds(&db, from..from + 300);
     db.settle().unwrap();
     let kept =
@@ -140,15 +146,16 @@ fn a_cell_kept_eight_times_without_an_update_goes_to_disk() {
     assert!(kept.len() > 12, "{} flushes", kept.len());
     let (with, without) = kept.split_at(8);
     assert_eq!((with, without.iter().max()), (&[11; 8][..], Some(&10)), "{kept:?}");
-    assert_eq!(value(&db.default_family(), b"once hot").unwrap(), "499");
+    assert_eq!(value(&db.default_family(), b"once hot").unwrap(), "2999");
 }
 
 #[test]
 fn flushes_that_were_asked_for_leave_memory_empty() {
     let world = SimWorld::new(1);
     let db = open(&world);
-    let round = until_kept(&db);
+    let round = until_kept(&db) + 5;
     assert!(kept_segments(&db) > 0);
+    rounds(&db, round - 5..round);
     db.flush().unwrap();
     let segments = db.default_family().segments();
     assert!(segments.iter().all(|s| s.cells == 0), "{segments:?}");
@@ -187,7 +194,8 @@ fn a_hot_write_back_is_synced_before_the_manifest_commit() {
         let kept = db.statistics().kept_cells;
         let images = crashes_at(&world, point, || {
             let mut at = round + 5;
-            while db.statistics().kept_cells == kept {
+            // Often enough that the log went on in another file after the flush set was taken.
+            while db.statistics().kept_cells < kept + 200 {
                 rounds(&db, at..at + 1);
                 db.settle().unwrap();
                 at += 1;
@@ -362,5 +370,27 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
         let storage = world.storage.crash(survive, crash as u64);
         drop(db);
         world = world.with_storage(storage);
+    }
+}
+
+/// Guard: each segment that recovery makes is for a stretch of sequence numbers (`db/replay.rs`).
+#[test]
+fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after_a_crash() {
+    for seed in 0..3 {
+        let world = SimWorld::new(seed);
+        let (db, scheduler) = open_scheduled(&world, "factor{hot_factor=0}");
+        for n in 0..6_000u64 {
+            // Turns between the writes, so that hot keys are written while a flush is under way.
+            db.put(&hot(n % 20), format!("{n:>100}").as_bytes()).unwrap();
+            scheduler.run(1);
+            if n % 100 == 99 {
+                let again = open(&world.with_storage(world.storage.clone_killed()));
+                for last in n - 19..=n {
+                    let found = value(&again.default_family(), &hot(last % 20)).unwrap();
+                    assert_eq!(found, last.to_string(), "seed {seed} after {n} writes");
+                }
+            }
+        }
+        assert!(db.statistics().kept_cells > 1_000);
     }
 }
