@@ -27,6 +27,8 @@ pub enum EventKind {
     Open,
     /// A store's memory was written to tables.
     Flush,
+    /// A flush left hot keys in memory, or found that that would save little.
+    Keep,
     /// Segments in memory became one, all versions kept.
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.

@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) memory_compactions: Counter,
     pub(crate) joins_aborted: Counter,
     pub(crate) memory_freed_bytes: Counter,
+    pub(crate) kept_cells: Counter,
+    pub(crate) kept_bytes: Counter,
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
@@ -99,6 +101,10 @@ pub struct Statistics {
     pub memory_merges_aborted: u64,
     /// Memory that in-memory merging freed.
     pub memory_freed_bytes: u64,
+    /// Cells of hot keys that flushes left in memory.
+    pub kept_cells: u64,
+    /// Memory that these took, each time.
+    pub kept_bytes: u64,
     /// Unflushed writes in memory, capacity counted.
     pub write_memory: u64,
     /// Tables, all families.

@@ -2,7 +2,7 @@
 //! to [`crate::Builder`] instead.
 
 use crate::error::{Error, Result};
-use crate::strategy::{MemoryPolicy, StrategyOptions};
+use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use crate::table::Compression;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +151,8 @@ pub struct FamilyOptions {
     pub strategy: StrategyOptions,
     /// When frozen segments are merged in memory. Default `none`.
     pub memory: MemoryPolicy,
+    /// Which keys stay in memory when it is flushed. Default: those updated more than twice the mean.
+    pub hot_keys: HotKeys,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Name of a registered [`crate::MergeOperator`].
@@ -171,6 +173,7 @@ impl Default for FamilyOptions {
             bloom_bits: 10,
             strategy: StrategyOptions::default(),
             memory: MemoryPolicy::default(),
+            hot_keys: HotKeys::default(),
             write_memory: 0,
             merge_operator: None,
             filter: None,
@@ -196,6 +199,7 @@ impl FamilyOptions {
             return refuse("bloom_bits is over 64");
         }
         self.memory.check().map_err(|why| Error::invalid(format!("family option memory: {why}")))?;
+        self.hot_keys.check().map_err(|why| Error::invalid(format!("family option hot_keys: {why}")))?;
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
     }
 

@@ -65,6 +65,7 @@ mod switches {
         "family-drop-marked",
         "flush-after-install",
         "flush-before-install",
+        "flush-kept-logged",
         "ingest-before-commit",
         "ingest-committed",
         "ingest-linked",
@@ -239,6 +240,10 @@ mod switches {
         ReplayFlushedGenerations = "replay-flushed-generations",
         /// The manifest edit of a flush comes before the log is synced to its end.
         CommitBeforeLogSync = "commit-before-log-sync",
+        /// The manifest edit of a flush comes before the cells that it kept are synced.
+        KeepUnsynced = "keep-unsynced",
+        /// A flush keeps cells under a newer range tombstone that it writes to a table.
+        KeepUnderTombstone = "keep-under-tombstone",
         /// Blocks are used without looking at their checksum.
         SkipBlockChecksum = "skip-block-checksum",
         /// Log records are used without looking at their checksum.

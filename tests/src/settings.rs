@@ -2,7 +2,9 @@
 //!
 //! An option that is not here must say so in [`ELSEWHERE`]: a unit test compares both with the options that exist.
 
-use siltstone::strategy::{Adaptive, LeveledOptions, MemoryPolicy, Segments, StrategyOptions};
+use siltstone::strategy::{
+    Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, Segments, StrategyOptions,
+};
 use siltstone::{Compression, FamilyOptions, Options};
 
 type Values<T> = &'static [(&'static str, &'static [fn(&mut T)])];
@@ -62,6 +64,16 @@ pub const FAMILY: Values<FamilyOptions> = &[
             |o| o.memory = MemoryPolicy::Eager(Segments { segments: 3 }),
             |o| o.memory = MemoryPolicy::Adaptive(Adaptive { segments: 1, r: 0.1 }),
             |o| o.memory = MemoryPolicy::Sketch(Segments { segments: 2 }),
+        ],
+    ),
+    (
+        "hot_keys",
+        &[
+            |o| o.hot_keys = HotKeys::Off,
+            |o| o.hot_keys = HotKeys::Factor(HotFactor { hot_factor: 0.0 }),
+            |o| o.hot_keys = HotKeys::Factor(HotFactor { hot_factor: 1.0 }),
+            |o| o.hot_keys = HotKeys::Factor(HotFactor { hot_factor: 2.0 }),
+            |o| o.hot_keys = HotKeys::Top(HotTop { percent: 10.0 }),
         ],
     ),
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),

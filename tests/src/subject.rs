@@ -126,6 +126,25 @@ impl Setup {
             block_bytes: *rng.pick(&[64, 300, 4096]),
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy: strategy.parse().expect("the strategy is written as it should be"),
+            memory: (rng.pick(&[
+                "none",
+                "basic{segments=2}",
+                "eager",
+                "adaptive{segments=1, r=0.1}",
+                "sketch",
+            ]))
+            .parse()
+            .expect("the policy is written as it should be"),
+            // Zero: every key that was written more than once.
+            hot_keys: (rng.pick(&[
+                "off",
+                "factor{hot_factor=0}",
+                "factor{hot_factor=1}",
+                "factor",
+                "top{percent=20}",
+            ]))
+            .parse()
+            .expect("the rule is written as it should be"),
             write_memory: *rng.pick(&[0, 8 << 10]),
             ..FamilyOptions::default()
         }

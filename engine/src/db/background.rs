@@ -357,7 +357,8 @@ impl Inner {
             match action {
                 DbAction::Flush { store, reason } => {
                     if let Some(store) = stores.iter().find(|s| s.id == store) {
-                        self.start_flush(store, reason);
+                        let may_stay = !self.flush_is_asked(store);
+                        self.start_flush(store, reason, may_stay);
                     }
                 }
                 DbAction::Merge { store, index } => {
@@ -371,7 +372,7 @@ impl Inner {
         }
         for store in stores.iter() {
             if self.flush_is_asked(store) && now >= store.work.lock().flush_not_before {
-                self.start_flush(store, "it was asked for".into());
+                self.start_flush(store, "it was asked for".into(), false);
             }
         }
     }
@@ -429,8 +430,8 @@ impl Inner {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
-    fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String) {
-        if let Some(job) = FlushJob::start(self, store, reason) {
+    fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String, may_stay: bool) {
+        if let Some(job) = FlushJob::start(self, store, reason, may_stay) {
             self.drop_join_of(store);
             self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
         }

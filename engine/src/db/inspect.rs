@@ -230,6 +230,8 @@ impl Inner {
             memory_compactions: m.memory_compactions.get(),
             memory_merges_aborted: m.joins_aborted.get(),
             memory_freed_bytes: m.memory_freed_bytes.get(),
+            kept_cells: m.kept_cells.get(),
+            kept_bytes: m.kept_bytes.get(),
             write_memory: self.memory_used.get(),
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.table_bytes.get(),

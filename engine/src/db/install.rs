@@ -7,6 +7,7 @@
 use super::Inner;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Segment;
 use crate::strategy::{MergePlan, Step};
 use crate::table::{CursorOptions, Table};
 use crate::types::{Generation, KeyRange, LogFileId, TableId};
@@ -23,8 +24,17 @@ pub(crate) struct Install<'a> {
     pub(crate) plan: &'a MergePlan,
     pub(crate) outputs: Vec<Arc<TableInfo>>,
     pub(crate) upto: Option<Vec<u8>>,
-    /// For a flush: these keys of generations up to this one are in tables now.
-    pub(crate) flushed: Option<(KeyRange, Generation)>,
+    pub(crate) flushed: Option<Flushed>,
+}
+
+/// What a step of a flush did with memory.
+#[derive(Clone)]
+pub(crate) struct Flushed {
+    /// These keys of generations up to this one are in tables now.
+    pub(crate) range: KeyRange,
+    pub(crate) generation: Generation,
+    /// Except for these cells of them, which stay. They are in the log again, durably, under a higher generation.
+    pub(crate) kept: Option<Segment>,
 }
 
 impl Inner {
@@ -52,13 +62,14 @@ impl Inner {
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
         let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
         let mut front = None;
-        if let Some((range, generation)) = flushed.clone() {
+        if let Some(Flushed { range, generation, kept }) = flushed.clone() {
             edit.push(Change::Flushed { store: store.id, range, generation });
             edit.push(Change::LastSeq(self.snapshots.visible()));
             edit.push(Change::LogSynced(self.log()?.synced()));
             if last {
+                let kept = kept.and_then(|kept| kept.log_front()).unwrap_or(LogFileId::MAX);
                 front = Some(match planted!(Bug::RecycleNeededLog) {
-                    false => self.log_front(Some(store)),
+                    false => self.log_front(Some(store)).min(kept),
                     true => self.log()?.end().file,
                 });
                 edit.extend(front.map(Change::LogFirst));
@@ -73,14 +84,15 @@ impl Inner {
         }
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), &opened);
-            if flushed.is_some() {
+            if let Some(flushed) = &flushed {
+                next.frozen.extend(flushed.kept.clone());
                 next.flush = match &upto {
                     Some(key) => {
                         let mut clip = key.clone();
                         if planted!(Bug::ClipOffByOne) {
                             clip.push(0);
                         }
-                        FlushSet { segments: now.flush.segments.clone(), clip }
+                        FlushSet { clip, ..now.flush.clone() }
                     }
                     None => FlushSet::default(),
                 };

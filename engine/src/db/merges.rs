@@ -258,6 +258,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
         },
         step_bytes: db.options.step_bytes,
         cells,
+        aside: None,
     };
     Some(Merge::new(&db.env, spec))
 }

@@ -1,9 +1,9 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `open`, `close`: recovery, and ending in good order.
+//! - `open`, `replay`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
-//! - `background`, `flush`, `merges`, `manual`: work on workers.
+//! - `background`, `flush`, `keep`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
@@ -18,12 +18,14 @@ mod get;
 mod ingest;
 mod inspect;
 mod install;
+mod keep;
 mod manual;
 mod merges;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod open;
 mod pipeline;
+mod replay;
 mod scan;
 mod store;
 mod transaction;

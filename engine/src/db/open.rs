@@ -7,7 +7,8 @@
 //!    Only now may files that are no part of it be removed.
 //! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
 
-use super::background::{DbWorker, Jobs, active_bytes};
+use super::background::{DbWorker, Jobs};
+use super::replay::Replay;
 use super::store::{Settings, Store, memory_options};
 use super::write::Commit;
 use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
@@ -15,7 +16,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
 use crate::log::{
-    Entry, Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
+    Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
 };
 use crate::memory::Active;
 use crate::metrics::{Counter, Metrics};
@@ -26,8 +27,8 @@ use crate::snapshot::Snapshots;
 use crate::storage::{Env, create_dir_durably};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::table::Table;
-use crate::types::{Generation, LogFileId, RangeTombstone, SeqNo, StoreId, TableId};
-use crate::version::edit::{Flushed, State as ManifestState, StoreState};
+use crate::types::{Generation, SeqNo, StoreId, TableId};
+use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, TableHandle, Version};
 use std::collections::BTreeMap;
@@ -173,7 +174,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     };
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
-    let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay =
+        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
     kill_point!("open-log-read");
@@ -230,7 +232,8 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let state = loaded.state;
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
-    let mut replay = Replay::new(&builder, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay =
+        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let epoch = state.epoch;
@@ -344,86 +347,6 @@ pub(crate) fn read_log(
         return Err(Error::corruption(path, mark.length, message));
     }
     Ok(recovered)
-}
-
-/// Puts the log's history into memory.
-struct Replay<'a> {
-    builder: &'a Builder,
-    stores: BTreeMap<StoreId, (Arc<Store>, Flushed)>,
-    max_seq: SeqNo,
-}
-
-impl<'a> Replay<'a> {
-    fn new(builder: &'a Builder, state: &ManifestState, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
-        let stores = stores.into_iter().map(|(id, store)| {
-            let flushed = state.stores[&id].flushed.clone();
-            (id, (store, flushed))
-        });
-        Self { builder, stores: stores.collect(), max_seq: SeqNo::ZERO }
-    }
-
-    fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
-        for logged in frame.entries() {
-            // Cells of a family that was dropped since are not there any more.
-            let Some((store, flushed)) = self.stores.get(&logged.store) else { continue };
-            let generation = logged.generation;
-            store.note_replayed(generation);
-            match logged.entry {
-                Entry::Cell(cell) => {
-                    self.max_seq = self.max_seq.max(cell.seq);
-                    if generation <= flushed.at(cell.key) && !planted!(Bug::ReplayFlushedGenerations) {
-                        continue;
-                    }
-                    let version = store.version();
-                    version.active().writer().insert(&cell);
-                    version.active.fed_by(frame.start.file);
-                }
-                Entry::RangeTombstone(tombstone) => {
-                    self.max_seq = self.max_seq.max(tombstone.seq);
-                    self.tombstone(store, flushed, generation, &tombstone, frame.start.file);
-                }
-            }
-            self.freeze_if_full(store);
-        }
-        Ok(())
-    }
-
-    /// The parts of a range tombstone that no table holds yet.
-    fn tombstone(
-        &self,
-        store: &Store,
-        flushed: &Flushed,
-        generation: Generation,
-        tombstone: &RangeTombstone,
-        file: LogFileId,
-    ) {
-        for (interval, at) in flushed.intervals() {
-            let range = tombstone.range.intersect(&interval);
-            if at < generation && !range.is_empty() {
-                let version = store.version();
-                version.active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
-                version.active.fed_by(file);
-            }
-        }
-    }
-
-    fn freeze_if_full(&self, store: &Store) {
-        if (store.version().active.bytes() as u64) < active_bytes(&self.builder.options) {
-            return;
-        }
-        let active = store.new_active(&self.builder.options);
-        store.swap(|now| now.with_fresh_active(active.clone()));
-    }
-
-    /// The stores, each with an active segment whose generation is above all that the log holds.
-    fn finish(self) -> Vec<Arc<Store>> {
-        let stores: Vec<_> = self.stores.into_values().map(|(store, _)| store).collect();
-        for store in &stores {
-            let active = store.new_active(&self.builder.options);
-            store.swap(|now| now.with_fresh_active(active.clone()));
-        }
-        stores
-    }
 }
 
 /// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What

@@ -117,7 +117,7 @@ impl JoinJob {
         let durable = db.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let log_front = needed.filter_map(|(source, _)| source.log_front()).min();
-        let joined = Segment::joined(Arc::new(join.finish()), log_front);
+        let joined = Segment::flat(Arc::new(join.finish()), log_front);
         let mut swapped = false;
         self.store.swap_if(|now| {
             swapped = is_tail(now, &self.sources);
@@ -183,7 +183,7 @@ impl JoinJob {
 
 fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
     let mut sketch = Sketch::new();
-    flats.iter().for_each(|flat| sketch.merge(flat.sketch()));
+    flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
     PipelineFacts {
         segments: flats.len(),
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),

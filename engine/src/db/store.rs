@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Options, Timestamps};
-use crate::strategy::{PipelineState, PlanState, RunningMerge};
+use crate::strategy::{HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, StoreId};
@@ -46,6 +46,8 @@ pub(crate) struct StoreWork {
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush.
     pub(crate) pipeline: PipelineState,
+    /// What the store's flushes met, for the choice of hot keys.
+    pub(crate) hot: HotState,
     /// Measured cost of copying in memory; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }

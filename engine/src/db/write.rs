@@ -22,10 +22,10 @@ use super::Inner;
 use super::store::Store;
 use super::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Appender, FrameEncoder, Note};
+use crate::log::{Appended, Appender, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::sync::Mutex;
-use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
+use crate::types::{CellRef, Generation, KeyRange, Kind, LogPosition, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -82,6 +82,16 @@ impl<'a> Op<'a> {
         }
         Ok(())
     }
+}
+
+/// Bytes of a frame of copies.
+const COPIES_BYTES: u64 = 64 << 10;
+
+/// Where copies stand in the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Copied {
+    pub(crate) from: LogPosition,
+    pub(crate) to: LogPosition,
 }
 
 /// The stages a write goes through.
@@ -209,20 +219,20 @@ impl Inner {
                 }
             };
         }
-        let at = match appender.append(frame) {
-            Ok(at) => at,
-            Err(e) => {
-                // Failing to reserve a file is no poison; the log knows.
-                if let Err(poison) = self.log()?.check() {
-                    self.poison(&poison);
-                }
-                return Err(e);
-            }
-        };
+        let at = self.append(appender, frame)?;
         for op in ops {
             op.store.version().active.fed_by(at.start.file);
         }
         Ok(())
+    }
+
+    fn append(&self, appender: &mut Appender, frame: &mut FrameEncoder) -> Result<Appended> {
+        appender.append(frame).inspect_err(|_| {
+            // Failing to reserve a file is no poison; the log knows.
+            if let Err(poison) = self.log().and_then(|log| log.check()) {
+                self.poison(&poison);
+            }
+        })
     }
 
     fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) {
@@ -290,6 +300,38 @@ impl Inner {
             stage.next_seq = stage.next_seq.next();
         }
         Ok(used)
+    }
+
+    /// Logs cells again that stay in memory, or came from a log file that is to go: they keep their sequence numbers and
+    /// get this generation. Where the log holds them, or `None` where there were none. In frames of limited size, so
+    /// that writers get their turns between; each cell stands for itself, so it does not matter where a crash ends
+    /// that.
+    pub(crate) fn log_copies<'c>(
+        &self,
+        store: &Store,
+        generation: Generation,
+        cells: impl Iterator<Item = CellRef<'c>>,
+    ) -> Result<Option<Copied>> {
+        let commit = self.commit()?;
+        let frame_bytes = COPIES_BYTES.min(self.options.log_file_bytes / 4);
+        let mut cells = cells.peekable();
+        let mut copied: Option<Copied> = None;
+        while cells.peek().is_some() {
+            self.check_not_poisoned()?;
+            let mut stage = commit.stage.lock();
+            let LogStage { appender, frame, next_seq, .. } = &mut *stage;
+            frame.begin(*next_seq, self.env.clock.wall_us());
+            frame.part(store.id, generation);
+            while frame.frame_bytes() < frame_bytes
+                && let Some(cell) = cells.next()
+            {
+                frame.copied_cell(&cell);
+            }
+            let at = self.append(appender, frame)?;
+            let from = copied.map_or(at.start, |copied| copied.from);
+            copied = Some(Copied { from, to: at.end });
+        }
+        Ok(copied)
     }
 
     /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed. Evidence

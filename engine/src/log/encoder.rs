@@ -98,8 +98,7 @@ impl FrameEncoder {
         self.next_seq()
     }
 
-    /// Adds a cell written again by cleaning: it keeps its sequence number.
-    #[allow(dead_code, reason = "for log cleaning and log tables")]
+    /// Adds a cell written again: it keeps its sequence number.
     pub(crate) fn copied_cell(&mut self, cell: &CellRef<'_>) {
         self.put_cell(cell, COPIED);
     }

@@ -187,6 +187,16 @@ pub(crate) struct Logged<'a> {
     pub(crate) entry: Entry<'a>,
 }
 
+impl Logged<'_> {
+    /// When in the history it was written.
+    pub(crate) fn seq(&self) -> SeqNo {
+        match &self.entry {
+            Entry::Cell(cell) => cell.seq,
+            Entry::RangeTombstone(tombstone) => tombstone.seq,
+        }
+    }
+}
+
 /// What was logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry<'a> {

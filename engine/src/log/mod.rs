@@ -28,15 +28,13 @@ pub(crate) use encoder::FrameEncoder;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, parse_file_name};
-pub(crate) use frame::{Entry, Frame, Note};
+pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
-#[cfg(test)]
-pub(crate) use writer::Appended;
-pub(crate) use writer::{Appender, Log, LogOptions, LogStart};
+pub(crate) use writer::{Appended, Appender, Log, LogOptions, LogStart};
 
 use crate::types::{LogFileId, LogPosition};
 

@@ -9,7 +9,7 @@ use super::active::Active;
 use super::arena::NOWHERE;
 use super::tree::{Leaf, To};
 use crate::error::Result;
-use crate::types::{CellRef, Cursor, Pinned};
+use crate::types::{CellRef, Cursor, Heat, Pinned};
 use std::sync::Arc;
 
 /// See the page above.
@@ -145,5 +145,15 @@ impl Cursor for ActiveCursor {
     fn pinned_value(&self) -> Pinned {
         // SAFETY: the value lies in the chunk of its own cell.
         unsafe { Pinned::held(self.cell().value, &self.active.held(self.place)) }
+    }
+
+    /// O(versions of the key).
+    fn heat(&self) -> Heat {
+        let (mut updates, mut place) = (0, self.place);
+        while place != NOWHERE {
+            updates += 1;
+            place = self.active.cell_at(place).next();
+        }
+        Heat { updates, ..Heat::default() }
     }
 }

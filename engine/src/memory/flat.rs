@@ -16,8 +16,8 @@ use super::stats::Stats;
 use super::tree::To;
 use crate::error::Result;
 use crate::types::{
-    CellRef, Cursor, Fragments, Generation, KeyRange, Pinned, SeqNo, Sketch, Timestamp, Visit, common_prefix,
-    hash, prefix64, successor,
+    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, Pinned, SeqNo, Sketch, Timestamp, Visit,
+    common_prefix, hash, prefix64, successor,
 };
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -33,7 +33,10 @@ pub(crate) struct Flat {
     chunks: Chunks,
     /// (entry of a key's first cell, its updates) for keys with more than one, ascending.
     updates: Box<[(u32, u32)]>,
-    sketch: Sketch,
+    /// How often each entry's cell was kept by a flush; empty where none was.
+    kept: Box<[u8]>,
+    /// Absent where the cells are so few that it would take more than they.
+    sketch: Option<Sketch>,
     stats: Stats,
     fragments: Arc<Fragments>,
     key_range: Option<KeyRange>,
@@ -53,7 +56,8 @@ pub(super) struct Parts {
     pub(super) chunks: Vec<Arc<Chunk>>,
     /// As in [`Flat`].
     pub(super) updates: Vec<(u32, u32)>,
-    pub(super) sketch: Sketch,
+    pub(super) kept: Vec<u8>,
+    pub(super) sketch: Option<Sketch>,
     pub(super) stats: Stats,
     pub(super) fragments: Arc<Fragments>,
 }
@@ -103,7 +107,8 @@ impl Flat {
             addressing: active.arena().places(),
             chunks: active.chunks(),
             updates: build.updates,
-            sketch: build.sketch,
+            kept: Vec::new(),
+            sketch: Some(build.sketch),
             stats,
             fragments,
         })
@@ -116,7 +121,8 @@ impl Flat {
         let chunk_bytes: usize = chunks.iter().map(|chunk| chunk.bytes()).sum();
         let arrays = places.len() * (size_of::<u64>() + size_of::<u32>())
             + updates.len() * size_of::<(u32, u32)>()
-            + Sketch::BYTES;
+            + parts.kept.len()
+            + parts.sketch.as_ref().map_or(0, |_| Sketch::BYTES);
         // Rare, and counted about.
         let ranges: usize = fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 96).sum();
         let mut flat = Flat {
@@ -126,6 +132,7 @@ impl Flat {
             places: places.into(),
             chunks: Chunks { places: addressing, at: chunks.iter().map(ChunkAt::of).collect(), held: chunks },
             updates: updates.into(),
+            kept: parts.kept.into(),
             sketch: parts.sketch,
             stats: parts.stats,
             key_range: fragments.bounds(),
@@ -231,9 +238,28 @@ impl Flat {
         self.stats.times()
     }
 
-    /// The distinct keys, for estimates over several segments and tables.
-    pub(crate) fn sketch(&self) -> &Sketch {
-        &self.sketch
+    /// Adds the distinct keys, for estimates over several segments and tables.
+    pub(crate) fn sketch_into(&self, sketch: &mut Sketch) {
+        match &self.sketch {
+            Some(mine) => sketch.merge(mine),
+            None => (0..self.cells()).for_each(|entry| sketch.add_hash(hash(self.cell_at(entry).key()))),
+        }
+    }
+
+    /// Whether it is what a flush left in memory, with nothing joined to it. (Only these have no sketch.)
+    pub(crate) fn is_kept(&self) -> bool {
+        self.sketch.is_none()
+    }
+
+    /// How often the entry's cell was kept by flushes.
+    #[inline]
+    pub(super) fn kept(&self, entry: usize) -> u8 {
+        self.kept.get(entry).copied().unwrap_or(0)
+    }
+
+    /// Whether any of its cells was kept.
+    pub(super) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// A cursor over the cells of this segment.
@@ -273,7 +299,6 @@ impl Flat {
     }
 
     /// How often the key whose first cell is at this entry was updated in the segment, versions dropped included.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
         found.map_or(1, |at| self.updates[at].1)
@@ -370,14 +395,6 @@ pub(crate) struct FlatCursor {
     entry: usize,
 }
 
-impl FlatCursor {
-    /// Updates of the key here (hotness). Must be valid and at the first version of its key.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
-    pub(crate) fn updates(&self) -> u32 {
-        self.flat.updates_at(self.entry)
-    }
-}
-
 impl Cursor for FlatCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.entry = self.flat.first_at_or_after(key);
@@ -412,5 +429,10 @@ impl Cursor for FlatCursor {
     fn pinned_value(&self) -> Pinned {
         // SAFETY: the value lies in the chunk of its own cell.
         unsafe { Pinned::held(self.cell().value, &self.flat.held(self.entry)) }
+    }
+
+    fn heat(&self) -> Heat {
+        let kept = self.flat.kept(self.entry);
+        Heat { updates: self.flat.updates_at(self.entry), kept, was_kept: kept > 0 }
     }
 }

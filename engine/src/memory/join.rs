@@ -43,6 +43,8 @@ pub(crate) struct Join {
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
+    /// As in [`Flat`], if any source has it.
+    kept: Option<Vec<u8>>,
     stats: Stats,
     /// The key being taken: its last cell, where its cells begin in `places`, its updates in all sources.
     last: Option<(usize, usize)>,
@@ -133,6 +135,7 @@ impl Join {
             prefixes: Vec::with_capacity(cells),
             places: Vec::with_capacity(cells),
             updates: Vec::new(),
+            kept: flats.iter().any(|flat| flat.has_kept()).then(|| Vec::with_capacity(cells)),
             stats: Stats::new(),
             last: None,
             first: 0,
@@ -226,6 +229,9 @@ impl Join {
         };
         self.prefixes.push(prefix);
         self.places.push(place);
+        if let Some(kept) = &mut self.kept {
+            kept.push(self.sources[i].flat.kept(entry));
+        }
         self.sources[i].lives = true;
     }
 
@@ -252,7 +258,7 @@ impl Join {
         assert!(self.order.is_empty(), "a join is finished when every entry was taken");
         self.end_key();
         let mut sketch = Sketch::default();
-        self.sources.iter().for_each(|source| sketch.merge(source.flat.sketch()));
+        self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
         let all = KeyRange::all();
         let ranges: Vec<Arc<Fragments>> = self.sources.iter().map(|s| s.flat.fragments()).collect();
         let fragments = Arc::new(Fragments::new(ranges.iter().flat_map(|f| f.tombstones_within(&all))));
@@ -279,7 +285,8 @@ impl Join {
             addressing,
             chunks,
             updates: self.updates,
-            sketch,
+            kept: self.kept.unwrap_or_default(),
+            sketch: Some(sketch),
             stats: self.stats,
             fragments,
         })

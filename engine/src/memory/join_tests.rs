@@ -25,7 +25,7 @@ fn flats(segments: &[Segment]) -> Vec<Arc<Flat>> {
 fn join(segments: &[Segment], keep: Option<Keep>, grain: usize) -> Segment {
     let mut join = Join::new(&flats(segments), keep);
     while join.advance(grain) {}
-    Segment::joined(Arc::new(join.finish()), None)
+    Segment::flat(Arc::new(join.finish()), None)
 }
 
 fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Keep> {
@@ -46,11 +46,13 @@ proptest! {
         let joined = join(&sources, None, grain);
         same(&joined, &model_of(&cells), &probes);
         let flat = joined.as_flat().unwrap();
-        prop_assert_eq!(flat.sketch(), &sketch_of(&cells));
+        let mut sketch = Sketch::new();
+        flat.sketch_into(&mut sketch);
+        prop_assert_eq!(&sketch, &sketch_of(&cells));
         for (key, updates) in updates(&cells) {
             let mut cursor = flat.cursor();
             cursor.seek(&key).unwrap();
-            prop_assert_eq!((cursor.cell().key, cursor.updates()), (&key[..], updates));
+            prop_assert_eq!((cursor.cell().key, cursor.heat().updates), (&key[..], updates));
         }
     }
 

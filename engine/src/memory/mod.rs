@@ -5,6 +5,7 @@
 //! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of the
 //!   active it came from. `flatten` decides which versions it leaves out.
 //! * `join` makes one flat segment of several, with or without what nobody can see any more.
+//! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
 //! * `segment` is either, as readers and the memory list see it.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
 //!   or active segment both ways.
@@ -21,6 +22,7 @@ mod flatten;
 mod join;
 #[cfg(all(test, not(loom)))]
 mod join_tests;
+mod kept;
 #[cfg(all(test, loom))]
 mod model;
 mod node;

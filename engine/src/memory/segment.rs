@@ -7,7 +7,7 @@ use super::flatten::Visibility;
 use crate::error::Result;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{
-    CellRef, Cursor, Fragments, Generation, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
+    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ impl From<Arc<Active>> for Segment {
 }
 
 impl Segment {
-    /// Made of several, of which those with something left need the log from these files.
-    pub(crate) fn joined(flat: Arc<Flat>, log_front: Option<LogFileId>) -> Self {
+    /// Of a flat segment whose cells the log holds from that file on.
+    pub(crate) fn flat(flat: Arc<Flat>, log_front: Option<LogFileId>) -> Self {
         let front = log_front.map_or(u64::MAX, |file| file.0);
         Self { cells: Cells::Flat(flat), log_front: Arc::new(AtomicU64::new(front)) }
     }
@@ -201,5 +201,8 @@ impl Cursor for SegmentCursor {
     }
     fn pinned_value(&self) -> Pinned {
         either_cursor!(self, cursor => cursor.pinned_value())
+    }
+    fn heat(&self) -> Heat {
+        either_cursor!(self, cursor => cursor.heat())
     }
 }

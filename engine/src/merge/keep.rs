@@ -194,11 +194,6 @@ impl Keep {
         }
     }
 
-    /// After the last cell.
-    pub(crate) fn finish(&mut self, sink: &mut Sink<'_>) -> Result<()> {
-        self.end_key(sink)
-    }
-
     fn begin_key(&mut self, cell: &CellRef<'_>) {
         self.started = true;
         self.key.clear();
@@ -323,6 +318,11 @@ impl Keep {
         self.shadow = Some(stripe);
         let combined = CellRef { kind: Kind::Value, value: &value, ..newest.as_ref() };
         self.pass_value(&combined, stripe, sink)
+    }
+
+    /// Whether a range tombstone of this merge is newer than the cell and speaks about its key.
+    pub(super) fn is_under_newer(&self, cell: &CellRef<'_>) -> bool {
+        self.tombstones.find(cell.key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > cell.seq))
     }
 
     /// The range tombstones that must go on within `range`.

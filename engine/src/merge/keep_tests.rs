@@ -64,7 +64,7 @@ fn survivors(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> 
     for text in cells.split_whitespace() {
         keep.push(&parse(text).as_ref(), &mut sink).unwrap();
     }
-    keep.finish(&mut sink).unwrap();
+    keep.end_key(&mut sink).unwrap();
     out.join(" ")
 }
 

@@ -2,12 +2,13 @@
 //! and says when a step is ready to be made durable. It never waits and knows no database, so workers can switch
 //! between merges at every advance, a simulation can interleave them, and a compaction server can run it.
 
+use super::aside::{Aside, AsideRules};
 use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
 use super::output::{Output, OutputRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
-use crate::types::{Cursor, Fragments, KeyRange, RangeTombstone};
+use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone};
 use crate::version::shape::TableInfo;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub(crate) struct MergeSpec {
     pub(crate) step_bytes: u64,
     /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
     pub(crate) cells: Option<u64>,
+    /// For a flush: which keys are not written but handed out with the step.
+    pub(crate) aside: Option<AsideRules>,
 }
 
 /// What an advance came to.
@@ -49,6 +52,8 @@ pub(crate) struct Step {
     pub(crate) outputs: Vec<Arc<TableInfo>>,
     /// The inputs' cells below this key are done; `None`: all are, this was the last step.
     pub(crate) upto: Option<Vec<u8>>,
+    /// Cells of the step's interval that are in no output, in order.
+    pub(crate) aside: Vec<KeptCell>,
 }
 
 /// A running merge.
@@ -57,6 +62,7 @@ pub(crate) struct Merge {
     cursor: Merging<Box<dyn Cursor>>,
     range: KeyRange,
     keep: Keep,
+    aside: Option<Aside>,
     output: Output,
     step_bytes: u64,
     step_began: u64,
@@ -82,6 +88,7 @@ impl Merge {
             env: env.clone(),
             cursor: Merging::new(cursors),
             keep: Keep::new(spec.rules, Fragments::new(tombstones)),
+            aside: spec.aside.map(Aside::new),
             output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
             range: spec.range,
             step_bytes: spec.step_bytes,
@@ -108,15 +115,21 @@ impl Merge {
             if !self.range.ends_after(cell.key) {
                 break;
             }
-            if self.output.is_full() && self.keep.is_new_key(cell.key) {
-                let key = cell.key.to_vec();
-                if let Some(step) = self.end_table(&key)? {
-                    return Ok(Progress::Step(step));
+            if (self.output.is_full() || self.aside.is_some()) && self.keep.is_new_key(cell.key) {
+                end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
+                if self.output.is_full() {
+                    let key = cell.key.to_vec();
+                    if let Some(step) = self.end_table(&key)? {
+                        return Ok(Progress::Step(step));
+                    }
+                    return Ok(Progress::Working);
                 }
-                return Ok(Progress::Working);
+                if let Some(aside) = &mut self.aside {
+                    aside.begin_key(&cell, self.cursor.heat());
+                }
             }
-            let output = &mut self.output;
-            self.keep.push(&cell, &mut |cell| output.add(cell))?;
+            let (output, aside) = (&mut self.output, &mut self.aside);
+            self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
             self.cursor.next()?;
             looks += 1;
             if self.output.data_blocks() > blocks {
@@ -129,35 +142,38 @@ impl Merge {
         self.finish().map(Progress::Step)
     }
 
-    /// Ends the table before `key`; the step too when it has enough bytes.
+    /// Ends the table before `key`, of which nothing was pushed yet; the step too when it has enough bytes.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
-        let output = &mut self.output;
-        self.keep.end_key(&mut |cell| output.add(cell))?;
         self.output.cut(Some(key), &self.keep)?;
         if self.output.bytes - self.step_began < self.step_bytes {
             return Ok(None);
         }
         self.step_began = self.output.bytes;
-        Ok(Some(Step { outputs: self.output.take_finished(), upto: Some(key.to_vec()) }))
+        Ok(Some(self.step(Some(key.to_vec()))))
     }
 
     fn finish(&mut self) -> Result<Step> {
         self.done = true;
-        let output = &mut self.output;
-        self.keep.finish(&mut |cell| output.add(cell))?;
+        end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
         let end = self.range.end.clone();
         self.output.cut(end.as_deref(), &self.keep)?;
         self.check_counts()?;
-        Ok(Step { outputs: self.output.take_finished(), upto: None })
+        Ok(self.step(None))
     }
 
-    /// Every cell of the inputs was seen, and every cell that was kept is in a table.
+    fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
+        let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
+        Step { outputs: self.output.take_finished(), upto, aside }
+    }
+
+    /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.
     fn check_counts(&self) -> Result<()> {
         let (taken, kept) = self.cells();
         let wrong = match self.cells {
             Some(held) if held != taken => format!("merge met {taken} cells, its inputs hold {held}"),
-            _ if self.output.cells != kept => {
-                format!("merge kept {kept} cells, its outputs hold {}", self.output.cells)
+            _ if self.output.cells + self.cells_aside() != kept => {
+                let (cells, aside) = (self.output.cells, self.cells_aside());
+                format!("merge kept {kept} cells, its outputs hold {cells} and {aside} were set aside")
             }
             _ => return Ok(()),
         };
@@ -174,8 +190,35 @@ impl Merge {
         (self.keep.taken, self.keep.kept)
     }
 
+    /// Cells set aside so far.
+    pub(crate) fn cells_aside(&self) -> u64 {
+        self.aside.as_ref().map_or(0, |aside| aside.cells)
+    }
+
+    /// What was met, where something may be set aside.
+    pub(crate) fn take_heats(&mut self) -> Heats {
+        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
+    }
+
     /// Files written and not handed out in a step, to be removed when the merge is given up.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         self.output.leftovers()
+    }
+}
+
+/// Where a surviving cell goes.
+fn put(cell: &CellRef<'_>, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
+    match aside {
+        Some(aside) => aside.take(cell, output),
+        None => output.add(cell),
+    }
+}
+
+/// After this nothing of the present key is held back anywhere.
+fn end_key(keep: &mut Keep, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
+    keep.end_key(&mut |cell| put(cell, aside, output))?;
+    match aside {
+        Some(aside) => aside.end_key(keep, output),
+        None => Ok(()),
     }
 }

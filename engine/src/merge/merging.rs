@@ -7,7 +7,7 @@
 //! eight bytes before the cells are looked at.
 
 use crate::error::Result;
-use crate::types::{CellRef, Cursor, Pinned, prefix64};
+use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64};
 use std::cmp::Ordering;
 
 /// A merging cursor over sources.
@@ -166,6 +166,20 @@ impl<C: Cursor> Cursor for Merging<C> {
 
     fn pinned_value(&self) -> Pinned {
         self.sources[self.order[0].1].pinned_value()
+    }
+
+    /// Of all sources that stand at the same key, which going forward are all that have it.
+    fn heat(&self) -> Heat {
+        let (prefix, front) = self.order[0];
+        let key = self.sources[front].cell().key;
+        let mut heat = self.sources[front].heat();
+        for &(other, i) in &self.order[1..] {
+            if other != prefix || self.sources[i].cell().key != key {
+                break;
+            }
+            heat.add_older(self.sources[i].heat());
+        }
+        heat
     }
 }
 

@@ -7,7 +7,7 @@
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
-//! - `pipeline` says when segments in memory are merged, and how.
+//! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others go.
 //! - `plan_db` decides across stores; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
@@ -16,6 +16,7 @@
 
 mod apply;
 mod backpressure;
+mod hot;
 mod leveled;
 mod major;
 mod options;
@@ -30,6 +31,8 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
+pub use hot::{HotFactor, HotKeys, HotTop};
+pub(crate) use hot::{HotPlan, HotState, KEPT_MAX};
 pub use leveled::LeveledOptions;
 pub(crate) use major::major;
 pub use options::StrategyOptions;

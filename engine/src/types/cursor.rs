@@ -1,6 +1,7 @@
 //! How merges and reads meet memory, tables and logs: a sorted stream of cells, and the visit of one key.
 
 use super::cell::CellRef;
+use super::heat::Heat;
 use super::pinned::{Owner, Pinned};
 use crate::error::Result;
 use std::ops::ControlFlow;
@@ -22,6 +23,10 @@ pub(crate) trait Cursor: Send {
     fn cell(&self) -> CellRef<'_>;
     /// The value here, kept alive without copying. Must be valid.
     fn pinned_value(&self) -> Pinned;
+    /// How often the key here was written, as far as this source knows. Must be valid, at the key's first cell.
+    fn heat(&self) -> Heat {
+        Heat::default()
+    }
 }
 
 impl Cursor for Box<dyn Cursor> {
@@ -45,6 +50,9 @@ impl Cursor for Box<dyn Cursor> {
     }
     fn pinned_value(&self) -> Pinned {
         (**self).pinned_value()
+    }
+    fn heat(&self) -> Heat {
+        (**self).heat()
     }
 }
 

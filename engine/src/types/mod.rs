@@ -1,9 +1,10 @@
 //! The words every other module speaks: keys, cells, ids, range tombstones, byte codecs, the distinct-count
-//! sketch. Pure data: this folder imports nothing of ours except the error type, does no I/O and takes no lock.
+//! sketch, counts of updates. Pure data: this folder imports nothing of ours except the error type, does no I/O and takes no lock.
 
 mod cell;
 pub(crate) mod codec;
 mod cursor;
+mod heat;
 mod ids;
 mod key;
 mod pinned;
@@ -14,6 +15,7 @@ mod tombstone;
 pub(crate) use cell::born_us;
 pub use cell::{Cell, CellRef, Kind};
 pub(crate) use cursor::{Cursor, Visit};
+pub(crate) use heat::{Heat, Heats, KeptCell};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 pub use key::KeyRange;
 pub(crate) use key::{common_prefix, hash, prefix64, successor};

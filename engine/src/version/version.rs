@@ -6,7 +6,7 @@ use super::shape::{Shape, TableInfo};
 use crate::memory::{Active, Segment};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
-use crate::types::{KeyRange, TableId, common_prefix, prefix64};
+use crate::types::{Generation, KeyRange, TableId, common_prefix, prefix64};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,11 +26,13 @@ pub(crate) struct Version {
     pub(crate) runs: Vec<OpenRun>,
 }
 
-/// The segments being flushed. Cells below `clip` are in tables already.
+/// The segments being flushed. Cells below `clip` are in tables already, or kept in a frozen segment.
 #[derive(Clone, Default)]
 pub(crate) struct FlushSet {
     pub(crate) segments: Vec<Segment>,
     pub(crate) clip: Vec<u8>,
+    /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant I1).
+    pub(crate) reserved: Generation,
 }
 
 /// A run with its tables open.
@@ -282,6 +284,12 @@ impl Version {
             shape,
             runs,
         }
+    }
+
+    /// Memory of segments that flushes kept.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let kept = |s: &&Segment| s.as_flat().is_some_and(|flat| flat.is_kept());
+        self.frozen.iter().filter(kept).map(|s| s.bytes() as u64).sum()
     }
 
     /// The same with other frozen segments.

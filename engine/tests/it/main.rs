@@ -2,6 +2,8 @@
 
 mod api;
 mod basics;
+#[cfg(feature = "testing")]
+mod hot;
 mod memory;
 #[cfg(feature = "testing")]
 mod space;

@@ -1,0 +1,52 @@
+//! Hot keys stay in memory when the others go to disk (TRI-1): what a flush set aside becomes a flat segment again.
+//!
+//! The flush set is dropped and with it the log files that it needed, so before a step's edit the cells that stay in its
+//! interval are logged again and synced, under the generation reserved for them: it is above what the edit says is in tables,
+//! so replay takes them, and below that of everything newer. In the swap of the same step they join the old end of
+//! the memory list. They were the newest cells of their keys in the flush set, the oldest memory there was, so
+//! everything before them in the list is newer and everything after it, the tables, is older (invariant I3).
+
+use super::Inner;
+use super::store::{Store, memory_options};
+use crate::error::Result;
+use crate::memory::{Flat, Segment};
+use crate::types::{Generation, KeptCell, LogPosition};
+use std::sync::Arc;
+
+/// Cells that stay.
+pub(crate) struct Kept {
+    pub(crate) segment: Segment,
+    /// They are durable once the log is synced to here.
+    pub(crate) logged_to: LogPosition,
+}
+
+impl Inner {
+    /// Logs the cells again and makes a segment of them; `None` where there are none.
+    pub(super) fn log_kept(
+        &self,
+        store: &Store,
+        reserved: Generation,
+        cells: &[KeptCell],
+    ) -> Result<Option<Kept>> {
+        let copied = self.log_copies(store, reserved, cells.iter().map(|kept| kept.cell.as_ref()))?;
+        Ok(copied.map(|copied| {
+            let flat = Flat::of_kept(reserved, cells, memory_options(&self.options));
+            let segment = Segment::flat(Arc::new(flat), Some(copied.from.file));
+            Kept { segment, logged_to: copied.to }
+        }))
+    }
+
+    /// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more than
+    /// leaves all stores together a tenth of the database's; and at most half of what it takes, so that each flush
+    /// frees memory.
+    pub(super) fn keep_budget(&self, store: &Store, flush_bytes: u64) -> u64 {
+        let all = self.options.write_memory;
+        let limit = match store.settings().options.write_memory {
+            0 => all,
+            own => own.min(all),
+        };
+        let others =
+            self.stores().iter().filter(|s| s.id != store.id).map(|s| s.version().kept_bytes()).sum();
+        (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)
+    }
+}

@@ -1,0 +1,50 @@
+//! What a flush leaves in memory (TRI-1): one newest cell of each hot key, as a flat segment of its own.
+//!
+//! The cells are copied, so that the memory they came from is free when the flush is done. Beside each stands how
+//! often it was kept since it was written, and as the key's updates what the flush carried over.
+
+use super::MemoryOptions;
+use super::arena::Arena;
+use super::cell;
+use super::flat::{Flat, Parts};
+use super::stats::Stats;
+use crate::types::{Fragments, Generation, KeptCell, common_prefix, prefix64};
+use std::sync::Arc;
+
+impl Flat {
+    /// The segment of cells in order, at most one a key. `memory` as of the store's other segments, so that their
+    /// indices can be merged; where that would leave most of a chunk empty its chunks are smaller.
+    pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> Flat {
+        debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
+        let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();
+        let memory =
+            if bytes < 2 * memory.chunk_bytes { MemoryOptions::for_active_bytes(bytes) } else { memory };
+        let mut arena = Arena::new(memory.chunk_bytes);
+        let stats = Stats::new();
+        let places = cells.iter().map(|kept| {
+            let cell = kept.cell.as_ref();
+            stats.note(&cell);
+            cell::copy(&mut arena, &cell)
+        });
+        let places: Vec<u32> = places.collect();
+        let shared = match cells {
+            [first, .., last] => common_prefix(&first.cell.key, &last.cell.key),
+            [only] => only.cell.key.len(),
+            [] => 0,
+        };
+        let updates = cells.iter().enumerate().filter(|(_, kept)| kept.updates > 1);
+        Flat::assemble(Parts {
+            generation,
+            shared: cells.first().map_or(Vec::new(), |first| first.cell.key[..shared].to_vec()),
+            prefixes: cells.iter().map(|kept| prefix64(&kept.cell.key[shared..])).collect(),
+            places,
+            addressing: arena.places(),
+            chunks: arena.into_chunks(),
+            updates: updates.map(|(entry, kept)| (entry as u32, kept.updates)).collect(),
+            kept: cells.iter().map(|kept| kept.kept).collect(),
+            sketch: None,
+            stats,
+            fragments: Arc::new(Fragments::default()),
+        })
+    }
+}

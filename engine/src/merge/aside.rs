@@ -1,0 +1,104 @@
+//! Which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in order.
+//!
+//! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest value or
+//! tombstone, which every reader that the merge serves sees. So no snapshot's version is lost sight of, and what
+//! stays is the whole of what the flush set says about the key. It must not lie under a newer range tombstone of the flush
+//! set: that goes to a table, where readers would find it only after the cell (invariant I3). Operands do not stay:
+//! they count once only where they are met once.
+//!
+//! All keys are counted on the way, for the choice of the next flush.
+
+use super::keep::Keep;
+use super::output::Output;
+use crate::error::Result;
+use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
+
+/// What may stay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsideRules {
+    /// Keys updated more often than this; `None`: no key, the merge only counts.
+    pub(crate) over: Option<u32>,
+    /// Bytes of memory, in all.
+    pub(crate) bytes_max: u64,
+    /// A cell that was kept so often is not kept again.
+    pub(crate) kept_max: u8,
+}
+
+/// See the page above.
+pub(crate) struct Aside {
+    rules: AsideRules,
+    heats: Heats,
+    heat: Heat,
+    /// The only cell of the present key so far, if the key may stay.
+    waiting: Option<Cell>,
+    may_stay: bool,
+    /// Those of the present step.
+    kept: Vec<KeptCell>,
+    pub(super) cells: u64,
+    bytes: u64,
+}
+
+impl Aside {
+    pub(super) fn new(rules: AsideRules) -> Self {
+        Self {
+            rules,
+            heats: Heats::default(),
+            heat: Heat::default(),
+            waiting: None,
+            may_stay: false,
+            kept: Vec::new(),
+            cells: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The cells that follow are of this one's key, of which it is the newest.
+    pub(super) fn begin_key(&mut self, newest: &CellRef<'_>, heat: Heat) {
+        let bytes = KeptCell::bytes(newest);
+        self.heat = heat;
+        self.heats.key(heat.updates, bytes);
+        self.heats.kept += u64::from(heat.was_kept);
+        self.heats.kept_updated += u64::from(heat.was_kept && heat.kept == 0);
+        self.may_stay = self.rules.over.is_some_and(|over| heat.updates > over)
+            && heat.kept < self.rules.kept_max
+            && self.bytes + bytes <= self.rules.bytes_max;
+    }
+
+    /// Takes a cell that survives.
+    pub(super) fn take(&mut self, cell: &CellRef<'_>, output: &mut Output) -> Result<()> {
+        if self.may_stay && self.waiting.is_none() {
+            self.waiting = Some(cell.to_cell());
+            return Ok(());
+        }
+        self.may_stay = false;
+        if let Some(first) = self.waiting.take() {
+            output.add(&first.as_ref())?;
+        }
+        output.add(cell)
+    }
+
+    /// All of the present key were taken.
+    pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
+        let Some(cell) = self.waiting.take() else { return Ok(()) };
+        if cell.kind == Kind::Operand
+            || (keep.is_under_newer(&cell.as_ref()) && !planted!(Bug::KeepUnderTombstone))
+        {
+            return output.add(&cell.as_ref());
+        }
+        self.cells += 1;
+        self.bytes += KeptCell::bytes(&cell.as_ref());
+        let updates = (self.heat.updates / 2).max(1);
+        self.kept.push(KeptCell { cell, updates, kept: self.heat.kept + 1 });
+        Ok(())
+    }
+
+    /// What was set aside since the last call.
+    pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// What was met.
+    pub(super) fn take_heats(&mut self) -> Heats {
+        std::mem::take(&mut self.heats)
+    }
+}
