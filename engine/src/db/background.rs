@@ -43,6 +43,12 @@ pub(crate) fn memory_low(options: &Options) -> u64 {
     options.write_memory / 2
 }
 
+/// Write memory up to which a flush waits for compactions in memory: well before writers are slowed.
+fn memory_wait(options: &Options) -> u64 {
+    let low = memory_low(options);
+    low + (options.write_memory - low) / 4
+}
+
 /// Bytes at which an active segment is frozen (ACC-2; A is 0.1 where cells live in chunks).
 pub(crate) fn active_bytes(options: &Options) -> u64 {
     options.write_memory / 10
@@ -155,8 +161,7 @@ impl Inner {
     /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
     /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
     fn is_flush_pressed(&self) -> bool {
-        let low = memory_low(&self.options);
-        self.memory_used.get() > low + (self.options.write_memory - low) / 4
+        self.memory_used.get() > memory_wait(&self.options)
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
@@ -348,6 +353,7 @@ impl Inner {
             .collect();
         let db = DbFacts {
             memory_low: memory_low(&self.options),
+            memory_wait: memory_wait(&self.options),
             log_bytes: self.log().map_or(0, |log| log.bytes()),
             log_limit: self.options.log_limit(),
             workers_free: stores.len() + merges_free - flushing.min(stores.len()),
@@ -413,6 +419,7 @@ impl Inner {
                 memory_bytes
             },
             memory_limit: store.settings().options.write_memory,
+            compactable_bytes: super::pipeline::compactable_bytes(store, &version, &work),
             flushing_bytes,
             flush_write_bytes: memory_bytes,
             log_freed_bytes: if mine == Some(log_front) { self.options.log_file_bytes } else { 0 },

@@ -12,7 +12,7 @@
 
 use super::Inner;
 use super::background::Advanced;
-use super::store::{Store, memory_options};
+use super::store::{Store, StoreWork, memory_options};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memory::{Flat, Join, Keep, Segment};
@@ -137,7 +137,7 @@ impl JoinJob {
         let freed = self.bytes.saturating_sub(joined.bytes() as u64);
         {
             let mut work = self.store.work.lock();
-            work.pipeline.merged(cells, keys);
+            work.pipeline.merged(cells, keys, self.kind);
             if self.kind == MemoryMerge::Compact && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;
                 let before = work.copy_ns_per_byte;
@@ -179,6 +179,18 @@ impl JoinJob {
     fn leave(&self) {
         self.store.work.lock().joining = false;
     }
+}
+
+/// What a compaction that is under way, or that the next segment will bring, may be expected to free: as much as the last
+/// one since the disk flush did. Nothing is known before that one.
+pub(super) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
+    let newest = version.frozen.first().map(Segment::generation);
+    let due = work.joining || newest.is_some_and(|newest| newest > work.joined_upto);
+    if work.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
+        return 0;
+    }
+    let frozen: u64 = version.frozen.iter().map(|segment| segment.bytes() as u64).sum();
+    (frozen as f64 * (1.0 - work.pipeline.unique)) as u64
 }
 
 fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// let options = siltstone::strategy::LeveledOptions { multiplier: 8, ..Default::default() };
-/// assert_eq!(options.l0_runs_trigger, 8);
+/// assert_eq!(options.l0_runs_trigger, 4);
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -63,7 +63,7 @@ pub struct LeveledOptions {
 impl Default for LeveledOptions {
     fn default() -> Self {
         LeveledOptions {
-            l0_runs_trigger: 8,
+            l0_runs_trigger: 4,
             multiplier: 10,
             levels: 7,
             base_bytes: 64 << 20,

@@ -83,6 +83,8 @@ const THROTTLE_GROWTH: f64 = 1.02;
 pub(crate) struct PipelineState {
     /// Merges since the disk flush.
     pub(crate) merges: u32,
+    /// Those of them that compacted.
+    pub(crate) compactions: u32,
     /// Keys over cells in the last merge.
     pub(crate) unique: f64,
     /// The probability t.
@@ -91,7 +93,7 @@ pub(crate) struct PipelineState {
 
 impl Default for PipelineState {
     fn default() -> Self {
-        Self { merges: 0, unique: 0.0, throttle: THROTTLE_FIRST }
+        Self { merges: 0, compactions: 0, unique: 0.0, throttle: THROTTLE_FIRST }
     }
 }
 
@@ -102,8 +104,9 @@ impl PipelineState {
     }
 
     /// A merge took so many cells of so many keys.
-    pub(crate) fn merged(&mut self, cells: usize, keys: usize) {
+    pub(crate) fn merged(&mut self, cells: usize, keys: usize, kind: MemoryMerge) {
         self.merges += 1;
+        self.compactions += u32::from(kind == MemoryMerge::Compact);
         self.unique = keys as f64 / cells.max(1) as f64;
     }
 }
@@ -176,6 +179,11 @@ impl MemoryPolicy {
                 indices()
             }
         }
+    }
+
+    /// Whether it ever drops cells.
+    pub(crate) fn compacts(&self) -> bool {
+        !matches!(self, MemoryPolicy::None | MemoryPolicy::Basic(_))
     }
 
     fn segments(&self) -> Option<u32> {
@@ -266,7 +274,7 @@ mod tests {
     #[test]
     fn stories_of_pipelines() {
         let fresh = PipelineState::default();
-        let redundant = PipelineState { merges: 1, unique: 0.5, throttle: 0.5 };
+        let redundant = PipelineState { merges: 1, unique: 0.5, ..fresh };
         for (story, facts, state, expected) in [
             ("one segment is nothing to merge", facts(1, 100, 10), redundant, "- - - - -"),
             ("few segments of unique keys", facts(2, 100, 100), fresh, "- - compact - -"),
@@ -304,8 +312,10 @@ mod tests {
         assert_eq!(state.throttle, 0.5 * 1.02);
         (0..100).for_each(|_| state.froze());
         assert_eq!(state.throttle, 1.0);
-        state.merged(100, 25);
-        assert_eq!((state.merges, state.unique), (1, 0.25));
+        state.merged(100, 25, MemoryMerge::Indices);
+        assert_eq!((state.merges, state.compactions, state.unique), (1, 0, 0.25));
+        state.merged(100, 50, MemoryMerge::Compact);
+        assert_eq!((state.merges, state.compactions), (2, 1));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! - a store is over its own limit;
 //! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain most
 //!   per byte written go, until what is left in memory, flushes under way counted as gone, is back under it;
+//!   A compaction in memory that is due or under way (ACC-5) counts for what it is expected to free, so that the pipeline
+//!   gets to pay before memory goes to disk; but not beyond the *waiting mark*, where writers would soon be held up;
 //! - the log is over its limit: the store that holds its front goes, since nothing else can shorten it.
 //!
 //! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes.
@@ -21,6 +23,8 @@ pub(crate) struct StoreFacts<'a> {
     pub(crate) memory_bytes: u64,
     /// The store's own limit; zero when it has none.
     pub(crate) memory_limit: u64,
+    /// What a compaction in memory, due or under way, is expected to free of it.
+    pub(crate) compactable_bytes: u64,
     /// Memory in a flush under way.
     pub(crate) flushing_bytes: u64,
     /// What a flush would write: memory less its redundancy.
@@ -38,6 +42,8 @@ pub(crate) struct StoreFacts<'a> {
 pub(crate) struct DbFacts {
     /// Flushing begins when all memory together exceeds this.
     pub(crate) memory_low: u64,
+    /// Up to here it waits for compactions in memory.
+    pub(crate) memory_wait: u64,
     pub(crate) log_bytes: u64,
     /// At least four times the memory limit.
     pub(crate) log_limit: u64,
@@ -85,6 +91,11 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     ready.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
     let mut actions = Vec::new();
     let mut in_memory: u64 = stores.iter().map(|s| s.memory_bytes).sum();
+    let mut low = db.memory_low;
+    if in_memory <= db.memory_wait {
+        // The mark moves rather than the stores' sizes: what a flush frees is the whole of a store.
+        low += stores.iter().map(|s| s.compactable_bytes).sum::<u64>();
+    }
     let log_reason = |s: &StoreFacts<'_>| {
         // A flush that is under way may free the front by itself.
         let front_is_flushing = stores.iter().any(|s| s.holds_log_front && s.flushing_bytes > 0);
@@ -111,7 +122,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
         }
     }
     for s in later {
-        if in_memory <= db.memory_low {
+        if in_memory <= low {
             break;
         }
         let reason = format!(
@@ -139,6 +150,7 @@ mod tests {
             store: StoreId(id),
             memory_bytes: memory,
             memory_limit: 0,
+            compactable_bytes: 0,
             flushing_bytes: 0,
             flush_write_bytes: writes,
             log_freed_bytes: 0,
@@ -147,7 +159,8 @@ mod tests {
         }
     }
 
-    const DB: DbFacts = DbFacts { memory_low: 100, log_bytes: 0, log_limit: 800, workers_free: 4 };
+    const DB: DbFacts =
+        DbFacts { memory_low: 100, memory_wait: 150, log_bytes: 0, log_limit: 800, workers_free: 4 };
 
     fn flushed(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<u32> {
         let flush = |action| match action {
@@ -165,6 +178,14 @@ mod tests {
         let mut log = store(3, 50, 50);
         log.log_freed_bytes = 500;
         assert_eq!(flushed(&[store(2, 60, 10), log], &DB), [3]);
+    }
+
+    #[test]
+    fn a_flush_waits_for_a_compaction_in_memory_up_to_the_waiting_mark() {
+        let compactable = |memory| StoreFacts { compactable_bytes: 60, ..store(1, memory, memory) };
+        assert_eq!(flushed(&[compactable(140)], &DB), [0; 0]);
+        assert_eq!(flushed(&[compactable(151)], &DB), [1]);
+        assert_eq!(flushed(&[StoreFacts { compactable_bytes: 30, ..store(1, 140, 140) }], &DB), [1]);
     }
 
     #[test]
