@@ -29,6 +29,8 @@ pub enum EventKind {
     Flush,
     /// A flush left hot keys in memory, or found that that would save little.
     Keep,
+    /// What memory holds of the oldest log file was logged again, or found to be too much for that.
+    Clean,
     /// Segments in memory became one, all versions kept.
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.

@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     pub(crate) memory_freed_bytes: Counter,
     pub(crate) kept_cells: Counter,
     pub(crate) kept_bytes: Counter,
+    pub(crate) cleanings: Counter,
+    pub(crate) cleaned_bytes: Counter,
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
@@ -105,6 +107,10 @@ pub struct Statistics {
     pub kept_cells: u64,
     /// Memory that these took, each time.
     pub kept_bytes: u64,
+    /// Log files whose needed part was logged again.
+    pub log_cleanings: u64,
+    /// Keys and values logged again for that.
+    pub log_cleaned_bytes: u64,
     /// Unflushed writes in memory, capacity counted.
     pub write_memory: u64,
     /// Tables, all families.

@@ -30,9 +30,15 @@ pub struct Options {
     pub write_memory: u64,
     /// Bytes of one log file. Default 16 MiB.
     pub log_file_bytes: u64,
-    /// Bytes of log beyond which the family that holds its oldest part is flushed; at least four times
-    /// `write_memory`, which is also the default (written as 0).
+    /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed; at least
+    /// four times `write_memory`, which is also the default (written as 0).
     pub log_bytes_max: u64,
+    /// Bytes of log beyond which files at its front of which at most half is still needed are cleaned: what memory holds
+    /// of them is logged again at the end. 0 for `log_bytes_max`; less bounds the time of recovery. Default 0.
+    pub log_clean_bytes: u64,
+    /// Share of `write_memory`: while memory holds less, a log over its limit is cleaned whatever is needed of it, and
+    /// nothing is flushed for it. Default 0.25.
+    pub log_flush_threshold: f64,
     /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device bytes
     /// once, as files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
@@ -56,6 +62,8 @@ impl Default for Options {
             write_memory: 64 << 20,
             log_file_bytes: 16 << 20,
             log_bytes_max: 0,
+            log_clean_bytes: 0,
+            log_flush_threshold: 0.25,
             log_written_ahead: false,
             workers: 2,
             step_bytes: 64 << 20,
@@ -81,6 +89,9 @@ impl Options {
         if self.log_bytes_max != 0 && self.log_bytes_max < 4 * self.write_memory {
             return refuse("log_bytes_max is under four times write_memory");
         }
+        if !(0.0..=1.0).contains(&self.log_flush_threshold) {
+            return refuse("log_flush_threshold is not between 0 and 1");
+        }
         if self.workers == 0 || self.workers > 256 {
             return refuse("workers is not between 1 and 256");
         }
@@ -92,6 +103,10 @@ impl Options {
 
     pub(crate) fn log_limit(&self) -> u64 {
         (4 * self.write_memory).max(self.log_bytes_max)
+    }
+
+    pub(crate) fn log_clean_limit(&self) -> u64 {
+        if self.log_clean_bytes == 0 { self.log_limit() } else { self.log_clean_bytes.min(self.log_limit()) }
     }
 
     /// Largest batch: a quarter of the log limit.

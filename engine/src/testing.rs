@@ -57,6 +57,10 @@ mod switches {
         "checkpoint-logs-copied",
         "checkpoint-manifest-written",
         "checkpoint-tables-linked",
+        "clean-committed",
+        "clean-copied",
+        "clean-marked",
+        "clean-synced",
         "close-before-unlock",
         "close-log-synced",
         "close-manifest-committed",
@@ -244,6 +248,10 @@ mod switches {
         KeepUnsynced = "keep-unsynced",
         /// A flush keeps cells under a newer range tombstone that it writes to a table.
         KeepUnderTombstone = "keep-under-tombstone",
+        /// What cleaning logs again gets the generation of the active segment.
+        CleanUnderNewGeneration = "clean-under-new-generation",
+        /// A cleaned log file goes before what was logged again is synced.
+        CleanUnsynced = "clean-unsynced",
         /// Blocks are used without looking at their checksum.
         SkipBlockChecksum = "skip-block-checksum",
         /// Log records are used without looking at their checksum.

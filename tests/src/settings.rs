@@ -28,6 +28,11 @@ pub const DATABASE: Values<Options> = &[
         &[|o| o.log_file_bytes = 4 << 10, |o| o.log_file_bytes = 8 << 10, |o| o.log_file_bytes = 32 << 10],
     ),
     ("log_bytes_max", &[|o| o.log_bytes_max = 0, |o| o.log_bytes_max = 6 * o.write_memory]),
+    ("log_clean_bytes", &[|o| o.log_clean_bytes = 0, |o| o.log_clean_bytes = 12 << 10]),
+    (
+        "log_flush_threshold",
+        &[|o| o.log_flush_threshold = 0.0, |o| o.log_flush_threshold = 0.25, |o| o.log_flush_threshold = 1.0],
+    ),
     ("log_written_ahead", &[|o| o.log_written_ahead = false, |o| o.log_written_ahead = true]),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),

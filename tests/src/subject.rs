@@ -85,6 +85,8 @@ impl Setup {
             write_memory,
             memory_budget: write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]),
             log_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
+            log_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
+            log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
             log_written_ahead: rng.one_in(4),
             workers: rng.range(1..4) as usize,
             step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),

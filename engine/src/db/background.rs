@@ -7,6 +7,7 @@
 //! Owns: the list of jobs, pauses after failures, the rate limiter. Does not own: what is worth doing (`strategy`),
 //! how a merge runs (`merge`), what a finished step changes (`install.rs`).
 
+use super::clean::CleanJob;
 use super::flush::FlushJob;
 use super::manual::Manual;
 use super::merges::MergeJob;
@@ -19,7 +20,7 @@ use crate::memory::{Segment, Visibility};
 use crate::options::Options;
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
-use crate::sync::{Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -30,6 +31,8 @@ const SLICE_NS: u64 = 4_000_000;
 const HELD_NS: u64 = 2_000_000;
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
+/// Pause before the log is looked at again when a flush is about to free its oldest file.
+const CLEAN_AGAIN_NS: u64 = 10_000_000;
 /// Pause before a merge that met damaged input is tried again.
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 /// Writers are held up in portions of at least this.
@@ -64,6 +67,20 @@ pub(crate) struct Jobs {
     /// One planner at a time.
     planning: Mutex<()>,
     pub(crate) manual: Mutex<Vec<Arc<Manual>>>,
+    /// The log is not looked at before this moment (monotonic ns).
+    clean_not_before: AtomicU64,
+    /// This oldest file was found to be needed too much for cleaning below the log's limit.
+    front_left: AtomicU64,
+}
+
+impl Jobs {
+    /// Cleaning comes again after that moment; if a file was left it is not looked at again below the log's limit.
+    pub(super) fn pause_cleaning(&self, until_ns: u64, left: Option<LogFileId>) {
+        self.clean_not_before.store(until_ns, Ordering::Relaxed);
+        if let Some(file) = left {
+            self.front_left.store(file.0, Ordering::Relaxed);
+        }
+    }
 }
 
 struct Slot {
@@ -79,6 +96,7 @@ enum Urgency {
     Merge,
     Level0Merge,
     Join,
+    Clean,
     Flush,
 }
 
@@ -86,6 +104,7 @@ enum Job {
     Flush(FlushJob),
     Merge(MergeJob),
     Join(JoinJob),
+    Clean(Box<CleanJob>),
 }
 
 /// What an advance of a job came to.
@@ -194,6 +213,7 @@ impl Inner {
                 Job::Flush(job) => job.advance(self),
                 Job::Merge(job) => job.advance(self),
                 Job::Join(job) => job.advance(self),
+                Job::Clean(job) => job.advance(self),
             };
             let now = self.env.clock.monotonic_ns();
             match advanced {
@@ -201,7 +221,7 @@ impl Inner {
                 Ok(Advanced::More) => return self.put_back(id, Some(job), 0),
                 Ok(Advanced::Wait(ns)) => return self.put_back(id, Some(job), now + ns),
                 Ok(Advanced::Done) => {
-                    if !matches!(job, Job::Join(_)) {
+                    if !matches!(job, Job::Join(_) | Job::Clean(_)) {
                         *self.background_error.lock() = None;
                     }
                     self.put_back(id, None, 0);
@@ -222,6 +242,7 @@ impl Inner {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
             Job::Join(job) => (job.abandon(), "in-memory merge"),
+            Job::Clean(job) => return job.abandon(self, error, pause),
         };
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
         if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
@@ -355,7 +376,8 @@ impl Inner {
             memory_low: memory_low(&self.options),
             memory_wait: memory_wait(&self.options),
             log_bytes: self.log().map_or(0, |log| log.bytes()),
-            log_limit: self.options.log_limit(),
+            log_clean_bytes: self.options.log_clean_limit(),
+            can_clean: self.can_clean(now),
             workers_free: stores.len() + merges_free - flushing.min(stores.len()),
         };
         let mut merges_left = merges_free;
@@ -367,6 +389,10 @@ impl Inner {
                         self.start_flush(store, reason, may_stay);
                     }
                 }
+                DbAction::Clean => match CleanJob::start(self) {
+                    Some(job) => self.add_job(job.id(), Urgency::Clean, Job::Clean(Box::new(job))),
+                    None => self.jobs.pause_cleaning(now + CLEAN_AGAIN_NS, None),
+                },
                 DbAction::Merge { store, index } => {
                     let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
                     if merges_left > 0 {
@@ -381,6 +407,18 @@ impl Inner {
                 self.start_flush(store, "it was asked for".into(), false);
             }
         }
+    }
+
+    /// Whether it is of use to look at the log's oldest file.
+    fn can_clean(&self, now: u64) -> bool {
+        let Ok(log) = self.log() else { return false };
+        let files = log.files();
+        let left = self.jobs.front_left.load(Ordering::Relaxed);
+        let is_left = files.first().is_some_and(|file| file.file.0 == left);
+        files.len() > 1
+            && now >= self.jobs.clean_not_before.load(Ordering::Relaxed)
+            && (!is_left || log.bytes() > self.options.log_limit())
+            && !self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
     /// Tells writers of the debt that the plans just made have found. (Counted only when tables change it would be that
@@ -423,7 +461,6 @@ impl Inner {
             flushing_bytes,
             flush_write_bytes: memory_bytes,
             log_freed_bytes: if mine == Some(log_front) { self.options.log_file_bytes } else { 0 },
-            holds_log_front: mine == Some(log_front),
             merges,
         }
     }
@@ -437,7 +474,7 @@ impl Inner {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
-    fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String, may_stay: bool) {
+    pub(super) fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String, may_stay: bool) {
         if let Some(job) = FlushJob::start(self, store, reason, may_stay) {
             self.drop_join_of(store);
             self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
@@ -496,6 +533,7 @@ impl Inner {
                 Some(Job::Flush(job)) => drop(job.abandon(self, &closed)),
                 Some(Job::Merge(job)) => drop(job.abandon(self, &closed)),
                 Some(Job::Join(job)) => drop(job.abandon()),
+                Some(Job::Clean(job)) => job.abandon(self, &closed, 0),
                 None => {}
             }
         }

@@ -232,6 +232,8 @@ impl Inner {
             memory_freed_bytes: m.memory_freed_bytes.get(),
             kept_cells: m.kept_cells.get(),
             kept_bytes: m.kept_bytes.get(),
+            log_cleanings: m.cleanings.get(),
+            log_cleaned_bytes: m.cleaned_bytes.get(),
             write_memory: self.memory_used.get(),
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.table_bytes.get(),

@@ -9,6 +9,7 @@
 use super::Inner;
 use super::store::{Store, memory_options};
 use crate::error::Result;
+use crate::log::Entry;
 use crate::memory::{Flat, Segment};
 use crate::types::{Generation, KeptCell, LogPosition};
 use std::sync::Arc;
@@ -28,10 +29,11 @@ impl Inner {
         reserved: Generation,
         cells: &[KeptCell],
     ) -> Result<Option<Kept>> {
-        let copied = self.log_copies(store, reserved, cells.iter().map(|kept| kept.cell.as_ref()))?;
+        let entries = cells.iter().map(|kept| Entry::Cell(kept.cell.as_ref()));
+        let copied = self.log_copies(store, reserved, entries)?;
         Ok(copied.map(|copied| {
             let flat = Flat::of_kept(reserved, cells, memory_options(&self.options));
-            let segment = Segment::flat(Arc::new(flat), Some(copied.from.file));
+            let segment = Segment::logged_again(Arc::new(flat), copied.from.file);
             Kept { segment, logged_to: copied.to }
         }))
     }

@@ -3,7 +3,7 @@
 //! - `open`, `replay`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
-//! - `background`, `flush`, `keep`, `merges`, `manual`: work on workers.
+//! - `background`, `flush`, `keep`, `clean`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
@@ -11,6 +11,7 @@
 
 mod background;
 mod checkpoint;
+mod clean;
 mod close;
 mod family;
 mod flush;

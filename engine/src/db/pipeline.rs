@@ -15,7 +15,7 @@ use super::background::Advanced;
 use super::store::{Store, StoreWork, memory_options};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memory::{Flat, Join, Keep, Segment};
+use crate::memory::{Flat, Join, Keep, LogPlace, Segment};
 use crate::strategy::{MemoryMerge, PipelineFacts};
 use crate::types::{Generation, LogPosition, Sketch};
 use crate::version::Version;
@@ -116,8 +116,8 @@ impl JoinJob {
         let from = db.env.clock.monotonic_ns();
         let durable = db.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
-        let log_front = needed.filter_map(|(source, _)| source.log_front()).min();
-        let joined = Segment::flat(Arc::new(join.finish()), log_front);
+        let places: Vec<LogPlace> = needed.map(|(source, _)| source.log_place()).collect();
+        let joined = Segment::flat(Arc::new(join.finish()), LogPlace::of_all(&places));
         let mut swapped = false;
         self.store.swap_if(|now| {
             swapped = is_tail(now, &self.sources);

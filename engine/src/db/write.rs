@@ -22,7 +22,7 @@ use super::Inner;
 use super::store::Store;
 use super::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Appended, Appender, FrameEncoder, Note};
+use crate::log::{Appended, Appender, Entry, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::sync::Mutex;
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogPosition, RangeTombstone, SeqNo, Timestamp};
@@ -302,7 +302,7 @@ impl Inner {
         Ok(used)
     }
 
-    /// Logs cells again that stay in memory, or came from a log file that is to go: they keep their sequence numbers and
+    /// Logs entries again that stay in memory, or came from a log file that is to go: they keep their sequence numbers and
     /// get this generation. Where the log holds them, or `None` where there were none. In frames of limited size, so
     /// that writers get their turns between; each cell stands for itself, so it does not matter where a crash ends
     /// that.
@@ -310,22 +310,25 @@ impl Inner {
         &self,
         store: &Store,
         generation: Generation,
-        cells: impl Iterator<Item = CellRef<'c>>,
+        entries: impl Iterator<Item = Entry<'c>>,
     ) -> Result<Option<Copied>> {
         let commit = self.commit()?;
         let frame_bytes = COPIES_BYTES.min(self.options.log_file_bytes / 4);
-        let mut cells = cells.peekable();
+        let mut entries = entries.peekable();
         let mut copied: Option<Copied> = None;
-        while cells.peek().is_some() {
+        while entries.peek().is_some() {
             self.check_not_poisoned()?;
             let mut stage = commit.stage.lock();
             let LogStage { appender, frame, next_seq, .. } = &mut *stage;
             frame.begin(*next_seq, self.env.clock.wall_us());
             frame.part(store.id, generation);
             while frame.frame_bytes() < frame_bytes
-                && let Some(cell) = cells.next()
+                && let Some(entry) = entries.next()
             {
-                frame.copied_cell(&cell);
+                match entry {
+                    Entry::Cell(cell) => frame.copied_cell(&cell),
+                    Entry::RangeTombstone(tombstone) => frame.copied_range_tombstone(&tombstone),
+                }
             }
             let at = self.append(appender, frame)?;
             let from = copied.map_or(at.start, |copied| copied.from);

@@ -109,10 +109,14 @@ impl FrameEncoder {
         self.next_seq()
     }
 
-    /// Adds a range tombstone written again by cleaning: it keeps its sequence number.
-    #[allow(dead_code, reason = "for log cleaning and log tables")]
+    /// Adds a range tombstone written again: it keeps its sequence number.
     pub(crate) fn copied_range_tombstone(&mut self, tombstone: &RangeTombstone) {
         self.put_tombstone(tombstone, COPIED);
+    }
+
+    /// The sequence number that the frame began with.
+    pub(super) fn first_seq(&self) -> SeqNo {
+        SeqNo(self.first_seq)
     }
 
     /// Bytes the frame takes in the log.

@@ -36,7 +36,7 @@ pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
 pub(crate) use writer::{Appended, Appender, Log, LogOptions, LogStart};
 
-use crate::types::{LogFileId, LogPosition};
+use crate::types::{LogFileId, LogPosition, SeqNo};
 
 /// An earlier recovery found that history ends at `at`; it goes on at the beginning of file `next`. What lies
 /// between is no history.
@@ -54,4 +54,6 @@ pub(crate) struct LogFileInfo {
     pub(crate) reserved: u64,
     /// Bytes of it that are history, header included.
     pub(crate) used: u64,
+    /// All entries of earlier files have smaller sequence numbers, and so have all copies in this one.
+    pub(crate) first_seq: SeqNo,
 }

@@ -91,6 +91,8 @@ struct Walk<'a> {
     /// The highest position the log is known to have been synced to.
     evidence: LogPosition,
     max_seq: Option<SeqNo>,
+    /// What the first frame of the file being read begins with.
+    first_seq: Option<SeqNo>,
     note: Option<Note>,
     files: Vec<LogFileInfo>,
     frames: u64,
@@ -118,6 +120,7 @@ impl<'a> Walk<'a> {
             found,
             evidence,
             max_seq: None,
+            first_seq: None,
             note: None,
             files: Vec::new(),
             frames: 0,
@@ -150,8 +153,11 @@ impl<'a> Walk<'a> {
                 Some(end) => Some((end.at.offset, end.next)),
                 None => self.successor(file),
             };
+            self.first_seq = None;
             let (end, fault) = self.read_file(file, stop.map(|(offset, _)| offset), visit)?;
-            self.files.push(LogFileInfo { file, reserved, used: end.offset });
+            let next_seq = || self.max_seq.map_or(SeqNo::ZERO, SeqNo::next);
+            let first_seq = self.first_seq.unwrap_or_else(next_seq);
+            self.files.push(LogFileInfo { file, reserved, used: end.offset, first_seq });
             match (stop, fault) {
                 (Some((_, behind)), None) => (previous, next) = (Some(end), behind),
                 (_, fault) => {
@@ -192,6 +198,7 @@ impl<'a> Walk<'a> {
             }
             visit(&frame)?;
             self.frames += 1;
+            self.first_seq = self.first_seq.or(Some(frame.head.first_seq));
             self.max_seq = self.max_seq.max(frame.last_seq);
             self.note = self.note.max(frame.note());
             self.evidence = frame.head.synced.map_or(self.evidence, |synced| synced.max(self.evidence));

@@ -23,7 +23,7 @@ use super::sync::Poison;
 use crate::error::{Error, Result};
 use crate::storage::{Env, MappedFile, Storage};
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
-use crate::types::{LogFileId, LogPosition};
+use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,6 +126,7 @@ struct LiveFile {
     reserved: u64,
     /// Bytes of history, known when the file is complete.
     used: Option<u64>,
+    first_seq: SeqNo,
     map: Option<Arc<dyn MappedFile>>,
 }
 
@@ -178,6 +179,7 @@ impl Log {
             file: info.file,
             reserved: info.reserved,
             used: Some(info.used),
+            first_seq: info.first_seq,
             map: None,
         });
         let log = Arc::new(Log {
@@ -275,7 +277,13 @@ impl Log {
             let unfinished = if f.file == end.file { end.offset } else { HEADER_BYTES };
             f.used.unwrap_or(unfinished)
         };
-        live.iter().map(|f| LogFileInfo { file: f.file, reserved: f.reserved, used: used(f) }).collect()
+        let info = |f: &LiveFile| LogFileInfo {
+            file: f.file,
+            reserved: f.reserved,
+            used: used(f),
+            first_seq: f.first_seq,
+        };
+        live.iter().map(info).collect()
     }
 
     /// Bytes of history in live files.
@@ -374,7 +382,7 @@ impl Appender {
         self.log.poison.check()?;
         let length = frame.frame_bytes();
         if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
-            self.begin_file(length)?;
+            self.begin_file(length, frame.first_seq())?;
         }
         self.write_window(length)?;
         let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
@@ -417,9 +425,9 @@ impl Appender {
         Ok(())
     }
 
-    /// Begins a new file with room for a frame of that length.
+    /// Begins a new file with room for a frame of that length and sequence number.
     #[cold]
-    fn begin_file(&mut self, frame_bytes: u64) -> Result<()> {
+    fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
         if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
             return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the log")));
         }
@@ -451,7 +459,8 @@ impl Appender {
                 full.used = Some(previous.offset);
                 log.complete_to.store(log.pack(previous), Ordering::Release);
             }
-            live.push_back(LiveFile { file, reserved: map.len(), used: None, map: Some(map.clone()) });
+            let (reserved, map) = (map.len(), Some(map.clone()));
+            live.push_back(LiveFile { file, reserved, used: None, first_seq, map });
         }
         kill_point!("log-file-begun");
         log.newest_bytes.store(map.len(), Ordering::Relaxed);

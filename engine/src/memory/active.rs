@@ -137,7 +137,6 @@ impl Active {
     }
 
     /// Sequence numbers of cells and range tombstones.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }

@@ -23,7 +23,7 @@ pub(crate) struct Visibility<'s> {
 }
 
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
-pub(super) struct Judge {
+pub(crate) struct Judge {
     visible: SeqNo,
     snapshots: Vec<SeqNo>,
     /// The timestamp judged now, and the oldest value or tombstone seen with it.
@@ -34,7 +34,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(visibility: Visibility<'_>) -> Self {
+    pub(crate) fn new(visibility: Visibility<'_>) -> Self {
         let Visibility { visible, snapshots } = visibility;
         debug_assert!(snapshots.is_sorted());
         Self {
@@ -54,13 +54,13 @@ impl Judge {
     }
 
     /// The next cells are another key's.
-    pub(super) fn next_key(&mut self) {
+    pub(crate) fn next_key(&mut self) {
         self.over_timestamp = None;
         self.tombstones.clear();
     }
 
     /// Whether this cell, the next of its key, is to be kept.
-    pub(super) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
+    pub(crate) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
         if timestamp != self.timestamp {
             (self.timestamp, self.over_timestamp) = (timestamp, None);
         }

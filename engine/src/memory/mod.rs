@@ -39,9 +39,9 @@ pub mod probe;
 
 pub(crate) use active::Active;
 pub(crate) use flat::Flat;
-pub(crate) use flatten::Visibility;
+pub(crate) use flatten::{Judge, Visibility};
 pub(crate) use join::{Join, Keep};
-pub(crate) use segment::{Segment, SegmentCursor};
+pub(crate) use segment::{Again, LogPlace, Segment, SegmentCursor};
 
 /// How a segment uses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use super::active_cursor::ActiveCursor;
 use super::flat::{Flat, FlatCursor};
 use super::flatten::Visibility;
 use crate::error::Result;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
     CellRef, Cursor, Fragments, Generation, Heat, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
 };
@@ -16,8 +16,48 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Segment {
     cells: Cells,
-    /// The smallest log file that has cells of it; shared by all clones, carried over by flattening.
-    log_front: Arc<AtomicU64>,
+    /// Where the log has its cells; shared by all clones, carried over by flattening.
+    logged: Arc<Logged>,
+}
+
+/// Where the log has the cells of a segment: those below a sequence number were logged again, from one file on; the
+/// others stand where they were first, from another file on. `u64::MAX` where there are none.
+struct Logged {
+    first: AtomicU64,
+    again: Mutex<Again>,
+}
+
+/// What was logged again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Again {
+    /// All cells with a smaller sequence number.
+    pub(crate) below: SeqNo,
+    /// The first file that has them.
+    pub(crate) front: u64,
+}
+
+/// Where the log has the cells of a segment, for one made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogPlace {
+    pub(crate) again: Again,
+    first: u64,
+}
+
+impl LogPlace {
+    /// Of the cells of all.
+    pub(crate) fn of_all(places: &[LogPlace]) -> Option<LogPlace> {
+        let below = places.iter().map(|place| place.again.below).min()?;
+        let front = places.iter().map(|place| place.again.front).min()?;
+        let first = places.iter().map(|place| match place.again.below > below {
+            true => place.first.min(place.again.front),
+            false => place.first,
+        });
+        Some(LogPlace { again: Again { below, front }, first: first.min()? })
+    }
+}
+
+impl Again {
+    const NOTHING: Again = Again { below: SeqNo::ZERO, front: u64::MAX };
 }
 
 #[derive(Clone)]
@@ -38,15 +78,27 @@ macro_rules! either {
 
 impl From<Arc<Active>> for Segment {
     fn from(active: Arc<Active>) -> Self {
-        Self { cells: Cells::Active(active), log_front: Arc::new(AtomicU64::new(u64::MAX)) }
+        Self { cells: Cells::Active(active), logged: Arc::new(Logged::new(u64::MAX, Again::NOTHING)) }
+    }
+}
+
+impl Logged {
+    fn new(first: u64, again: Again) -> Self {
+        Self { first: AtomicU64::new(first), again: Mutex::new(again) }
     }
 }
 
 impl Segment {
-    /// Of a flat segment whose cells the log holds from that file on.
-    pub(crate) fn flat(flat: Arc<Flat>, log_front: Option<LogFileId>) -> Self {
-        let front = log_front.map_or(u64::MAX, |file| file.0);
-        Self { cells: Cells::Flat(flat), log_front: Arc::new(AtomicU64::new(front)) }
+    /// Of a flat segment that the log has there; `None`: that the log need not have.
+    pub(crate) fn flat(flat: Arc<Flat>, place: Option<LogPlace>) -> Self {
+        let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
+        Self { cells: Cells::Flat(flat), logged: Arc::new(Logged::new(place.first, place.again)) }
+    }
+
+    /// Of cells that were all logged again, from that file on.
+    pub(crate) fn logged_again(flat: Arc<Flat>, front: LogFileId) -> Self {
+        let again = Again { below: SeqNo::MAX, front: front.0 };
+        Self { cells: Cells::Flat(flat), logged: Arc::new(Logged::new(u64::MAX, again)) }
     }
 
     /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`].
@@ -56,7 +108,7 @@ impl Segment {
             Cells::Active(active) => Cells::Flat(Arc::new(Flat::from_active(active, keep))),
             flat => flat.clone(),
         };
-        Segment { cells, log_front: self.log_front.clone() }
+        Segment { cells, logged: self.logged.clone() }
     }
 
     /// The active segment, to write to.
@@ -77,13 +129,36 @@ impl Segment {
 
     /// Notes that cells for it stand in that log file. Called before the log could be cut.
     pub(crate) fn fed_by(&self, file: LogFileId) {
-        self.log_front.fetch_min(file.0, Ordering::AcqRel);
+        self.logged.first.fetch_min(file.0, Ordering::AcqRel);
     }
 
     /// The first log file that is needed for it; `None` if nothing was logged for it.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
-        let file = self.log_front.load(Ordering::Acquire);
+        // Held, so that no file is missed while `log_again` moves cells from one to the other.
+        let again = self.logged.again.lock();
+        let file = self.logged.first.load(Ordering::Acquire).min(again.front);
         (file != u64::MAX).then_some(LogFileId(file))
+    }
+
+    /// What of it was logged again.
+    pub(crate) fn again(&self) -> Again {
+        *self.logged.again.lock()
+    }
+
+    /// Where the log has its cells. Of a segment that is not written any more.
+    pub(crate) fn log_place(&self) -> LogPlace {
+        let again = self.logged.again.lock();
+        let first = self.logged.first.load(Ordering::Acquire);
+        // Where there is no cell below its smallest number, all below that may count as logged again.
+        let smallest = self.seqs().map_or(SeqNo::MAX, |seqs| *seqs.start());
+        LogPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
+    }
+
+    /// All cells below a sequence number stand in the log from file `again.front` on; the others from `first` on.
+    pub(crate) fn log_again(&self, again: Again, first: Option<LogFileId>) {
+        let mut now = self.logged.again.lock();
+        *now = again;
+        self.logged.first.store(first.map_or(u64::MAX, |file| file.0), Ordering::Release);
     }
 
     /// The id of the segment its cells were written for (I1).
@@ -153,7 +228,6 @@ impl Segment {
     }
 
     /// Sequence numbers of cells and range tombstones.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         either!(self, cells => cells.seqs())
     }

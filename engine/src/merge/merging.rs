@@ -26,6 +26,11 @@ impl<C: Cursor> Merging<C> {
         Self { sources, order, forward: true }
     }
 
+    /// The number of the source that stands at the cell here. Must be valid.
+    pub(crate) fn source(&self) -> usize {
+        self.order[0].1
+    }
+
     fn compare(&self, a: (u64, usize), b: (u64, usize)) -> Ordering {
         let by_cell = a.0.cmp(&b.0).then_with(|| self.sources[a.1].cell().order(&self.sources[b.1].cell()));
         let by_cell = if self.forward { by_cell } else { by_cell.reverse() };

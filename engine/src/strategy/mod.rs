@@ -8,7 +8,7 @@
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
 //! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others go.
-//! - `plan_db` decides across stores; `backpressure` how much a writer waits.
+//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
 //! its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business, nor is
@@ -16,6 +16,7 @@
 
 mod apply;
 mod backpressure;
+mod clean;
 mod hot;
 mod leveled;
 mod major;
@@ -31,6 +32,7 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
+pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use hot::{HotFactor, HotKeys, HotTop};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX};
 pub use leveled::LeveledOptions;

@@ -1,12 +1,14 @@
-//! What a database does next, across its stores: which memory to flush and which merges get the workers.
+//! What a database does next, across its stores: which memory to flush, whether to clean the log, and
+//! which merges get the workers.
 //!
-//! *Flush*, for one of three reasons, each answered by as few flushes as will do:
+//! *Flush*, for one of two reasons, each answered by as few flushes as will do:
 //! - a store is over its own limit;
 //! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain most
 //!   per byte written go, until what is left in memory, flushes under way counted as gone, is back under it;
 //!   A compaction in memory that is due or under way (ACC-5) counts for what it is expected to free, so that the pipeline
-//!   gets to pay before memory goes to disk; but not beyond the *waiting mark*, where writers would soon be held up;
-//! - the log is over its limit: the store that holds its front goes, since nothing else can shorten it.
+//!   gets to pay before memory goes to disk; but not beyond the *waiting mark*, where writers would soon be held up.
+//!
+//! A log over its limit is first looked at from its front (`clean`); whether a store is flushed for it is decided there.
 //!
 //! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes.
 //!
@@ -31,8 +33,6 @@ pub(crate) struct StoreFacts<'a> {
     pub(crate) flush_write_bytes: u64,
     /// Log that could go if this store were flushed.
     pub(crate) log_freed_bytes: u64,
-    /// It has live cells in the oldest log file.
-    pub(crate) holds_log_front: bool,
     /// From its strategy, best first, without conflicts.
     pub(crate) merges: &'a [MergePlan],
 }
@@ -45,8 +45,10 @@ pub(crate) struct DbFacts {
     /// Up to here it waits for compactions in memory.
     pub(crate) memory_wait: u64,
     pub(crate) log_bytes: u64,
-    /// At least four times the memory limit.
-    pub(crate) log_limit: u64,
+    /// Cleaning begins when the log has more.
+    pub(crate) log_clean_bytes: u64,
+    /// The oldest file is complete, in no flush that may free it by itself, and not known to be of no use.
+    pub(crate) can_clean: bool,
     /// Workers without work.
     pub(crate) workers_free: usize,
 }
@@ -58,6 +60,8 @@ pub(crate) enum DbAction {
         store: StoreId,
         reason: String,
     },
+    /// Look at the oldest file of the log.
+    Clean,
     /// The merge of that index in the store's list.
     Merge {
         store: StoreId,
@@ -68,6 +72,9 @@ pub(crate) enum DbAction {
 /// What to start now, most urgent first; at most one action a free worker.
 pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     let mut actions = flushes(stores, db);
+    if db.can_clean && db.log_bytes > db.log_clean_bytes {
+        actions.push(DbAction::Clean);
+    }
     actions.truncate(db.workers_free);
     let mut merges: Vec<(&StoreFacts<'_>, usize, &MergePlan)> = stores
         .iter()
@@ -96,24 +103,13 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
         // The mark moves rather than the stores' sizes: what a flush frees is the whole of a store.
         low += stores.iter().map(|s| s.compactable_bytes).sum::<u64>();
     }
-    let log_reason = |s: &StoreFacts<'_>| {
-        // A flush that is under way may free the front by itself.
-        let front_is_flushing = stores.iter().any(|s| s.holds_log_front && s.flushing_bytes > 0);
-        (db.log_bytes > db.log_limit && s.holds_log_front && !front_is_flushing).then(|| {
-            format!(
-                "the log has {} of {} and this store holds its front",
-                size_text(db.log_bytes),
-                size_text(db.log_limit)
-            )
-        })
-    };
     let own_reason = |s: &StoreFacts<'_>| {
         (s.memory_limit > 0 && s.memory_bytes > s.memory_limit)
             .then(|| format!("the store has {} of {}", size_text(s.memory_bytes), size_text(s.memory_limit)))
     };
     let mut later = Vec::new();
     for s in ready {
-        match own_reason(s).or_else(|| log_reason(s)) {
+        match own_reason(s) {
             Some(reason) => {
                 in_memory -= s.memory_bytes;
                 actions.push(DbAction::Flush { store: s.store, reason });
@@ -154,18 +150,23 @@ mod tests {
             flushing_bytes: 0,
             flush_write_bytes: writes,
             log_freed_bytes: 0,
-            holds_log_front: false,
             merges: &[],
         }
     }
 
-    const DB: DbFacts =
-        DbFacts { memory_low: 100, memory_wait: 150, log_bytes: 0, log_limit: 800, workers_free: 4 };
+    const DB: DbFacts = DbFacts {
+        memory_low: 100,
+        memory_wait: 150,
+        log_bytes: 0,
+        log_clean_bytes: 800,
+        can_clean: true,
+        workers_free: 4,
+    };
 
     fn flushed(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<u32> {
         let flush = |action| match action {
             DbAction::Flush { store, .. } => Some(store.0),
-            DbAction::Merge { .. } => None,
+            DbAction::Clean | DbAction::Merge { .. } => None,
         };
         plan_db(stores, db).into_iter().filter_map(flush).collect()
     }
@@ -196,15 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn own_limit_and_log_front_force_a_flush_below_the_low_mark() {
+    fn a_stores_own_limit_forces_a_flush_below_the_low_mark() {
         let mut own = store(1, 20, 20);
         own.memory_limit = 10;
         assert_eq!(flushed(&[own, store(2, 30, 30)], &DB), [1]);
-        let mut front = store(3, 10, 10);
-        front.holds_log_front = true;
-        let full_log = DbFacts { log_bytes: 801, ..DB };
-        assert_eq!(flushed(&[store(2, 30, 1), front.clone()], &full_log), [3]);
-        assert_eq!(flushed(&[store(2, 30, 1), front], &DB), [0; 0]);
+    }
+
+    #[test]
+    fn a_log_over_its_limit_is_looked_at_where_that_is_of_use_and_flushes_nothing_by_itself() {
+        let stores = [store(2, 30, 1), store(3, 10, 10)];
+        let full = DbFacts { log_bytes: 801, ..DB };
+        assert_eq!(plan_db(&stores, &full), [DbAction::Clean]);
+        assert_eq!(plan_db(&stores, &DbFacts { can_clean: false, ..full }), []);
+        assert_eq!(plan_db(&stores, &DbFacts { log_bytes: 800, ..full }), []);
     }
 
     #[test]

@@ -1,0 +1,374 @@
+//! Cleaning the log from its front: what memory still holds of the oldest file is logged again at the end, so that the
+//! file can go (ACC-8, TRI-2, RNG-5).
+//!
+//! Which cells came from a file? Log files hold ascending sequence numbers, so the file's own entries are below the
+//! number that the next file began with, and so are all copies in it. What of a segment was logged again before is
+//! known by a bound (`memory/segment.rs`): everything below it stands in later files. So of each segment that needs the
+//! file, the cells between that bound and the next file's first number are taken. What a newer cell covers is left
+//! out: the log is read only after a crash, and no snapshot outlives one.
+//!
+//! A copy keeps its sequence number and gets the generation of the segment in which it was found (invariant I1). A flush
+//! that takes this segment claims at least that generation, whether it ends before or after the copy is logged: so a
+//! copy of a cell that has been in a table since, and was deleted there, does not come back.
+//!
+//! Order: copies, sync, then the segments are told that they need the file no more, then the manifest, then the file
+//! goes. The sync covers what covers the cells left out, too. A crash in between finds some cells twice, which is
+//! once (`replay.rs`).
+
+use super::Inner;
+use super::background::Advanced;
+use super::store::Store;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::log::Entry;
+use crate::memory::{Again, Judge, Segment, SegmentCursor, Visibility};
+use crate::merge::Merging;
+use crate::strategy::{FrontFacts, FrontPlan, plan_front};
+use crate::types::{
+    Cell, Cursor, Generation, KeyRange, LogFileId, LogPosition, RangeTombstone, SeqNo, StoreId,
+};
+use crate::version::edit::Change;
+use std::sync::Arc;
+
+/// Cells looked at between two turns.
+const CELLS: usize = 2_000;
+/// After a look that changed nothing the next one comes not before.
+const PAUSE_NS: u64 = 10_000_000;
+
+pub(crate) struct CleanJob {
+    id: u32,
+    front: LogFileId,
+    /// The log's files by the sequence number they begin with; the second one is the next after `front`.
+    files: Vec<(SeqNo, LogFileId)>,
+    facts: FrontFacts,
+    visible: SeqNo,
+    stores: Vec<Cleaning>,
+    /// The store being looked at.
+    at: usize,
+    began_ns: u64,
+}
+
+/// A store that needs the file.
+struct Cleaning {
+    store: Arc<Store>,
+    /// Newest first.
+    segments: Vec<Part>,
+    cursor: Option<Merging<SegmentCursor>>,
+    judge: Judge,
+    key: Option<Vec<u8>>,
+    /// Bytes found to be needed.
+    live: u64,
+}
+
+/// A segment and what was found of it.
+struct Part {
+    segment: Segment,
+    generation: Generation,
+    /// Its cells between these are to be logged again; the same twice where it does not need the file.
+    from: SeqNo,
+    below: SeqNo,
+    cells: Vec<Cell>,
+    tombstones: Vec<RangeTombstone>,
+    /// The smallest sequence number met at or above `below`.
+    rest: Option<SeqNo>,
+    is_active: bool,
+}
+
+impl CleanJob {
+    /// Looks at the oldest file, if that is complete and no flush is about to free it.
+    pub(super) fn start(db: &Inner) -> Option<Self> {
+        let log = db.log().ok()?;
+        let stores = db.stores();
+        // With writes held, so that all that the complete files hold is in memory.
+        let held = db.with_writes_held(|_| {
+            let versions: Vec<_> = stores.iter().map(|store| store.version_full()).collect();
+            (versions, log.files())
+        });
+        let (versions, files) = held.ok()?;
+        let (front, file_bytes) = files.first().map(|file| (file.file, file.used))?;
+        let files: Vec<_> = files.iter().map(|file| (file.first_seq, file.file)).collect();
+        let below = files.get(1)?.0;
+        let mut cleaning = Vec::new();
+        let mut memory_bytes = 0;
+        // Visible first; no snapshot counts.
+        let visible = db.snapshots.visible();
+        for (store, version) in stores.iter().zip(&versions) {
+            memory_bytes += version.unflushed_bytes();
+            let needs = |s: &Segment| s.log_front().is_some_and(|file| file <= front);
+            if version.flush.segments.iter().any(needs) {
+                return None;
+            }
+            let segments: Vec<&Segment> = std::iter::once(&version.active).chain(&version.frozen).collect();
+            if segments.iter().any(|segment| needs(segment)) {
+                cleaning.push(Cleaning::new(store, &segments, front, below, visible));
+            }
+        }
+        let options = &db.options;
+        let facts = FrontFacts {
+            file_bytes,
+            live: Vec::new(),
+            log_bytes: log.bytes(),
+            log_limit: options.log_limit(),
+            memory_bytes,
+            memory_small: (options.write_memory as f64 * options.log_flush_threshold) as u64,
+        };
+        let began_ns = db.env.clock.monotonic_ns();
+        Some(Self { id: db.next_job(), front, files, facts, visible, stores: cleaning, at: 0, began_ns })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
+        if let Some(cleaning) = self.stores.get_mut(self.at) {
+            let more = cleaning.look(CELLS)?;
+            let live: u64 = self.stores.iter().map(|cleaning| cleaning.live).sum();
+            let small = self.facts.memory_bytes < self.facts.memory_small
+                && self.facts.log_bytes > self.facts.log_limit;
+            // Once too much is needed no more is gathered.
+            if small || 2 * live <= self.facts.file_bytes {
+                self.at += usize::from(!more);
+                return Ok(Advanced::More);
+            }
+        }
+        self.facts.live = self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
+        match plan_front(&self.facts) {
+            FrontPlan::Clean { reason } => self.clean(db, reason)?,
+            FrontPlan::Flush { store, reason } => {
+                self.record(db, format!("{reason}: it is flushed"), Some(store));
+                if let Some(store) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
+                    let may_stay = !db.flush_is_asked(&store.store);
+                    db.start_flush(&store.store, reason, may_stay);
+                }
+                db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
+            }
+            FrontPlan::Leave { .. } => {
+                db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, Some(self.front));
+            }
+        }
+        Ok(Advanced::Done)
+    }
+
+    fn clean(&mut self, db: &Inner, reason: String) -> Result<()> {
+        let log = db.log()?;
+        let mut fronts = Vec::new();
+        for cleaning in &self.stores {
+            for part in &cleaning.segments {
+                let cells = part.cells.iter().map(|cell| Entry::Cell(cell.as_ref()));
+                let tombstones = part.tombstones.iter().cloned().map(Entry::RangeTombstone);
+                let generation = match planted!(Bug::CleanUnderNewGeneration) {
+                    true => cleaning.store.version().active.generation(),
+                    false => part.generation,
+                };
+                let copied = db.log_copies(&cleaning.store, generation, cells.chain(tombstones))?;
+                fronts.push(copied.map(|copied| copied.from.file));
+            }
+        }
+        kill_point!("clean-copied");
+        let upto = log.end();
+        if !planted!(Bug::CleanUnsynced) {
+            log.sync_to(upto).inspect_err(|e| db.poison(e))?;
+        }
+        kill_point!("clean-synced");
+        let mut fronts = fronts.into_iter();
+        for cleaning in &self.stores {
+            let version = cleaning.store.version();
+            for part in &cleaning.segments {
+                let copied = fronts.next().flatten();
+                let is_flushing = version.flush.segments.iter().any(|s| s.generation() == part.generation);
+                part.mark(self.front, copied, &self.files, is_flushing);
+            }
+        }
+        kill_point!("clean-marked");
+        self.cut(db, upto)?;
+        db.metrics.cleanings.add(1);
+        let copied =
+            |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
+        let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
+        db.metrics.cleaned_bytes.add(bytes);
+        self.record(db, reason, None);
+        Ok(())
+    }
+
+    /// Lets the file go, unless something needs it again: segments may have been joined while this looked at them.
+    fn cut(&self, db: &Inner, synced: LogPosition) -> Result<()> {
+        let front = {
+            // Fronts are compared under the manifest's lock, as a step of a flush does.
+            let mut manifest = db.manifest.lock();
+            let front = db.log_front(None);
+            if front <= self.front {
+                drop(manifest);
+                db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
+                return Ok(());
+            }
+            let edit = vec![
+                Change::LastSeq(db.snapshots.visible()),
+                Change::LogSynced(synced),
+                Change::LogFirst(front),
+            ];
+            let mark = db.commit_to(&mut manifest, &edit)?;
+            drop(manifest);
+            db.log_note(mark);
+            front
+        };
+        kill_point!("clean-committed");
+        match db.log()?.release(front) {
+            Err(e) if e.kind() == ErrorKind::Poisoned => {
+                db.poison(&e);
+                Err(e)
+            }
+            // What is not released now is with the next.
+            _ => Ok(()),
+        }
+    }
+
+    fn record(&self, db: &Inner, reason: String, store: Option<StoreId>) {
+        let cells = self.stores.iter().flat_map(|c| &c.segments).map(|part| part.cells.len() as u64).sum();
+        let numbers = [
+            ("file", self.front.0),
+            ("file_bytes", self.facts.file_bytes),
+            ("live_bytes", self.stores.iter().map(|cleaning| cleaning.live).sum()),
+            ("cells", cells),
+            ("log_bytes", self.facts.log_bytes),
+            ("memory_bytes", self.facts.memory_bytes),
+            ("visible", self.visible.0),
+            ("micros", (db.env.clock.monotonic_ns() - self.began_ns) / 1_000),
+        ];
+        let name = self.stores.iter().find(|cleaning| Some(cleaning.store.id) == store);
+        let name = name.map_or("", |cleaning| &cleaning.store.name);
+        db.events.record(EventKind::Clean, name, reason, &numbers);
+    }
+
+    /// Gives up: nothing was told to go yet, and copies do no harm.
+    pub(crate) fn abandon(self, db: &Inner, why: &Error, pause_ns: u64) {
+        db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + pause_ns, None);
+        if why.kind() != ErrorKind::Closed {
+            db.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
+        }
+    }
+}
+
+impl Cleaning {
+    fn new(
+        store: &Arc<Store>,
+        segments: &[&Segment],
+        front: LogFileId,
+        below: SeqNo,
+        visible: SeqNo,
+    ) -> Self {
+        let parts = segments.iter().map(|segment| Part::new(segment, front, below)).collect();
+        let cursors = segments.iter().map(|segment| segment.cursor()).collect();
+        Self {
+            store: store.clone(),
+            segments: parts,
+            cursor: Some(Merging::new(cursors)),
+            judge: Judge::new(Visibility { visible, snapshots: &[] }),
+            key: None,
+            live: 0,
+        }
+    }
+
+    /// Goes on through the store's memory; whether there is more.
+    fn look(&mut self, cells: usize) -> Result<bool> {
+        let Some(cursor) = &mut self.cursor else { return Ok(false) };
+        if self.key.is_none() {
+            cursor.seek(&[])?;
+            self.key = Some(Vec::new());
+            self.judge.next_key();
+            for part in &mut self.segments {
+                self.live += part.take_tombstones();
+            }
+        }
+        for _ in 0..cells {
+            if !cursor.valid() {
+                self.cursor = None;
+                return Ok(false);
+            }
+            let cell = cursor.cell();
+            if self.key.as_deref() != Some(cell.key) {
+                self.key = Some(cell.key.to_vec());
+                self.judge.next_key();
+            }
+            let kept = self.judge.keeps(cell.timestamp, cell.seq, cell.kind);
+            let part = &mut self.segments[cursor.source()];
+            if cell.seq >= part.below {
+                part.rest = Some(part.rest.map_or(cell.seq, |rest| rest.min(cell.seq)));
+            } else if kept && cell.seq >= part.from {
+                self.live += cell.user_bytes() as u64 + ENTRY_BYTES;
+                part.cells.push(cell.to_cell());
+            }
+            cursor.next()?;
+        }
+        Ok(true)
+    }
+}
+
+/// What an entry takes in the log beside its key and value, about.
+const ENTRY_BYTES: u64 = 16;
+
+impl Part {
+    fn new(segment: &Segment, front: LogFileId, below: SeqNo) -> Self {
+        let again = segment.again();
+        let from = match segment.log_front().is_some_and(|file| file <= front) {
+            // Everything below was logged again into later files, unless into this one.
+            true if again.front > front.0 => again.below.min(below),
+            true => SeqNo::ZERO,
+            false => below,
+        };
+        Self {
+            segment: segment.clone(),
+            generation: segment.generation(),
+            from,
+            below,
+            cells: Vec::new(),
+            tombstones: Vec::new(),
+            rest: None,
+            is_active: segment.as_active().is_some(),
+        }
+    }
+
+    /// Takes the range tombstones; their bytes.
+    fn take_tombstones(&mut self) -> u64 {
+        let all = KeyRange::all();
+        for tombstone in self.segment.fragments().tombstones_within(&all) {
+            if tombstone.seq >= self.below {
+                self.rest = Some(self.rest.map_or(tombstone.seq, |rest| rest.min(tombstone.seq)));
+            } else if tombstone.seq >= self.from {
+                self.tombstones.push(tombstone);
+            }
+        }
+        let bytes = |t: &RangeTombstone| t.range.start.len() + t.range.end.as_ref().map_or(0, Vec::len);
+        self.tombstones.iter().map(|t| bytes(t) as u64 + ENTRY_BYTES).sum()
+    }
+
+    /// The segment needs the file no more.
+    fn mark(
+        &self,
+        front: LogFileId,
+        copied: Option<LogFileId>,
+        files: &[(SeqNo, LogFileId)],
+        is_flushing: bool,
+    ) {
+        if self.from == self.below && self.segment.log_front().is_none_or(|file| file > front) {
+            return;
+        }
+        let before = self.segment.again();
+        // What was logged again before stays where it is, unless it was in this file and is among the copies.
+        let older = if before.front > front.0 { before.front } else { u64::MAX };
+        let again = Again {
+            below: before.below.max(self.below),
+            front: older.min(copied.map_or(u64::MAX, |file| file.0)),
+        };
+        let (next, newest) = (files[1].1, files[files.len() - 1].1);
+        let holding = |seq: SeqNo| files[files.partition_point(|(first, _)| *first <= seq) - 1].1;
+        let rest = match self.rest.map(holding) {
+            // A flush that took the segment meanwhile may log cells that it keeps anywhere behind the front.
+            _ if is_flushing => Some(next),
+            // What was written since this looked is in the newest file of then, or later.
+            rest if self.is_active => Some(rest.map_or(newest, |rest| rest.min(newest))),
+            rest => rest,
+        };
+        self.segment.log_again(again, rest);
+    }
+}

@@ -1,0 +1,100 @@
+//! What to do about the oldest file of the log, as a pure function of what is still needed of it.
+//!
+//! A log file goes when nothing in memory came from it. What of it is still there can be *logged again* at the end,
+//! which costs as many bytes, or be *flushed*, which costs all memory of its store and the merges that come of it. So:
+//! * at most half of the file is needed: it is logged again, and each byte written lets at least as many go;
+//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole log is many times as
+//!   large as what memory holds, so other files have little in them, and a flush so early would be a small one that
+//!   the next one repeats;
+//! * else the store that most of it belongs to is flushed; if the log is not over its limit yet, nothing is done.
+
+use crate::types::{StoreId, size_text};
+
+/// The oldest log file, and the memory that may need it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct FrontFacts {
+    pub(crate) file_bytes: u64,
+    /// What would be logged again, by store.
+    pub(crate) live: Vec<(StoreId, u64)>,
+    pub(crate) log_bytes: u64,
+    pub(crate) log_limit: u64,
+    /// Unflushed memory of all stores, and the limit below which it is small.
+    pub(crate) memory_bytes: u64,
+    pub(crate) memory_small: u64,
+}
+
+/// What becomes of the oldest log file.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum FrontPlan {
+    /// What is needed of it is logged again.
+    Clean { reason: String },
+    /// That store is flushed.
+    Flush { store: StoreId, reason: String },
+    /// It stays for now.
+    Leave { reason: String },
+}
+
+/// What to do about it. `live` need not be counted to its end once it is over half of the file and memory is not small.
+pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
+    let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
+    let over = facts.log_bytes > facts.log_limit;
+    let found = format!(
+        "{} of the {} of the oldest file are needed, the log has {} of {}",
+        size_text(live),
+        size_text(facts.file_bytes),
+        size_text(facts.log_bytes),
+        size_text(facts.log_limit)
+    );
+    if 2 * live <= facts.file_bytes {
+        return FrontPlan::Clean { reason: found };
+    }
+    if !over {
+        return FrontPlan::Leave { reason: found };
+    }
+    if facts.memory_bytes < facts.memory_small {
+        let memory = size_text(facts.memory_bytes);
+        return FrontPlan::Clean { reason: format!("{found}; memory has only {memory}") };
+    }
+    let most = facts.live.iter().max_by_key(|(_, bytes)| *bytes).map(|(store, _)| *store);
+    match most {
+        Some(store) => FrontPlan::Flush { store, reason: format!("{found}, most of it by this store") },
+        None => FrontPlan::Clean { reason: found },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(live: &[(u32, u64)], log_bytes: u64, memory_bytes: u64) -> FrontPlan {
+        plan_front(&FrontFacts {
+            file_bytes: 100,
+            live: live.iter().map(|(store, bytes)| (StoreId(*store), *bytes)).collect(),
+            log_bytes,
+            log_limit: 800,
+            memory_bytes,
+            memory_small: 50,
+        })
+    }
+
+    #[test]
+    fn a_file_of_which_half_is_needed_is_cleaned_and_one_of_which_more_is_needed_flushes_its_store() {
+        assert!(matches!(plan(&[(1, 30), (2, 20)], 801, 200), FrontPlan::Clean { .. }));
+        assert!(matches!(plan(&[], 801, 200), FrontPlan::Clean { .. }));
+        let FrontPlan::Flush { store, reason } = plan(&[(1, 20), (2, 31)], 801, 200) else { unreachable!() };
+        assert_eq!(store, StoreId(2));
+        assert!(reason.starts_with("51 B of the 100 B of the oldest file are needed"), "{reason}");
+    }
+
+    #[test]
+    fn while_memory_is_small_a_full_log_flushes_nothing() {
+        assert!(matches!(plan(&[(1, 100)], 801, 49), FrontPlan::Clean { .. }));
+        assert!(matches!(plan(&[(1, 100)], 801, 50), FrontPlan::Flush { .. }));
+    }
+
+    #[test]
+    fn a_file_still_needed_stays_while_the_log_is_under_its_limit() {
+        assert!(matches!(plan(&[(1, 51)], 800, 10), FrontPlan::Leave { .. }));
+        assert!(matches!(plan(&[(1, 50)], 800, 10), FrontPlan::Clean { .. }));
+    }
+}
