@@ -11,9 +11,7 @@ type Row = (&'static str, &'static str, &'static str, fn(&mut Options, &mut Fami
 const CONFIGS: &[Row] = &[
     ("default", "lz4", "its defaults", |_, _| ()),
     ("ahead", "lz4", "log files written ahead of use", |options, _| options.log_written_ahead = true),
-    ("sketch", "lz4", "in-memory compaction where sketches say that it pays", |_, family| {
-        family.memory = MemoryPolicy::Sketch(Default::default());
-    }),
+    ("none", "lz4", "nothing merged in memory", |_, family| family.memory = MemoryPolicy::None),
     ("basic", "lz4", "in-memory merging of indices only", |_, family| {
         family.memory = MemoryPolicy::Basic(Default::default());
     }),

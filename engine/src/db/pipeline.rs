@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Entries taken between two looks at whether the join is still wanted.
 const ENTRIES: usize = 2_000;
+/// More than that merges are not held against a byte that is flushed: most of it comes late, and it may be overwritten by then.
+const WRITTEN_AGAIN_MAX: f64 = 4.0;
 /// What copying a byte in memory costs until it was measured.
 const COPY_NS_PER_BYTE: f64 = 2.0;
 
@@ -193,6 +195,12 @@ pub(super) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
     (frozen as f64 * (1.0 - work.pipeline.unique)) as u64
 }
 
+/// How often a byte of memory is written to tables in the end: once by the flush, and as often again as merges were seen to.
+fn written_again(db: &Inner) -> f64 {
+    let (flushed, merged) = (db.metrics.flushed_bytes.get(), db.metrics.merged_bytes.get());
+    if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
+}
+
 fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
@@ -201,7 +209,7 @@ fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineF
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
         distinct: sketch.estimate(),
         bytes,
-        flush_ns: db.drain_ns_per_byte(),
+        flush_ns: db.drain_ns_per_byte() * written_again(db),
         copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
         draw: db.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
     }

@@ -27,11 +27,10 @@ use std::str::FromStr;
 /// assert_eq!(policy.to_string(), "adaptive{segments=5, r=0.2}");
 /// assert!("adaptive{r=2}".parse::<MemoryPolicy>().is_err());
 /// ```
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryPolicy {
     /// Segments stay as they were frozen.
-    #[default]
     None,
     /// Indices are merged.
     Basic(Segments),
@@ -41,6 +40,13 @@ pub enum MemoryPolicy {
     Adaptive(Adaptive),
     /// It is dropped when the segments' sketches say that it pays.
     Sketch(Segments),
+}
+
+impl Default for MemoryPolicy {
+    /// `sketch`: ahead where keys repeat, and behind nowhere (docs/performance.md).
+    fn default() -> Self {
+        MemoryPolicy::Sketch(Segments::default())
+    }
 }
 
 /// How long the pipeline may be.
@@ -120,7 +126,7 @@ pub(crate) struct PipelineFacts {
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
     pub(crate) bytes: u64,
-    /// Measured, in nanoseconds a byte: flushing, and copying within memory.
+    /// Measured, in nanoseconds a byte: flushing with what merges make of it, and copying within memory.
     pub(crate) flush_ns: f64,
     pub(crate) copy_ns: f64,
     /// Uniform in [0, 1).
