@@ -31,11 +31,7 @@ pub const DATABASE: Values<Options> = &[
     ("log_clean_bytes", &[|o| o.log_clean_bytes = 0, |o| o.log_clean_bytes = 12 << 10]),
     (
         "log_flush_threshold",
-        &[
-            |o| o.log_flush_threshold = 0.0,
-            |o| o.log_flush_threshold = 0.25,
-            |o| o.log_flush_threshold = 1.0,
-        ],
+        &[|o| o.log_flush_threshold = 0.0, |o| o.log_flush_threshold = 0.25, |o| o.log_flush_threshold = 1.0],
     ),
     ("log_written_ahead", &[|o| o.log_written_ahead = false, |o| o.log_written_ahead = true]),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),

@@ -124,16 +124,15 @@ impl CleanJob {
         if let Some(cleaning) = self.stores.get_mut(self.at) {
             let more = cleaning.look(CELLS)?;
             let live: u64 = self.stores.iter().map(|cleaning| cleaning.live).sum();
-            let small =
-                self.facts.memory_bytes < self.facts.memory_small && self.facts.log_bytes > self.facts.log_limit;
+            let small = self.facts.memory_bytes < self.facts.memory_small
+                && self.facts.log_bytes > self.facts.log_limit;
             // Once too much is needed no more is gathered.
             if small || 2 * live <= self.facts.file_bytes {
                 self.at += usize::from(!more);
                 return Ok(Advanced::More);
             }
         }
-        self.facts.live =
-            self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
+        self.facts.live = self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
         match plan_front(&self.facts) {
             FrontPlan::Clean { reason } => self.clean(db, reason)?,
             FrontPlan::Flush { store, reason } => {
@@ -152,17 +151,14 @@ impl CleanJob {
     }
 
     fn clean(&mut self, db: &Inner, reason: String) -> Result<()> {
+        kill_point!("clean-looked");
         let log = db.log()?;
         let mut fronts = Vec::new();
         for cleaning in &self.stores {
             for part in &cleaning.segments {
                 let cells = part.cells.iter().map(|cell| Entry::Cell(cell.as_ref()));
                 let tombstones = part.tombstones.iter().cloned().map(Entry::RangeTombstone);
-                let generation = match planted!(Bug::CleanUnderNewGeneration) {
-                    true => cleaning.store.version().active.generation(),
-                    false => part.generation,
-                };
-                let copied = db.log_copies(&cleaning.store, generation, cells.chain(tombstones))?;
+                let copied = db.log_copies(&cleaning.store, part.generation, cells.chain(tombstones))?;
                 fronts.push(copied.map(|copied| copied.from.file));
             }
         }
@@ -184,7 +180,8 @@ impl CleanJob {
         kill_point!("clean-marked");
         self.cut(db, upto)?;
         db.metrics.cleanings.add(1);
-        let copied = |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
+        let copied =
+            |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
         let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
         db.metrics.cleaned_bytes.add(bytes);
         self.record(db, reason, None);
@@ -343,7 +340,13 @@ impl Part {
     }
 
     /// The segment needs the file no more.
-    fn mark(&self, front: LogFileId, copied: Option<LogFileId>, files: &[(SeqNo, LogFileId)], is_flushing: bool) {
+    fn mark(
+        &self,
+        front: LogFileId,
+        copied: Option<LogFileId>,
+        files: &[(SeqNo, LogFileId)],
+        is_flushing: bool,
+    ) {
         if self.from == self.below && self.segment.log_front().is_none_or(|file| file > front) {
             return;
         }
