@@ -59,6 +59,7 @@ mod switches {
         "checkpoint-tables-linked",
         "clean-committed",
         "clean-copied",
+        "clean-looked",
         "clean-marked",
         "clean-synced",
         "close-before-unlock",
@@ -248,8 +249,6 @@ mod switches {
         KeepUnsynced = "keep-unsynced",
         /// A flush keeps cells under a newer range tombstone that it writes to a table.
         KeepUnderTombstone = "keep-under-tombstone",
-        /// What cleaning logs again gets the generation of the active segment.
-        CleanUnderNewGeneration = "clean-under-new-generation",
         /// A cleaned log file goes before what was logged again is synced.
         CleanUnsynced = "clean-unsynced",
         /// Blocks are used without looking at their checksum.

@@ -151,17 +151,14 @@ impl CleanJob {
     }
 
     fn clean(&mut self, db: &Inner, reason: String) -> Result<()> {
+        kill_point!("clean-looked");
         let log = db.log()?;
         let mut fronts = Vec::new();
         for cleaning in &self.stores {
             for part in &cleaning.segments {
                 let cells = part.cells.iter().map(|cell| Entry::Cell(cell.as_ref()));
                 let tombstones = part.tombstones.iter().cloned().map(Entry::RangeTombstone);
-                let generation = match planted!(Bug::CleanUnderNewGeneration) {
-                    true => cleaning.store.version().active.generation(),
-                    false => part.generation,
-                };
-                let copied = db.log_copies(&cleaning.store, generation, cells.chain(tombstones))?;
+                let copied = db.log_copies(&cleaning.store, part.generation, cells.chain(tombstones))?;
                 fronts.push(copied.map(|copied| copied.from.file));
             }
         }

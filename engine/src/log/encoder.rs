@@ -125,7 +125,7 @@ impl FrameEncoder {
     }
 
     /// Where the entries lie (in the order added) once the frame was appended at `start`.
-    #[allow(dead_code, reason = "for log cleaning and log tables")]
+    #[allow(dead_code, reason = "for log tables")]
     pub(crate) fn places(&self, start: LogPosition) -> impl Iterator<Item = Place> + '_ {
         self.items.iter().filter(|item| item.is_entry).map(move |item| {
             let at = LogPosition { file: start.file, offset: start.offset + item.start as u64 };

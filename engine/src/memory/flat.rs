@@ -205,7 +205,7 @@ impl Flat {
     }
 
     /// Key and value bytes of the cells kept.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }
@@ -221,7 +221,7 @@ impl Flat {
     }
 
     /// The smallest range holding all keys and range tombstones.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }
@@ -232,7 +232,7 @@ impl Flat {
     }
 
     /// As [`Active::times`].
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }

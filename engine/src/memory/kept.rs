@@ -17,9 +17,11 @@ impl Flat {
     pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> Flat {
         debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
         let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();
-        let memory =
-            if bytes < 2 * memory.chunk_bytes { MemoryOptions::for_active_bytes(bytes) } else { memory };
-        let mut arena = Arena::new(memory.chunk_bytes);
+        let chunk_bytes = match bytes < 2 * memory.chunk_bytes {
+            true => (bytes / 4).next_power_of_two().clamp(64, memory.chunk_bytes.max(64)),
+            false => memory.chunk_bytes,
+        };
+        let mut arena = Arena::new(chunk_bytes);
         let stats = Stats::new();
         let places = cells.iter().map(|kept| {
             let cell = kept.cell.as_ref();

@@ -206,7 +206,7 @@ impl Segment {
     }
 
     /// Key and value bytes.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
         either!(self, cells => cells.user_bytes())
     }
@@ -222,7 +222,7 @@ impl Segment {
     }
 
     /// The smallest range holding all keys and range tombstones.
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         either!(self, cells => cells.key_range())
     }
@@ -233,7 +233,7 @@ impl Segment {
     }
 
     /// Timestamps it says anything about; see [`Active::times`].
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())
     }

@@ -82,7 +82,7 @@ impl Stats {
         self.cells.load(Ordering::Relaxed)
     }
 
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(super) fn user_bytes(&self) -> usize {
         self.user_bytes.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ impl Stats {
         self.seqs.get().map(|(low, high)| SeqNo(low)..=SeqNo(high))
     }
 
-    #[allow(dead_code, reason = "for in-memory compaction and hot keys")]
+    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(super) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.times.get().map(|(low, high)| Timestamp(low)..=Timestamp(high))
     }

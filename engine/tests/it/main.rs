@@ -3,6 +3,8 @@
 mod api;
 mod basics;
 #[cfg(feature = "testing")]
+mod clean;
+#[cfg(feature = "testing")]
 mod hot;
 mod memory;
 #[cfg(feature = "testing")]

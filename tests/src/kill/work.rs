@@ -123,6 +123,7 @@ fn builder(seed: u64) -> Builder {
         memory_budget: 2 << 20,
         log_file_bytes: 16 << (10 + 2 * rng.range(0..2)),
         log_written_ahead: rng.chance(30),
+        log_clean_bytes: *rng.pick(&[0, 48 << 10]),
         workers: 1 + rng.index(2),
         step_bytes: 16 << (10 + 2 * rng.range(0..2)),
         ..Options::default()
@@ -132,6 +133,8 @@ fn builder(seed: u64) -> Builder {
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
         strategy: "leveled{table_bytes=64KiB, multiplier=4}".parse().expect("a strategy"),
+        memory: rng.pick(&["none", "eager", "sketch"]).parse().expect("a policy"),
+        hot_keys: rng.pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule"),
         ..FamilyOptions::default()
     };
     let builder = Builder::new().options(options);

@@ -1,0 +1,198 @@
+//! Cleaning the log from its front: what it lets go, and the histories that could break it.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::{SimStorage, SimWorld, Survive};
+use siltstone::testing::with_kill_hook;
+use siltstone::{Builder, Db, Durability, EventKind, FamilyOptions, Options};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const LOG_FILE: u64 = 16 << 10;
+
+fn options() -> Options {
+    Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: LOG_FILE,
+        workers: 2,
+        ..Options::default()
+    }
+}
+
+fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimScheduler>) {
+    let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
+    let family = FamilyOptions { memory: memory.parse().unwrap(), ..FamilyOptions::default() };
+    let db = Builder::new()
+        .options(options)
+        .env(world.env())
+        .scheduler(scheduler.clone())
+        .family("default", family.clone())
+        .family("quiet", family)
+        .open("/db")
+        .unwrap();
+    (db, scheduler)
+}
+
+/// A log that is cleaned from three files on.
+fn open(world: &SimWorld) -> (Db, Arc<SimScheduler>) {
+    open_with(world, Options { log_clean_bytes: 3 * LOG_FILE, ..options() }, "none")
+}
+
+fn value(db: &Db, family: &str, key: &str) -> Option<String> {
+    let found = db.family(family).unwrap().get(key.as_bytes()).unwrap();
+    found.map(|value| String::from_utf8(value.to_vec()).unwrap().trim().to_string())
+}
+
+/// Overwrites few keys, so that little of the log is needed.
+fn churn(db: &Db, scheduler: &SimScheduler, from: u64, writes: u64) {
+    for n in from..from + writes {
+        scheduler.run(u32::from(n % 8 == 0) * 4);
+        db.put(format!("key{:02}", n % 10).as_bytes(), format!("{n:>100}").as_bytes()).unwrap();
+    }
+}
+
+/// The disk as it is, after a power loss, at every visit of the kill point while `run` runs.
+fn crashes_at(world: &SimWorld, point: &'static str, run: impl FnOnce()) -> Vec<SimStorage> {
+    let images: Rc<RefCell<Vec<SimStorage>>> = Rc::default();
+    let (into, disk) = (images.clone(), world.storage.clone());
+    let hook = move |name| {
+        if name == point {
+            for survive in [Survive::None, Survive::Half, Survive::All] {
+                let seed = into.borrow().len() as u64;
+                into.borrow_mut().push(disk.clone_crashed(survive, seed));
+            }
+        }
+    };
+    with_kill_hook(hook, run);
+    images.take()
+}
+
+#[test]
+fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cells() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = open_with(&world, options(), "eager");
+    db.family("quiet").unwrap().put(b"once", b"written").unwrap();
+    // 6 MB through a log of 1 MiB; memory never holds more than a tenth.
+    churn(&db, &scheduler, 0, 60_000);
+    db.settle().unwrap();
+    let done = db.statistics();
+    assert!(done.log_bytes <= 4 * options().write_memory, "{} bytes of log", done.log_bytes);
+    assert!(done.log_cleanings > 5, "{} files cleaned", done.log_cleanings);
+    assert_eq!(value(&db, "quiet", "once").unwrap(), "written");
+    assert_eq!(done.flushes, 0);
+    assert!(done.log_cleaned_bytes < done.user_bytes / 20, "{} bytes logged again", done.log_cleaned_bytes);
+    let (db, _) =
+        open_with(&world.with_storage(world.storage.clone_crashed(Survive::All, 1)), options(), "none");
+    assert_eq!(value(&db, "quiet", "once").unwrap(), "written");
+    for n in 0..10 {
+        assert_eq!(value(&db, "default", &format!("key{n:02}")).unwrap(), format!("{}", 59_990 + n));
+    }
+}
+
+#[test]
+fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_limit() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = open_with(&world, Options { log_flush_threshold: 0.0, ..options() }, "eager");
+    // The oldest two files are needed wholly.
+    for n in 0..256u64 {
+        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    churn(&db, &scheduler, 0, 20_000);
+    db.settle().unwrap();
+    assert!(db.statistics().log_bytes <= 4 * options().write_memory);
+    let events = db.events();
+    let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");
+    assert!(
+        flushed.family == "quiet" && flushed.reason.contains("of the oldest file are needed"),
+        "{flushed}"
+    );
+    assert!(events.iter().any(|e| e.kind == EventKind::Clean && e.family == "quiet"));
+}
+
+/// Guard: what cleaning logs again carries the generation of the segment it was found in.
+#[test]
+fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = open(&world);
+    db.put(b"doomed", b"alive").unwrap();
+    let raced = Rc::new(Cell::new(false));
+    let (inner, once) = (db.clone(), raced.clone());
+    let hook = move |name| {
+        if name == "clean-looked" && !once.replace(true) {
+            // Cleaning has found the cell and logs it again only after it went to a table, was deleted, and both
+            // were merged away: the other worker does that.
+            inner.flush().unwrap();
+            inner.delete(b"doomed").unwrap();
+            inner.flush().unwrap();
+            inner.default_family().compact::<&str>(..).unwrap();
+        }
+    };
+    with_kill_hook(hook, || {
+        churn(&db, &scheduler, 0, 600);
+        db.settle().unwrap();
+    });
+    assert!(raced.get() && db.statistics().log_cleaned_bytes > 0);
+    db.sync().unwrap();
+    for survive in [Survive::None, Survive::All] {
+        let (again, _) = open(&world.with_storage(world.storage.clone_crashed(survive, 1)));
+        assert_eq!(value(&again, "default", "doomed"), None, "{survive:?}");
+    }
+}
+
+/// Guard: what was logged again is synced before the file it came from goes.
+#[test]
+fn sync_data_is_there_when_its_log_file_was_cut_while_the_successor_was_not_synced() {
+    for point in ["clean-copied", "clean-synced", "clean-marked", "clean-committed", "log-before-release"] {
+        let world = SimWorld::new(1);
+        let (db, scheduler) = open(&world);
+        let quiet = db.family("quiet").unwrap();
+        for n in 0..20 {
+            quiet.put_with(format!("sync{n:02}").as_bytes(), b"promised", Durability::Sync).unwrap();
+        }
+        let images = crashes_at(&world, point, || {
+            for round in 0..30 {
+                churn(&db, &scheduler, round * 60, 60);
+                db.settle().unwrap();
+            }
+        });
+        assert!(images.len() > 10, "{point}: {} images", images.len());
+        for (i, image) in images.into_iter().enumerate() {
+            // Twice, as recovery may be cut off too.
+            let world = world.with_storage(image);
+            drop(open(&world));
+            let (db, _) = open(&world.with_storage(world.storage.clone_crashed(Survive::None, 1)));
+            for n in 0..20 {
+                let key = format!("sync{n:02}");
+                assert_eq!(value(&db, "quiet", &key).as_deref(), Some("promised"), "{point} {i} {key}");
+            }
+        }
+    }
+}
+
+/// Guard: range tombstones of the oldest file are logged again as cells are.
+#[test]
+fn a_range_tombstone_and_what_it_deletes_keep_their_order_through_cleaning() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = open(&world);
+    let quiet = db.family("quiet").unwrap();
+    (0..10).for_each(|n| drop(quiet.put(format!("q{n}").as_bytes(), b"old").map(|_| ())));
+    quiet.delete_range("q3".."q7").unwrap();
+    quiet.put(b"q5", b"new").unwrap();
+    for n in 0..3_000 {
+        churn(&db, &scheduler, n, 1);
+        scheduler.run(1);
+        if n % 200 == 199 {
+            let (again, _) = open(&world.with_storage(world.storage.clone_killed()));
+            for n in 0..10 {
+                let expected = match n {
+                    5 => Some("new"),
+                    3 | 4 | 6 => None,
+                    _ => Some("old"),
+                };
+                assert_eq!(value(&again, "quiet", &format!("q{n}")).as_deref(), expected, "q{n}");
+            }
+        }
+    }
+    assert!(db.statistics().log_cleanings > 5, "{} cleanings", db.statistics().log_cleanings);
+}
