@@ -130,7 +130,7 @@ impl Inner {
     }
 
     /// Commits; a manifest that takes nothing any more poisons the database.
-    fn commit_to(&self, manifest: &mut Manifest, edit: &Edit) -> Result<Mark> {
+    pub(super) fn commit_to(&self, manifest: &mut Manifest, edit: &Edit) -> Result<Mark> {
         let committed = manifest.commit(edit);
         if manifest.is_poisoned()
             && let Err(e) = &committed

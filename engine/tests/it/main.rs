@@ -1,7 +1,9 @@
 //! Behaviour through the public API, on real files.
 
 mod api;
+mod backup;
 mod basics;
 mod memory;
+mod moving;
 #[cfg(feature = "testing")]
 mod space;
