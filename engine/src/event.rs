@@ -51,6 +51,8 @@ pub enum EventKind {
     Family,
     /// A checkpoint was taken.
     Checkpoint,
+    /// A backup was made.
+    Backup,
     /// Tables were ingested.
     Ingest,
     /// The database was closed.

@@ -17,6 +17,7 @@
 #[macro_use]
 pub mod testing;
 
+mod backup;
 mod batch;
 mod cache;
 mod db;
@@ -39,6 +40,7 @@ mod table;
 mod types;
 pub mod version;
 
+pub use backup::{BackupInfo, Backups};
 pub use batch::Batch;
 pub use db::{
     BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,

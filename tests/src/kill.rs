@@ -14,5 +14,6 @@
 pub mod campaign;
 pub mod check;
 pub mod child;
+pub mod copies;
 pub mod oracle;
 pub mod work;

@@ -101,10 +101,10 @@ const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "21",
-        what: "checkpoints under load that crash in their middle",
+        what: "checkpoints, backups, restores and moves of a family under load that crash in their middle",
         package: "siltstone-tests",
         run: "siltstone-torture copies",
-        gate: 2_000,
+        gate: 6_000,
         release: 200_000,
     },
     Campaign {

@@ -1,5 +1,6 @@
 //! The commands, one a file: its options, its `run`, and what it prints.
 
+mod backup;
 mod check;
 mod compact;
 mod delete;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Inspect(inspect::Inspect),
     Check(check::Check),
     Repair(repair::Repair),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
     Compact(compact::Compact),
     Simulate(simulate::Simulate),
 }
@@ -43,6 +46,8 @@ impl Command {
             Command::Inspect(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Repair(command) => command.run(),
+            Command::Backup(command) => command.run(),
+            Command::Restore(command) => command.run(),
             Command::Compact(command) => command.run(),
             Command::Simulate(command) => command.run(),
         }

@@ -1,5 +1,6 @@
 //! The binary as a user runs it.
 
+mod backups;
 mod bad_input;
 mod formats;
 mod packages;

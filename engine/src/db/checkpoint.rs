@@ -9,13 +9,11 @@ use super::Inner;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
-use crate::storage::{Storage, create_dir_durably};
+use crate::storage::{copy_file, create_dir_durably};
 use crate::types::SeqNo;
+use crate::version::edit::State;
 use crate::version::manifest::Manifest;
 use std::path::Path;
-
-/// Log files are copied in pieces of this size.
-const PIECE: u64 = 1 << 20;
 
 impl Inner {
     pub(super) fn checkpoint(&self, to: &Path) -> Result<SeqNo> {
@@ -47,10 +45,9 @@ impl Inner {
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
         let storage = &*self.env.storage;
         let manifest = self.manifest.lock();
-        let log = self.log()?;
-        let (last, end) = self.with_writes_held(|last| (last, log.end()))?;
-        log.sync().inspect_err(|e| self.poison(e))?;
-        let mut state = manifest.state().clone();
+        let Moment { state, manifest_number, logs } = self.moment(&manifest)?;
+        let seq = state.last_seq;
+        self.log()?.sync().inspect_err(|e| self.poison(e))?;
         for store in state.stores.values() {
             for (_, _, table) in store.shape.tables() {
                 let name = table.id.file_name();
@@ -59,40 +56,46 @@ impl Inner {
             }
         }
         kill_point!("checkpoint-tables-linked");
+        for (name, bytes) in logs {
+            copy_file(storage, &self.dir.join(&name), &to.join(&name), bytes, &mut |_| {})?;
+        }
+        storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        kill_point!("checkpoint-logs-copied");
+        // The copy becomes a database by its manifest, so that comes last.
+        Manifest::start(&self.env, to, manifest_number, state)?;
+        kill_point!("checkpoint-manifest-written");
+        Ok(seq)
+    }
+
+    /// The database between two writes. As long as the manifest stays locked its tables and log files stay too.
+    pub(super) fn moment(&self, manifest: &Manifest) -> Result<Moment> {
+        let log = self.log()?;
+        let (last, end) = self.with_writes_held(|last| (last, log.end()))?;
+        let mut state = manifest.state().clone();
+        let mut logs = Vec::new();
         let mut next = end.file;
         for file in log.files() {
             next = next.max(file.file);
             if file.file >= state.log_first && file.file <= end.file {
-                let name = file_name(file.file);
                 // Of the newest file nothing behind the end.
                 let bytes = if file.file == end.file { end.offset } else { file.used };
-                copy(storage, &self.dir.join(&name), &to.join(&name), bytes)?;
+                logs.push((file_name(file.file), bytes));
             }
         }
         state.last_seq = last;
         state.log_synced = end;
         state.log_ends.push(LogEnd { at: end, next: next.next() });
-        storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
-        kill_point!("checkpoint-logs-copied");
-        // The copy becomes a database by its manifest, so that comes last.
         // Numbered on from ours, as the log's notes speak of ours.
-        Manifest::start(&self.env, to, manifest.mark().number + 1, state)?;
-        kill_point!("checkpoint-manifest-written");
-        Ok(last)
+        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs })
     }
 }
 
-fn copy(storage: &dyn Storage, from: &Path, to: &Path, bytes: u64) -> Result<()> {
-    let reading = |e| Error::io("read", from, e);
-    let writing = |e| Error::io("write", to, e);
-    let source = storage.open(from).map_err(reading)?;
-    let mut target = storage.create(to).map_err(writing)?;
-    let mut at = 0;
-    while at < bytes {
-        let mut piece = vec![0; (bytes - at).min(PIECE) as usize];
-        source.read_exact_at(&mut piece, at).map_err(reading)?;
-        target.write(&piece).map_err(writing)?;
-        at += piece.len() as u64;
-    }
-    target.sync().map_err(writing)
+/// What a copy of the database as it is at one moment consists of.
+pub(super) struct Moment {
+    /// For the copy's manifest: it ends history at this moment.
+    pub(super) state: State,
+    /// The number that manifest must have.
+    pub(super) manifest_number: u64,
+    /// Names of the log files that hold history, and how much of each does.
+    pub(super) logs: Vec<(String, u64)>,
 }

@@ -221,7 +221,8 @@ pub struct Reader {
 impl Reader {
     fn check(&self) -> Result<()> {
         self.family.db.check_open()?;
-        self.family.db.check_snapshot(&self.snapshot)
+        self.family.db.check_snapshot(&self.snapshot)?;
+        self.family.store.check_read_point(self.snapshot.seq())
     }
 
     /// The same snapshot's view of another family.
@@ -263,6 +264,13 @@ impl Reader {
     }
 }
 
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+        return Err(Error::invalid("a family's name has 1 to 255 bytes and no control characters"));
+    }
+    Ok(())
+}
+
 fn to_json(options: &FamilyOptions) -> Result<String> {
     serde_json::to_string(options).map_err(|e| Error::invalid(format!("family options: {e}")))
 }
@@ -270,15 +278,11 @@ fn to_json(options: &FamilyOptions) -> Result<String> {
 impl Inner {
     pub(super) fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Arc<Store>> {
         self.check_writable()?;
-        if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-            return Err(Error::invalid("a family's name has 1 to 255 bytes and no control characters"));
-        }
+        check_name(name)?;
         let settings = Settings::resolve(name, options.clone(), &self.registry)?;
         let _one = self.families.lock();
         self.check_writable()?;
-        if self.stores().iter().any(|s| s.name == name) {
-            return Err(Error::invalid(format!("family {name} exists")));
-        }
+        self.check_name_is_free(name)?;
         let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
         let options = to_json(&options)?;
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
@@ -287,24 +291,47 @@ impl Inner {
         let version = Version::new(active.into());
         let name = name.to_string();
         let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
-        let mut stores = (*self.stores()).clone();
-        stores.push(store.clone());
-        self.stores.store(Arc::new(stores));
+        self.add_store(store.clone());
         self.events.record(EventKind::Family, &store.name, "created".into(), &[]);
         Ok(store)
     }
 
-    pub(super) fn drop_family(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        if name == super::DEFAULT_FAMILY {
-            return Err(Error::invalid("the default family cannot be dropped"));
+    pub(super) fn check_name_is_free(&self, name: &str) -> Result<()> {
+        match self.stores().iter().any(|s| s.name == name) {
+            true => Err(Error::invalid(format!("family {name} exists"))),
+            false => Ok(()),
         }
-        let _one = self.families.lock();
-        self.check_writable()?;
+    }
+
+    /// Puts a store that the manifest knows into the list. The caller has the lock of families.
+    pub(super) fn add_store(&self, store: Arc<Store>) {
+        let mut stores = (*self.stores()).clone();
+        stores.push(store);
+        self.stores.store(Arc::new(stores));
+    }
+
+    /// The family of that name, if it may be taken away.
+    pub(super) fn removable(&self, name: &str) -> Result<Arc<Store>> {
+        if name == super::DEFAULT_FAMILY {
+            return Err(Error::invalid("the default family cannot be taken away"));
+        }
         let stores = self.stores();
         let store = stores.iter().find(|s| s.name == name);
-        let store =
-            store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
+        store.cloned().ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))
+    }
+
+    pub(super) fn drop_family(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _one = self.families.lock();
+        self.check_writable()?;
+        let store = self.removable(name)?;
+        self.forget(&store)?;
+        self.events.record(EventKind::Family, name, "dropped".into(), &[]);
+        Ok(())
+    }
+
+    /// Takes a store out of the database for good. The caller has the lock of families.
+    pub(super) fn forget(&self, store: &Arc<Store>) -> Result<()> {
         // Nothing may be logged for the store after the manifest has forgotten it.
         store.mark_dropped();
         self.with_writes_held(|_| ())?;
@@ -319,8 +346,7 @@ impl Inner {
         kill_point!("family-drop-committed");
         let version = store.version_full();
         version.tables().for_each(|open| open.handle.make_obsolete());
-        self.stores.store(Arc::new(stores.iter().filter(|s| s.id != store.id).cloned().collect()));
-        self.events.record(EventKind::Family, name, "dropped".into(), &[]);
+        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
         self.recount_memory();
         self.scheduler.notify();
         Ok(())

@@ -215,7 +215,8 @@ impl Inner {
             self.flush(store)?;
             // The manifest before the log stage, as everywhere.
             let mut manifest = self.manifest.lock();
-            let turn = self.with_one_seq(|seq| {
+            let turn = self.with_one_seq(SeqNo::ZERO, |seq| {
+                store.check_takes_writes()?;
                 if memory_overlaps(&store.version_full(), &ranges)? {
                     return Ok(false);
                 }

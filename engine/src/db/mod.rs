@@ -4,12 +4,13 @@
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
 //! - `background`, `flush`, `keep`, `clean`, `merges`, `manual`: work on workers.
-//! - `family`, `transaction`, `checkpoint`, `ingest`, `inspect`: the rest of what a caller can do.
+//! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
 //! `strategy`, `merge` and `schedule`.
 
 mod background;
+mod backup;
 mod checkpoint;
 mod clean;
 mod close;
@@ -24,6 +25,7 @@ mod manual;
 mod merges;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+mod moving;
 mod open;
 mod pipeline;
 mod replay;

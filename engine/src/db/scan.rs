@@ -79,7 +79,11 @@ pub struct Scan {
 impl Inner {
     pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
         let refused = db.check_open().and_then(|()| store.check_not_dropped());
-        let refused = refused.and_then(|()| snapshot.as_ref().map_or(Ok(()), |s| db.check_snapshot(s)));
+        let refused = refused.and_then(|()| {
+            let Some(snapshot) = &snapshot else { return Ok(()) };
+            db.check_snapshot(snapshot)?;
+            store.check_read_point(snapshot.seq())
+        });
         let settings = crate::sync::Guard::into_inner(store.settings());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());

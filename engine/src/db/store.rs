@@ -8,7 +8,7 @@ use crate::options::{FamilyOptions, Options, Timestamps};
 use crate::strategy::{HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
-use crate::types::{Generation, StoreId};
+use crate::types::{Generation, SeqNo, StoreId};
 use crate::version::{Graveyard, Version};
 use std::sync::Arc;
 
@@ -22,6 +22,11 @@ pub(crate) struct Store {
     /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
     replayed: AtomicU64,
     dropped: AtomicBool,
+    /// It is being detached: takes no writes any more.
+    leaving: AtomicBool,
+    /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
+    /// read point from before would show some of them.
+    attached_at: SeqNo,
     pub(crate) work: Mutex<StoreWork>,
 }
 
@@ -124,6 +129,19 @@ impl Store {
         next_generation: Generation,
         graveyard: Arc<Graveyard>,
     ) -> Arc<Self> {
+        Self::attached(id, name, settings, version, next_generation, graveyard, SeqNo::ZERO)
+    }
+
+    /// One that comes from another database at that moment.
+    pub(crate) fn attached(
+        id: StoreId,
+        name: String,
+        settings: Settings,
+        version: Version,
+        next_generation: Generation,
+        graveyard: Arc<Graveyard>,
+        attached_at: SeqNo,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             name,
@@ -133,6 +151,8 @@ impl Store {
             next_generation: AtomicU64::new(next_generation.0),
             replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            attached_at,
             work: Mutex::default(),
         })
     }
@@ -210,6 +230,33 @@ impl Store {
 
     pub(crate) fn unmark_dropped(&self) {
         self.dropped.store(false, Ordering::Release);
+    }
+
+    /// Whether it is to take writes, which it is not while it is being detached.
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_takes_writes(&self) -> Result<()> {
+        if self.is_leaving() {
+            let message = format!("family {} is being detached and takes no writes", self.name);
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        self.check_not_dropped()
+    }
+
+    /// Refuses a read point from before the store was there.
+    #[inline]
+    pub(crate) fn check_read_point(&self, seq: SeqNo) -> Result<()> {
+        if seq >= self.attached_at {
+            return Ok(());
+        }
+        let message = format!("family {} was attached after the snapshot was taken", self.name);
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 
     pub(crate) fn check_not_dropped(&self) -> Result<()> {

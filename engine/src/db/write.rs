@@ -152,7 +152,7 @@ impl Inner {
         // Under the stage's lock: closing and dropping a family wait for it after they have said so.
         self.check_writable()?;
         for op in ops {
-            op.store.check_not_dropped()?;
+            op.store.check_takes_writes()?;
         }
         if ops.is_empty() {
             return Ok(SeqNo(stage.next_seq.0 - 1));
@@ -287,17 +287,18 @@ impl Inner {
         Ok(run(SeqNo(stage.next_seq.0 - 1)))
     }
 
-    /// Runs with writes held and one sequence number of its own; if it answers `true`, the number is used up and
-    /// becomes visible.
-    pub(crate) fn with_one_seq(&self, run: impl FnOnce(SeqNo) -> Result<bool>) -> Result<bool> {
+    /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the number is used
+    /// up and becomes visible.
+    pub(crate) fn with_one_seq(&self, floor: SeqNo, run: impl FnOnce(SeqNo) -> Result<bool>) -> Result<bool> {
         let commit = self.commit()?;
         let mut stage = commit.stage.lock();
         commit.wait_applied(&stage);
         self.check_writable()?;
-        let used = run(stage.next_seq)?;
+        let seq = stage.next_seq.max(floor.next());
+        let used = run(seq)?;
         if used {
-            self.snapshots.publish(stage.next_seq);
-            stage.next_seq = stage.next_seq.next();
+            self.snapshots.publish(seq);
+            stage.next_seq = seq.next();
         }
         Ok(used)
     }

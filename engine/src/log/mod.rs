@@ -34,7 +34,7 @@ pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
-pub(crate) use writer::{Appended, Appender, Log, LogOptions, LogStart};
+pub(crate) use writer::{Appended, Appender, Log, LogHold, LogOptions, LogStart};
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 

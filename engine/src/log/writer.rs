@@ -115,9 +115,20 @@ pub(crate) struct Log {
     pub(super) syncing: Mutex<bool>,
     pub(super) sync_ended: Condvar,
     live: Mutex<VecDeque<LiveFile>>,
+    /// How many [`LogHold`]s there are. Changed and looked at under `live`.
+    holds: AtomicU64,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
     syncs: AtomicU64,
+}
+
+/// While it is there no log file is released, so that live ones can be copied.
+pub(crate) struct LogHold(Arc<Log>);
+
+impl Drop for LogHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A file that holds history. `map` is there from the first byte until a sync finds the file complete.
@@ -198,6 +209,7 @@ impl Log {
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
             live: Mutex::new(live.collect()),
+            holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -251,6 +263,10 @@ impl Log {
         let mut released = Vec::new();
         {
             let mut live = self.live.lock();
+            if self.holds.load(Ordering::Relaxed) > 0 {
+                // Somebody copies them; the next release takes these too.
+                return Ok(());
+            }
             let synced = self.synced();
             while live.front().is_some_and(|f| f.file < before && f.is_complete_within(synced)) {
                 released.extend(live.pop_front());
@@ -267,6 +283,14 @@ impl Log {
         let end = self.sync()?;
         self.pool.clear()?;
         Ok(end)
+    }
+
+    /// Keeps the files that are live now from being released until the hold is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> LogHold {
+        // Under the lock, so that no release is in the middle of taking them.
+        let _live = self.live.lock();
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        LogHold(self.clone())
     }
 
     /// The files that hold history, oldest first.

@@ -1,12 +1,12 @@
 //! Reading everything, by the very code that opens and reads databases, and listing what is wrong.
 
-use super::{CheckProgress, CheckReport, Damage, Meter, list, lock};
+use super::{CheckProgress, CheckReport, Damage, Meter, list};
 use crate::cache::BlockCache;
 use crate::db::{read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
-use crate::storage::Env;
+use crate::storage::{Env, lock_dir};
 use crate::table::{Table, Verified};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::StoreState;
@@ -34,7 +34,7 @@ pub(super) const CACHE_BYTES: u64 = 4 << 20;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
-    let _lock = lock(env, dir, false)?;
+    let _lock = lock_dir(env, dir, false)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
     let check =

@@ -18,21 +18,21 @@ mod tests;
 pub use check::check;
 pub use rescue::repair;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{KeyRange, SeqNo};
 use serde::Serialize;
 use std::ops::Range;
 use std::path::Path;
 
-/// How far a check or a repair has come.
+/// How far a check, a repair, a backup or a restore has come.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CheckProgress {
     /// The file it turns to now.
     pub file: String,
-    /// Bytes of the database dealt with so far.
+    /// Bytes dealt with so far.
     pub done: u64,
-    /// Bytes of the database.
+    /// Bytes there are to deal with.
     pub total: u64,
 }
 
@@ -149,20 +149,6 @@ impl<'a> Meter<'a> {
     fn end(&mut self) {
         (self.progress)(CheckProgress { file: String::new(), done: self.total, total: self.total });
     }
-}
-
-/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
-fn lock(env: &Env, dir: &Path, create: bool) -> Result<Option<Box<dyn Send + Sync>>> {
-    let path = dir.join("LOCK");
-    if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
-        return Ok(None);
-    }
-    env.storage.lock(&path).map(Some).map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), path.display()))
-        }
-        _ => Error::io("lock", &path, e),
-    })
 }
 
 /// The names in the directory with the lengths of those files that can be measured.

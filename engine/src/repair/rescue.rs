@@ -22,12 +22,12 @@ use super::check::verify;
 use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
-use super::{CheckProgress, Loss, Meter, RepairReport, list, lock};
+use super::{CheckProgress, Loss, Meter, RepairReport, list};
 use crate::db::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
-use crate::storage::Env;
+use crate::storage::{Env, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
@@ -45,7 +45,7 @@ const LOST: &str = "lost";
 ///
 /// `Busy` when the database is open for writing, `NotFound` when there is none.
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
-    let _lock = lock(env, dir, true)?;
+    let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
     let files = list(env, dir)?;
     let total = files.iter().map(|(_, bytes)| bytes).sum();
@@ -55,8 +55,8 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let writer = Writer { env, dir, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
-    let rescue = Rescue { env, dir, plan, files, writer, meter, report, aside: Vec::new(), changed: false };
-    rescue.run()
+    let (attached, aside) = (Vec::new(), Vec::new());
+    Rescue { env, dir, plan, files, writer, meter, report, attached, aside, changed: false }.run()
 }
 
 struct Rescue<'a> {
@@ -67,6 +67,8 @@ struct Rescue<'a> {
     writer: Writer<'a>,
     meter: Meter<'a>,
     report: RepairReport,
+    /// Number and name, elsewhere, of the families that attached tables come from.
+    attached: Vec<(Option<StoreId>, String)>,
     /// Files to move into `lost` once the new manifest is in force.
     aside: Vec<String>,
     changed: bool,
@@ -205,7 +207,8 @@ impl Rescue<'_> {
         for id in self.plan.state.stores.keys() {
             found.entry(*id).or_default();
         }
-        if let Some(unknown) = found.remove(&UNKNOWN_STORE) {
+        let unknown = found.split_off(&StoreId(UNKNOWN_STORE.0 - self.attached.len() as u32));
+        for unknown in unknown.into_values() {
             let highest = found.keys().copied().max().unwrap_or_default().max(self.plan.state.last_store);
             found.insert(highest.next(), unknown);
         }
@@ -233,10 +236,12 @@ impl Rescue<'_> {
             Some(info) => verify(self.env, self.dir, info).map(|_| info.clone()),
             None => verify_unknown(self.env, self.dir, file),
         };
-        let (info, names) = match opened {
+        let (info, names, written_as) = match opened {
             Ok(info) => {
-                let names = self.names(&info)?;
-                (info, names)
+                let names = self.names(file)?;
+                // One that the manifest does not know says of itself what it was called where it was written.
+                let written_as = info.id;
+                (Arc::new(TableInfo { id, ..(*info).clone() }), names, Some(written_as))
             }
             Err(why) => {
                 let rewritten = self.writer.rewrite(file, known.map(|info| &**info), |report| {
@@ -255,10 +260,15 @@ impl Rescue<'_> {
                 };
                 self.table_losses(file, None, known.map(|info| &**info), &report, &why);
                 let Some(info) = written else { return Ok(()) };
-                (Arc::new(info), names_of(&report))
+                (Arc::new(info), names_of(&report), report.id.map(|(id, _)| id))
             }
         };
-        let store = named.as_ref().map(|(store, _)| *store).or(names.store);
+        // The number of a family in another database says nothing here.
+        let attached = named.is_none() && names.store.is_some() && written_as.is_some_and(|was| was != id);
+        let store = match attached {
+            true => Some(self.family_of_attached(file, &info, &names)),
+            false => named.as_ref().map(|(store, _)| *store).or(names.store),
+        };
         if store.is_none() && info.seqs == (SeqNo::ZERO, SeqNo::ZERO) && info.ingested_at.is_none() {
             let message =
                 "an ingested table of which nothing says when and into which family; ingest it again";
@@ -266,7 +276,7 @@ impl Rescue<'_> {
             return Ok(());
         }
         let store = store.unwrap_or_else(|| self.family_of_unknown(found));
-        if self.is_dropped(store) {
+        if !attached && self.is_dropped(store) {
             return Ok(());
         }
         let entry = found.entry(store).or_default();
@@ -278,11 +288,29 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    fn names(&self, info: &TableInfo) -> Result<Names> {
-        let path = self.dir.join(info.id.file_name());
+    fn names(&self, file: &str) -> Result<Names> {
+        let path = self.dir.join(file);
         let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
         let table = Table::open_unknown(&self.env.storage, &path, &cache)?;
         Ok(Names::new(&table.properties().names))
+    }
+
+    /// Where a table goes that was attached to a family which nothing names any more: to those it came with, under a
+    /// number that stands for them until all others are known.
+    fn family_of_attached(&mut self, file: &str, info: &TableInfo, names: &Names) -> StoreId {
+        let message = "a table from another database, of which nothing says into which family it was attached; \
+                       it is kept in a family of its own";
+        self.report.lost.push(Loss {
+            family: Some(names.family.clone()),
+            keys: Some(info.range.clone()),
+            ..loss(file, message.into())
+        });
+        let from = (names.store, names.family.clone());
+        let at = self.attached.iter().position(|known| *known == from).unwrap_or_else(|| {
+            self.attached.push(from);
+            self.attached.len() - 1
+        });
+        StoreId(UNKNOWN_STORE.0 - 1 - at as u32)
     }
 
     /// Where a table goes that does not say: to the only family there is, else into one of its own, so that its

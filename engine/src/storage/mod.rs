@@ -12,6 +12,7 @@ pub mod sim;
 
 pub use local::{LocalStorage, OsRandom, SystemClock};
 
+use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
@@ -94,6 +95,53 @@ pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Resul
         }
     }
     Ok(())
+}
+
+/// A directory's lock, held until dropped.
+pub(crate) type DirLock = Box<dyn Send + Sync>;
+
+/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
+pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
+    let path = dir.join("LOCK");
+    if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Ok(None);
+    }
+    env.storage.lock(&path).map(Some).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => {
+            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), path.display()))
+        }
+        _ => Error::io("lock", &path, e),
+    })
+}
+
+/// Files are copied in pieces of this size.
+const COPY_PIECE: u64 = 1 << 20;
+
+/// Copies the first `bytes` of a file, durably but for its name; the crc32c of what was read. `advanced` is told of each
+/// piece's length.
+pub(crate) fn copy_file(
+    storage: &dyn Storage,
+    from: &Path,
+    to: &Path,
+    bytes: u64,
+    advanced: &mut dyn FnMut(u64),
+) -> Result<u32> {
+    let reading = |e| Error::io("read", from, e);
+    let writing = |e| Error::io("write", to, e);
+    let source = storage.open(from).map_err(reading)?;
+    let mut target = storage.create(to).map_err(writing)?;
+    let mut piece = vec![0; bytes.min(COPY_PIECE) as usize];
+    let (mut at, mut sum) = (0, 0);
+    while at < bytes {
+        let piece = &mut piece[..(bytes - at).min(COPY_PIECE) as usize];
+        source.read_exact_at(piece, at).map_err(reading)?;
+        sum = crc32c::crc32c_append(sum, piece);
+        target.write(piece).map_err(writing)?;
+        at += piece.len() as u64;
+        advanced(piece.len() as u64);
+    }
+    target.sync().map_err(writing)?;
+    Ok(sum)
 }
 
 /// A file being written from front to back.

@@ -393,12 +393,14 @@ impl Opened {
         self.properties.info(self.footer.id, self.footer.identity, self.footer.file_bytes)
     }
 
-    /// What the manifest knows of the table must be what the file says. An ingested file was named, and its
-    /// cells numbered, by somebody else.
+    /// What the manifest knows of the table must be what the file says. Its name may have been given by another
+    /// database (an attached table, an ingested one); which file it is, the identity says. The cells of an ingested one
+    /// were numbered by somebody else.
     fn compare(&self, path: &Path, expected: &TableInfo) -> Result<()> {
         let mut found = self.info();
+        found.id = expected.id;
         if expected.ingested_at.is_some() {
-            (found.id, found.seqs) = (expected.id, expected.seqs);
+            found.seqs = expected.seqs;
         }
         (found.ingested_at, found.clip) = (expected.ingested_at, expected.clip.clone());
         if found == *expected {

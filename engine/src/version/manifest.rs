@@ -135,6 +135,16 @@ pub(crate) fn current(env: &Env, dir: &Path) -> Result<Option<(u64, u64)>> {
     Ok(Some(found))
 }
 
+/// A manifest file that holds the whole state and nothing else.
+pub(crate) fn encode_whole(state: &State, number: u64) -> Vec<u8> {
+    let payload = edit::encode(&state.to_edit());
+    let mut bytes = header(MANIFEST_MAGIC, state.database, number);
+    put_u32(&mut bytes, payload.len() as u32);
+    put_u32(&mut bytes, crc(&payload, state.database, number, HEADER_BYTES as u64));
+    bytes.extend_from_slice(&payload);
+    bytes
+}
+
 /// Reads the manifest in force; `None` when the directory holds no database.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
     let Some((database, number)) = current(env, dir)? else { return Ok(None) };
@@ -148,7 +158,7 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
 }
 
 /// The manifest of that database and number in these bytes.
-fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Result<Loaded> {
+pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Result<Loaded> {
     let (found_database, found_number) = check_header(bytes, MANIFEST_MAGIC, path)?;
     if (found_database, found_number) != (database, number) {
         let message = format!(
@@ -370,12 +380,7 @@ impl Manifest {
 
     fn write_fresh(&mut self, path: &Path, number: u64) -> Result<(Box<dyn WriteFile>, u64)> {
         let storage = &self.env.storage;
-        let database = self.state.database;
-        let payload = edit::encode(&self.state.to_edit());
-        let mut bytes = header(MANIFEST_MAGIC, database, number);
-        put_u32(&mut bytes, payload.len() as u32);
-        put_u32(&mut bytes, crc(&payload, database, number, HEADER_BYTES as u64));
-        bytes.extend_from_slice(&payload);
+        let bytes = encode_whole(&self.state, number);
         let failed = |e| Error::io("write a manifest", path, e);
         let mut file = storage.create(path).map_err(failed)?;
         file.write(&bytes).map_err(failed)?;
@@ -387,7 +392,7 @@ impl Manifest {
         let current = self.dir.join(CURRENT);
         let failed = |e| Error::io("write", &temporary, e);
         let mut pointer = storage.create(&temporary).map_err(failed)?;
-        pointer.write(&header(CURRENT_MAGIC, database, number)).map_err(failed)?;
+        pointer.write(&header(CURRENT_MAGIC, self.state.database, number)).map_err(failed)?;
         pointer.sync().map_err(failed)?;
         kill_point!("manifest-pointer-written");
         storage.rename(&temporary, &current).map_err(|e| Error::io("rename to", &current, e))?;

@@ -10,4 +10,4 @@ pub mod shape;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
 
-pub(crate) use version::{FlushSet, Graveyard, OpenTable, TableHandle, Version};
+pub(crate) use version::{FlushSet, Graveyard, OpenTable, TableHandle, TablesHeld, Version};

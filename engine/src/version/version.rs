@@ -156,6 +156,25 @@ pub(crate) struct Graveyard {
 struct Buried {
     count: u64,
     held: Vec<(u64, Arc<Version>)>,
+    /// How many versions had been swapped out when each [`TablesHeld`] began.
+    copied_since: Vec<u64>,
+}
+
+/// Tables whose files somebody copies: as long as this is held none of them is removed, and nothing of them is freed
+/// that was read when it began. Memory is not held.
+pub(crate) struct TablesHeld {
+    since: u64,
+    graveyard: Arc<Graveyard>,
+    _handles: Vec<Arc<TableHandle>>,
+}
+
+impl Drop for TablesHeld {
+    fn drop(&mut self) {
+        let since = &mut self.graveyard.versions.lock().copied_since;
+        if let Some(at) = since.iter().position(|one| *one == self.since) {
+            since.swap_remove(at);
+        }
+    }
 }
 
 /// A table's lower part that has moved elsewhere, to be freed when no version swapped out before reads it.
@@ -174,6 +193,14 @@ impl Graveyard {
         versions.held.push((number, version));
     }
 
+    /// Holds the files of these tables as they are now. What is clipped from them later waits.
+    pub(crate) fn hold(self: &Arc<Self>, handles: Vec<Arc<TableHandle>>) -> TablesHeld {
+        let mut versions = self.versions.lock();
+        let since = versions.count;
+        versions.copied_since.push(since);
+        TablesHeld { since, graveyard: self.clone(), _handles: handles }
+    }
+
     /// Frees the table's blocks before that offset once nobody can read them any more. The clip that says so is
     /// in the manifest, and the version that has it swapped in.
     pub(crate) fn punch(&self, handle: Arc<TableHandle>, upto: u64) {
@@ -183,7 +210,11 @@ impl Graveyard {
 
     /// The punches that are due: file and the offset below which it may be freed.
     pub(crate) fn due_punches(&self) -> Vec<(PathBuf, u64)> {
-        let oldest = self.versions.lock().held.iter().map(|(number, _)| *number).min().unwrap_or(u64::MAX);
+        let oldest = {
+            let versions = self.versions.lock();
+            let held = versions.held.iter().map(|(number, _)| *number);
+            held.chain(versions.copied_since.iter().copied()).min().unwrap_or(u64::MAX)
+        };
         let mut punches = self.punches.lock();
         let (due, waiting): (Vec<_>, Vec<_>) = punches.drain(..).partition(|punch| punch.after < oldest);
         *punches = waiting;

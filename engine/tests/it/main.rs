@@ -1,11 +1,13 @@
 //! Behaviour through the public API, on real files.
 
 mod api;
+mod backup;
 mod basics;
 #[cfg(feature = "testing")]
 mod clean;
 #[cfg(feature = "testing")]
 mod hot;
 mod memory;
+mod moving;
 #[cfg(feature = "testing")]
 mod space;

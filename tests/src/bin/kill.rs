@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// A campaign with this many kills a kill point must have killed at each of them three times.
-const ENOUGH: u64 = 20;
+const ENOUGH: u64 = 16;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -60,8 +60,8 @@ fn run_campaign(arguments: &[String]) -> Result<(), String> {
         counts.ended,
     );
     println!(
-        "{} databases of {} batches compared, {} checkpoints: nothing acknowledged lost, no hole, no half batch",
-        counts.checks, counts.batches, counts.checkpoints
+        "{} databases of {} batches compared, {} checkpoints, {} backups: nothing acknowledged lost, no hole, no half batch",
+        counts.checks, counts.batches, counts.checkpoints, counts.backups
     );
     for (point, kills) in &counts.points {
         println!("{kills:6} {point}");

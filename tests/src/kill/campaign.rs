@@ -45,6 +45,8 @@ pub struct Counts {
     pub checks: u64,
     /// Comparisons of a checkpoint.
     pub checkpoints: u64,
+    /// Comparisons of a restored backup.
+    pub backups: u64,
     /// Batches in the databases when they were given up.
     pub batches: u64,
     /// Children started at each kill point.
@@ -168,6 +170,7 @@ impl Campaign {
         let oracle = Oracle::open(&paths.oracle).map_err(|e| format!("oracle: {e}"))?;
         lane.known.note(&oracle, round)?;
         let checkpointed = lane.known.check_checkpoint(&paths, &oracle)?;
+        let backed_up = lane.rng.chance(30) && lane.known.check_backup(&paths, &oracle)?;
         // Else the next child opens what this one left, and may die of it again.
         let check = round == ROUNDS || lane.rng.chance(70);
         if check {
@@ -176,6 +179,7 @@ impl Campaign {
         let mut counts = counts.lock().unwrap();
         counts.checks += u64::from(check);
         counts.checkpoints += u64::from(checkpointed);
+        counts.backups += u64::from(backed_up);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What the parent knows of a directory, and the comparison after a kill.
 
+use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
     self, Contents, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, apply, ingested_cell,
@@ -108,6 +109,7 @@ impl Known {
         }
         compare(&families, &self.streams)?;
         self.check_ingested(&db, oracle)?;
+        copies::finish_move(&db, oracle, paths)?;
         check_passing(&db, oracle)?;
         db.close().map_err(|e| format!("close after a check: {e}"))?;
         Ok(batches)
@@ -134,7 +136,8 @@ impl Known {
         }
         let whole = paths.checkpoint.join("CURRENT").exists();
         if whole {
-            self.compare_checkpoint(&paths.checkpoint, oracle).map_err(|why| format!("checkpoint: {why}"))?;
+            let from = |stream| oracle.get(Slot::CheckpointFrom(stream));
+            self.compare_copy(&paths.checkpoint, from).map_err(|why| format!("checkpoint: {why}"))?;
         } else if done {
             return Err("an acknowledged checkpoint holds no database".into());
         }
@@ -142,13 +145,26 @@ impl Known {
         Ok(whole)
     }
 
-    fn compare_checkpoint(&self, dir: &Path, oracle: &Oracle) -> Result<(), String> {
+    /// Restores the newest backup, if there is one, and compares it. Whether there was.
+    pub fn check_backup(&self, paths: &Paths, oracle: &Oracle) -> Result<bool, String> {
+        let named = |why: String| format!("backup: {why}");
+        if copies::restore_newest(oracle, paths).map_err(named)?.is_none() {
+            return Ok(false);
+        }
+        let from = |stream| oracle.get(Slot::BackupFrom(stream));
+        self.compare_copy(&paths.restored, from).map_err(named)?;
+        std::fs::remove_dir_all(&paths.restored).map_err(|e| format!("remove what was restored: {e}"))?;
+        Ok(true)
+    }
+
+    /// A copy holds at least what `from` says of a stream, and no half batch.
+    fn compare_copy(&self, dir: &Path, from: impl Fn(usize) -> u64) -> Result<(), String> {
         let db = work::open(self.seed, dir).map_err(|e| e.to_string())?;
         let families = families(&db)?;
         let mut then = Known { seed: self.seed, streams: self.streams.clone() };
         for (i, stream) in then.streams.iter_mut().enumerate() {
             let n = marked(&families, i)?;
-            let from = oracle.get(Slot::CheckpointFrom(i));
+            let from = from(i);
             if n < from || n > stream.started {
                 return Err(format!("stream {i} is at {n}, expected {from} to {}", stream.started));
             }

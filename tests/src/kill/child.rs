@@ -1,5 +1,6 @@
 //! The process that works on the database until it is killed, or until its time is over.
 
+use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
     self, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, batch, ingested_cell, ops,
@@ -90,15 +91,26 @@ fn write(
     Ok(())
 }
 
+/// Which chore passes kill points whose names begin so.
+const FIRST: &[(&[&str], usize)] = &[
+    (&["flush"], 0),
+    (&["checkpoint"], 1),
+    (&["family"], 2),
+    (&["ingest"], 3),
+    (&["merge"], 4),
+    (&["backup", "restore"], 7),
+    (&["detach", "attach"], 8),
+];
+
 /// Everything beside writing, in an order that is drawn; first what passes the kill point that was asked for.
 fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &AtomicBool) -> Result<(), String> {
     let mut rng = work::rng(orders.seed, [200, orders.round, 0]);
     let point = std::env::var("SILTSTONE_KILL").unwrap_or_default();
-    let mut first =
-        ["flush", "checkpoint", "family", "ingest", "merge"].iter().position(|name| point.starts_with(name));
+    let mut first = FIRST.iter().find(|(names, _)| names.iter().any(|name| point.starts_with(name)));
     let mut checkpointed = false;
+    copies::finish_move(db, oracle, paths)?;
     while !stop.load(Ordering::Relaxed) {
-        let chore = first.take().unwrap_or_else(|| rng.index(12));
+        let chore = first.take().map_or_else(|| rng.index(16), |(_, chore)| *chore);
         match chore {
             0 => db.flush().map_err(|e| format!("flush: {e}"))?,
             1 if !checkpointed => {
@@ -113,6 +125,13 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
             }
             5 => db.sync().map_err(|e| format!("sync: {e}"))?,
             6 => drop(db.get(&work::marker(0)).map_err(|e| format!("get: {e}"))?),
+            7 => copies::backup(db, oracle, paths)?,
+            8 => {
+                if !db.families().iter().any(|name| name == PASSING) {
+                    passing_family(db, oracle, &mut rng)?;
+                }
+                copies::move_passing(db, oracle, paths)?;
+            }
             _ => std::thread::sleep(Duration::from_millis(2)),
         }
     }

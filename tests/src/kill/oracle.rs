@@ -27,6 +27,12 @@ pub enum Slot {
     CheckpointFrom(usize),
     /// The checkpoint was acknowledged.
     CheckpointDone,
+    /// What was acknowledged of a stream before the newest acknowledged backup began.
+    BackupFrom(usize),
+    /// The number of that backup.
+    BackupDone,
+    /// The passing family is being moved, with so many cells and one; 0 if it is not.
+    MovingCells,
 }
 
 impl Slot {
@@ -41,6 +47,9 @@ impl Slot {
             Slot::FamilyStarted => 4 * STREAMS + 2,
             Slot::FamilyAcked => 4 * STREAMS + 3,
             Slot::CheckpointDone => 4 * STREAMS + 4,
+            Slot::BackupDone => 4 * STREAMS + 5,
+            Slot::MovingCells => 4 * STREAMS + 6,
+            Slot::BackupFrom(stream) => 4 * STREAMS + 7 + stream,
         };
         8 * slot as u64
     }
@@ -54,7 +63,7 @@ impl Oracle {
     /// Opens the file, making one full of zeros if there is none.
     pub fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        file.set_len(Slot::CheckpointDone.offset() + 8)?;
+        file.set_len(Slot::BackupFrom(STREAMS).offset())?;
         Ok(Self(file))
     }
 
@@ -80,9 +89,23 @@ mod tests {
         use Slot::*;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oracle");
-        let mut slots = vec![IngestStarted, IngestAcked, FamilyStarted, FamilyAcked, CheckpointDone];
+        let mut slots = vec![
+            IngestStarted,
+            IngestAcked,
+            FamilyStarted,
+            FamilyAcked,
+            CheckpointDone,
+            BackupDone,
+            MovingCells,
+        ];
         for stream in 0..STREAMS {
-            slots.extend([Began(stream), Started(stream), Acked(stream), CheckpointFrom(stream)]);
+            slots.extend([
+                Began(stream),
+                Started(stream),
+                Acked(stream),
+                CheckpointFrom(stream),
+                BackupFrom(stream),
+            ]);
         }
         let oracle = Oracle::open(&path).unwrap();
         slots.iter().enumerate().for_each(|(n, slot)| oracle.set(*slot, n as u64 + 1));

@@ -183,6 +183,12 @@ pub struct Paths {
     pub checkpoint: std::path::PathBuf,
     /// The table about to be ingested.
     pub prepared: std::path::PathBuf,
+    /// The backups.
+    pub backups: std::path::PathBuf,
+    /// The newest of them, restored.
+    pub restored: std::path::PathBuf,
+    /// Where the passing family is while it moves.
+    pub moving: std::path::PathBuf,
 }
 
 impl Paths {
@@ -193,6 +199,9 @@ impl Paths {
             oracle: dir.join("oracle"),
             checkpoint: dir.join("checkpoint"),
             prepared: dir.join("prepared.table"),
+            backups: dir.join("backups"),
+            restored: dir.join("restored"),
+            moving: dir.join("moving"),
         }
     }
 }

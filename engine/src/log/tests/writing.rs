@@ -322,3 +322,22 @@ fn the_local_file_system_gives_back_what_was_appended() {
     assert_eq!(batches, (0..300).collect::<Vec<_>>());
     recovered.unwrap().make_durable(&env, temp.path(), DATABASE).unwrap();
 }
+
+#[test]
+fn held_files_are_neither_released_nor_used_again_until_the_last_hold_is_gone() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1024);
+    for n in 0..20 {
+        put(&mut appender, n, 100).unwrap();
+    }
+    let (one, two) = (log.hold(), log.hold());
+    let held = log.files();
+    for hold in [one, two] {
+        log.release(log.end().file).unwrap();
+        log.prepare().unwrap();
+        assert_eq!(log.files(), held);
+        drop(hold);
+    }
+    log.release(log.end().file).unwrap();
+    assert_eq!(log.files().len(), 1);
+}

@@ -1,0 +1,142 @@
+//! Writing one backup: files first, descriptor last.
+
+use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, stored_name};
+use super::{BackupInfo, Backups};
+use crate::error::{Error, Result};
+use crate::storage::{DirLock, Env, copy_file, create_dir_durably, lock_dir};
+use crate::version::shape::TableInfo;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// A backup in the making. Dropped before its end it takes its files away again.
+pub(crate) struct Making {
+    backups: Backups,
+    id: u64,
+    /// The tables of the backups there are, by name.
+    known: HashMap<String, Vec<StoredFile>>,
+    written: Vec<PathBuf>,
+    _lock: Option<DirLock>,
+}
+
+impl Making {
+    /// Begins a backup of that database, beside those there are; `Invalid` if they are another database's.
+    pub(crate) fn begin(env: &Env, dir: &Path, database: u64) -> Result<Self> {
+        let backups = Backups::new(env, dir);
+        let storage = &env.storage;
+        let current = dir.join("CURRENT");
+        if storage.exists(&current).map_err(|e| Error::io("look for", &current, e))? {
+            let message =
+                format!("{} holds a database; backups need a directory of their own", dir.display());
+            return Err(Error::invalid(message));
+        }
+        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        let lock = lock_dir(env, dir, true)?;
+        let database = format!("{database:016x}");
+        let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
+        for id in backups.ids()? {
+            // One that cannot be read has nothing to offer; whoever lists or restores it is told.
+            let Ok(earlier) = backups.read(id) else { continue };
+            if earlier.database != database {
+                let (dir, other) = (dir.display(), earlier.database);
+                return Err(Error::invalid(format!(
+                    "{dir} holds backups of database {other}, this is {database}"
+                )));
+            }
+            for table in earlier.tables {
+                known.entry(table.name.clone()).or_default().push(table);
+            }
+        }
+        backups.clean()?;
+        let names = backups.names()?;
+        let taken =
+            names.iter().filter_map(|n| descriptor::owner(n).or_else(|| descriptor::parse_file_name(n)));
+        let id = taken.max().unwrap_or(0) + 1;
+        Ok(Self { backups, id, known, written: Vec::new(), _lock: lock })
+    }
+
+    /// The number it will have.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The table as an earlier backup has it, if its file is still there in full length.
+    pub(crate) fn known(&self, info: &TableInfo) -> Option<StoredFile> {
+        let table = StoredTable::of(info);
+        let fits = |file: &&StoredFile| {
+            let serves = file.table.as_ref().is_some_and(|stored| stored.serves(&table));
+            let path = self.backups.dir.join(&file.file);
+            let length = || self.backups.env.storage.open(&path).and_then(|file| file.len()).ok();
+            file.bytes == info.bytes && serves && length() == Some(file.bytes)
+        };
+        let found = self.known.get(&info.id.file_name())?.iter().find(fits)?;
+        Some(StoredFile { table: Some(table), ..found.clone() })
+    }
+
+    /// Copies the file, or its first `bytes`. `advanced` is told of each piece's length.
+    pub(crate) fn copy(
+        &mut self,
+        from: &Path,
+        name: String,
+        bytes: u64,
+        advanced: &mut dyn FnMut(u64),
+    ) -> Result<StoredFile> {
+        let file = stored_name(self.id, &name);
+        let to = self.backups.dir.join(&file);
+        self.written.push(to.clone());
+        let crc32c = copy_file(&*self.backups.env.storage, from, &to, bytes, advanced)?;
+        Ok(StoredFile { name, file, bytes, crc32c, table: None })
+    }
+
+    pub(crate) fn copy_table(
+        &mut self,
+        from: &Path,
+        info: &TableInfo,
+        advanced: &mut dyn FnMut(u64),
+    ) -> Result<StoredFile> {
+        let copied = self.copy(from, info.id.file_name(), info.bytes, advanced)?;
+        Ok(StoredFile { table: Some(StoredTable::of(info)), ..copied })
+    }
+
+    pub(crate) fn write_manifest(&mut self, bytes: &[u8]) -> Result<StoredFile> {
+        let file = stored_name(self.id, MANIFEST);
+        let path = self.backups.dir.join(&file);
+        self.written.push(path.clone());
+        self.write(&path, bytes)?;
+        let (bytes, crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
+        Ok(StoredFile { name: MANIFEST.into(), file, bytes, crc32c, table: None })
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let failed = |e| Error::io("write", path, e);
+        let mut file = self.backups.env.storage.create(path).map_err(failed)?;
+        file.write(bytes).map_err(failed)?;
+        file.sync().map_err(failed)
+    }
+
+    /// Makes it a backup. After an error from here it may be one all the same: a failed sync leaves that open.
+    pub(crate) fn finish(mut self, descriptor: &Descriptor) -> Result<BackupInfo> {
+        let bytes = descriptor.encode()?;
+        self.backups.sync_dir()?;
+        kill_point!("backup-files-synced");
+        let path = self.backups.dir.join(descriptor::file_name(self.id));
+        let temporary = path.with_extension("backup.new");
+        self.written.push(temporary.clone());
+        self.write(&temporary, &bytes)?;
+        kill_point!("backup-descriptor-written");
+        let renamed = self.backups.env.storage.rename(&temporary, &path);
+        renamed.map_err(|e| Error::io("rename to", &path, e))?;
+        self.written.clear();
+        self.backups.sync_dir()?;
+        kill_point!("backup-made");
+        Ok(descriptor.info())
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        for path in &self.written {
+            // What cannot be removed now goes with the next backup.
+            let _ = self.backups.env.storage.remove(path);
+        }
+    }
+}

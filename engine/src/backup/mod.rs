@@ -1,0 +1,171 @@
+//! Backups: several states of one database in a directory of their own, which may be on another file system.
+//!
+//! A backup is a descriptor (`descriptor.rs`) that names files beside it: a manifest, copies of log files up to the
+//! moment, and tables. Tables never change, so those that an earlier backup of the directory has are named again instead of
+//! copied. Every file carries the number of the backup that copied it in its name, so no file is ever written
+//! over, and two databases that grew out of one (a backup restored and written to) can share a directory though their
+//! tables have equal names. The descriptor comes last, by rename: before it nothing of the backup is visible, and
+//! the next backup removes what no descriptor names.
+//!
+//! - `making.rs`: writes a backup's files, whoever gives them. What is copied and when is `db/backup.rs`'s matter.
+//! - `restore.rs`: makes a database of a backup, and checks every byte on the way.
+//!
+//! This folder knows no open database.
+
+mod descriptor;
+mod making;
+mod restore;
+
+pub(crate) use descriptor::Descriptor;
+pub(crate) use making::Making;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{Env, lock_dir};
+use crate::types::SeqNo;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// One backup.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path().join("db"))?;
+/// db.put(b"k", b"v")?;
+/// let backup = db.backup(dir.path().join("backups"))?;
+/// assert_eq!((backup.id, backup.seq), (1, db.snapshot().seq()));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BackupInfo {
+    /// Its number in its directory; later ones have higher.
+    pub id: u64,
+    /// It holds exactly the writes up to this one.
+    pub seq: SeqNo,
+    /// Wall-clock microseconds of that moment.
+    pub created_us: u64,
+    /// Tables in it.
+    pub tables: u64,
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Bytes of those that were copied for it; the others it shares with earlier backups.
+    pub copied_bytes: u64,
+}
+
+/// A directory of backups, made by [`Db::backup`](crate::Db::backup).
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Backups, Db, storage::Env};
+/// let db = Db::open(dir.path().join("db"))?;
+/// for n in 0..5u8 {
+///     db.put(b"n", &[n])?;
+///     db.backup(dir.path().join("backups"))?;
+/// }
+/// let backups = Backups::new(&Env::local(), dir.path().join("backups"));
+/// backups.keep_last(2)?;
+/// assert_eq!(backups.list()?.iter().map(|b| b.id).collect::<Vec<_>>(), [4, 5]);
+/// backups.restore(Some(4), dir.path().join("restored"), &mut |_| {})?;
+/// assert_eq!(Db::open(dir.path().join("restored"))?.get(b"n")?.unwrap(), [3]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Backups {
+    env: Env,
+    dir: PathBuf,
+}
+
+impl Backups {
+    /// Those in that directory; nothing is read yet.
+    pub fn new(env: &Env, dir: impl AsRef<Path>) -> Self {
+        Self { env: env.clone(), dir: dir.as_ref().to_path_buf() }
+    }
+
+    /// The whole backups, oldest first. One whose descriptor is damaged is an error that names it.
+    pub fn list(&self) -> Result<Vec<BackupInfo>> {
+        let read = |id| self.read(id).map(|descriptor| descriptor.info());
+        self.ids()?.into_iter().map(read).collect()
+    }
+
+    /// Removes a backup, and the files that no other names.
+    pub fn delete(&self, id: u64) -> Result<()> {
+        let _lock = lock_dir(&self.env, &self.dir, false)?;
+        if !self.ids()?.contains(&id) {
+            return Err(self.no_backup(id));
+        }
+        self.remove(&[id])
+    }
+
+    /// Removes all but the newest `count` backups, and the files that those do not name; the numbers of those removed.
+    pub fn keep_last(&self, count: usize) -> Result<Vec<u64>> {
+        if count == 0 {
+            return Err(Error::invalid("at least one backup is kept; delete the directory to have none"));
+        }
+        let _lock = lock_dir(&self.env, &self.dir, false)?;
+        let mut ids = self.ids()?;
+        ids.truncate(ids.len().saturating_sub(count));
+        self.remove(&ids)?;
+        Ok(ids)
+    }
+
+    /// The descriptors go first, durably: a backup without some of its files must never be seen.
+    fn remove(&self, ids: &[u64]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            let path = self.dir.join(descriptor::file_name(*id));
+            self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+        }
+        self.sync_dir()?;
+        kill_point!("backup-descriptors-removed");
+        self.clean()
+    }
+
+    /// The numbers of all descriptors, ascending. A directory that is not there holds none.
+    fn ids(&self) -> Result<Vec<u64>> {
+        let mut ids: Vec<u64> =
+            self.names()?.iter().filter_map(|name| descriptor::parse_file_name(name)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let storage = &self.env.storage;
+        if !storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e))? {
+            return Ok(Vec::new());
+        }
+        storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))
+    }
+
+    fn read(&self, id: u64) -> Result<Descriptor> {
+        Descriptor::read(&self.env, &self.dir, id)
+    }
+
+    /// Removes the files of backups that no descriptor names: those of deleted ones, and of one that never came to its end.
+    /// As long as a descriptor cannot be read nothing is removed, since it may name anything.
+    fn clean(&self) -> Result<()> {
+        let read: Result<Vec<Descriptor>> = self.ids()?.into_iter().map(|id| self.read(id)).collect();
+        let Ok(descriptors) = read else { return Ok(()) };
+        let named: std::collections::HashSet<&str> =
+            descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
+        let mut removed = false;
+        for name in self.names()? {
+            let unfinished =
+                name.strip_suffix(".new").is_some_and(|n| descriptor::parse_file_name(n).is_some());
+            if unfinished || descriptor::owner(&name).is_some() && !named.contains(name.as_str()) {
+                let path = self.dir.join(&name);
+                self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+                removed = true;
+            }
+        }
+        if removed { self.sync_dir() } else { Ok(()) }
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        self.env.storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
+    }
+
+    fn no_backup(&self, id: u64) -> Error {
+        Error::new(ErrorKind::NotFound, format!("{} holds no backup {id}", self.dir.display()))
+    }
+}

@@ -1,0 +1,150 @@
+//! A database out of a backup. Every file is compared with the length and checksum its descriptor gives while it is
+//! copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and before that there
+//! is nothing that opens.
+
+use super::descriptor::{Descriptor, StoredFile};
+use super::{BackupInfo, Backups};
+use crate::error::{Error, ErrorKind, Result};
+use crate::repair::CheckProgress;
+use crate::storage::{DirLock, copy_file, create_dir_durably, lock_dir};
+use crate::version::edit::State;
+use crate::version::manifest::{self, Manifest};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+impl Backups {
+    /// Makes a database of the backup of that number, or of the newest, in a directory that is new or empty. A backup
+    /// that is damaged in any byte is an error that names the file, and nothing is left in the directory.
+    pub fn restore(
+        &self,
+        id: Option<u64>,
+        to: impl AsRef<Path>,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<BackupInfo> {
+        let to = to.as_ref();
+        let _reading = self.lock_to_read()?;
+        let ids = self.ids()?;
+        let id = match id {
+            Some(id) if ids.contains(&id) => id,
+            Some(id) => return Err(self.no_backup(id)),
+            None => *ids.last().ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("{} holds no backups", self.dir.display()))
+            })?,
+        };
+        let backup = self.read(id)?;
+        let storage = &self.env.storage;
+        let existed = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
+        create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
+        let _writing = lock_dir(&self.env, to, true)?;
+        let names = storage.list(to).map_err(|e| Error::io("list", to, e))?;
+        if let Some(name) = names.iter().find(|name| *name != "LOCK") {
+            let message =
+                format!("{} holds `{name}`; restoring needs a new or empty directory", to.display());
+            return Err(Error::invalid(message));
+        }
+        let restored = self.restore_into(&backup, to, progress);
+        if restored.is_err() {
+            self.clear(to, existed);
+        }
+        restored.map(|()| backup.info())
+    }
+
+    /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file system, nobody
+    /// can remove them either.
+    fn lock_to_read(&self) -> Result<Option<DirLock>> {
+        match lock_dir(&self.env, &self.dir, false) {
+            Err(e) if e.kind() == ErrorKind::Io => Ok(None),
+            locked => locked,
+        }
+    }
+
+    fn restore_into(
+        &self,
+        backup: &Descriptor,
+        to: &Path,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<()> {
+        let state = self.manifest_of(backup)?;
+        let total = backup.all_files().map(|file| file.bytes).sum();
+        let mut done = backup.manifest.bytes;
+        for file in backup.tables.iter().chain(&backup.logs) {
+            let from = self.dir.join(&file.file);
+            self.check_length(file)?;
+            let mut advanced = |bytes| {
+                done += bytes;
+                progress(CheckProgress { file: file.file.clone(), done, total });
+            };
+            let found =
+                copy_file(&*self.env.storage, &from, &to.join(&file.name), file.bytes, &mut advanced)?;
+            self.check_sum(file, found)?;
+        }
+        self.env.storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        kill_point!("restore-files-copied");
+        Manifest::start(&self.env, to, backup.manifest_number, state)?;
+        kill_point!("restore-manifest-written");
+        Ok(())
+    }
+
+    /// The backup's manifest, which must speak of just the tables that the descriptor names.
+    fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
+        self.check_length(&backup.manifest)?;
+        let path = self.dir.join(&backup.manifest.file);
+        let bytes = manifest::read_file(&self.env, &path)?;
+        self.check_sum(&backup.manifest, crc32c::crc32c(&bytes))?;
+        let wrong = |what: String| Error::corruption(&path, 0, what);
+        let database = u64::from_str_radix(&backup.database, 16);
+        let database = database.map_err(|_| wrong(format!("database id is \"{}\"", backup.database)))?;
+        let state = manifest::parse(&bytes, &path, database, backup.manifest_number)?.state;
+        let mut named: BTreeMap<&str, u64> =
+            backup.tables.iter().map(|table| (table.name.as_str(), table.bytes)).collect();
+        for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
+            let name = info.id.file_name();
+            if named.remove(name.as_str()) != Some(info.bytes) {
+                return Err(wrong(format!(
+                    "manifest needs table {name}, which the descriptor does not name"
+                )));
+            }
+        }
+        match named.first_key_value() {
+            None => Ok(state),
+            Some((name, _)) => Err(wrong(format!("manifest does not know table {name} of the descriptor"))),
+        }
+    }
+
+    fn check_length(&self, file: &StoredFile) -> Result<()> {
+        let path = self.dir.join(&file.file);
+        match self.env.storage.open(&path).and_then(|file| file.len()) {
+            Ok(found) if found == file.bytes => Ok(()),
+            Ok(found) => {
+                let message = format!("file of the backup has {found} bytes, expected {}", file.bytes);
+                Err(Error::corruption(&path, found.min(file.bytes), message))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(Error::corruption(&path, 0, "file of the backup is missing"))
+            }
+            Err(e) => Err(Error::io("open", &path, e)),
+        }
+    }
+
+    fn check_sum(&self, file: &StoredFile, found: u32) -> Result<()> {
+        if found == file.crc32c {
+            return Ok(());
+        }
+        let message = format!("checksum of the whole file is {found:08x}, expected {:08x}", file.crc32c);
+        Err(Error::corruption(self.dir.join(&file.file), 0, message))
+    }
+
+    /// Takes away what was copied, that by which it would be a database first.
+    fn clear(&self, to: &Path, existed: bool) {
+        let storage = &self.env.storage;
+        let names = storage.list(to).unwrap_or_default();
+        let current = |name: &&String| *name == "CURRENT";
+        for name in names.iter().filter(current).chain(names.iter().filter(|name| !current(name))) {
+            let _ = storage.remove(&to.join(name));
+        }
+        if !existed {
+            let _ = storage.remove_dir(to);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Backups of an open database: exact at one sequence number over all families, while writers and merges go on.
+//!
+//! As with a checkpoint one moment under the manifest's lock says what the copy consists of; unlike there nothing is
+//! linked, since a backup may lie on another file system, and copying takes long, so the lock is not kept. Instead:
+//!
+//! - Log files are not released while the hold on the log lasts. They are few (the log's limit) and copied first.
+//! - Tables are held by their handles, so that merges may take them off the list but not off the disk, and no hole is
+//!   punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]). Below the clip of the
+//!   moment a table may have holes; nobody reads there, in the copy neither.
+//! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end it must still
+//!   be open, else the backup is given up.
+
+use super::checkpoint::Moment;
+use super::{Db, Inner};
+use crate::backup::{BackupInfo, Descriptor, Making};
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::log::LogHold;
+use crate::repair::CheckProgress;
+use crate::version::manifest;
+use crate::version::shape::TableInfo;
+use crate::version::{TableHandle, TablesHeld};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Db {
+    /// Adds an exact copy of the database as it is now to a directory of backups, which is created if need be; see
+    /// [`Backups`](crate::Backups). Only tables that no earlier backup there has are copied. Writers go on meanwhile.
+    /// After a crash or an error the earlier backups are as they were, and there is nothing of this one.
+    pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupInfo> {
+        self.backup_with(dir, &mut |_| {})
+    }
+
+    /// [`Db::backup`] that tells how far it is.
+    pub fn backup_with(
+        &self,
+        dir: impl AsRef<Path>,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<BackupInfo> {
+        self.inner.backup(dir.as_ref(), progress)
+    }
+}
+
+/// The database at one moment, with everything kept that a copy of it needs.
+struct Held {
+    moment: Moment,
+    created_us: u64,
+    tables: Vec<Arc<TableInfo>>,
+    log: LogHold,
+    files: TablesHeld,
+}
+
+impl Inner {
+    fn backup(&self, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<BackupInfo> {
+        self.check_writable()?;
+        let database = self.manifest.lock().state().database;
+        let mut making = Making::begin(&self.env, dir, database)?;
+        let Held { moment, created_us, tables, log, files } = self.hold_moment()?;
+        kill_point!("backup-moment");
+        // A backup does not tell of writes that this database could still lose.
+        self.log()?.sync().inspect_err(|e| self.poison(e))?;
+
+        let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
+        let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
+        let total = missing.sum::<u64>() + moment.logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let mut done = 0;
+        let mut advance = |file: &str, bytes: u64| {
+            done += bytes;
+            progress(CheckProgress { file: file.to_string(), done, total });
+        };
+        let mut stored_logs = Vec::new();
+        for (name, bytes) in &moment.logs {
+            let from = self.dir.join(name);
+            stored_logs.push(making.copy(&from, name.clone(), *bytes, &mut |n| advance(name, n))?);
+        }
+        drop(log);
+        kill_point!("backup-logs-copied");
+        let mut stored_tables = Vec::new();
+        for (known, info) in tables {
+            let name = info.id.file_name();
+            stored_tables.push(match known {
+                Some(stored) => stored,
+                None => making.copy_table(&self.dir.join(&name), &info, &mut |n| advance(&name, n))?,
+            });
+            kill_point!("backup-table-copied");
+        }
+        self.check_open()?;
+        drop(files);
+
+        let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
+        let descriptor = Descriptor {
+            id: making.id(),
+            database: format!("{database:016x}"),
+            seq: moment.state.last_seq,
+            created_us,
+            manifest_number: moment.manifest_number,
+            manifest: making.write_manifest(&bytes)?,
+            logs: stored_logs,
+            tables: stored_tables,
+        };
+        let made = making.finish(&descriptor)?;
+        let numbers = [
+            ("id", made.id),
+            ("seq", made.seq.0),
+            ("bytes", made.bytes),
+            ("copied_bytes", made.copied_bytes),
+        ];
+        self.events.record(EventKind::Backup, "", format!("into {}", dir.display()), &numbers);
+        Ok(made)
+    }
+
+    fn hold_moment(&self) -> Result<Held> {
+        // No family may be on its way between the manifest and the list of families.
+        let _one = self.families.lock();
+        let manifest = self.manifest.lock();
+        let log = self.log()?.hold();
+        let moment = self.moment(&manifest)?;
+        let created_us = self.env.clock.wall_us();
+        let shapes = moment.state.stores.values().map(|store| &store.shape);
+        let tables = shapes.flat_map(|shape| shape.tables().map(|(_, _, info)| info.clone())).collect();
+        let handles = |store: &Arc<super::Store>| -> Vec<Arc<TableHandle>> {
+            store.version().tables().map(|open| open.handle.clone()).collect()
+        };
+        let files = self.graveyard.hold(self.stores().iter().flat_map(handles).collect());
+        Ok(Held { moment, created_us, tables, log, files })
+    }
+}

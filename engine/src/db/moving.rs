@@ -1,0 +1,273 @@
+//! Moving a family between databases: detach and attach.
+//!
+//! A detached family is a database of its own, without a log: a directory with the tables, linked or copied, and a manifest
+//! that knows this family and an empty default one. So it can be checked, read and repaired like any other, and be moved
+//! by whatever moves files.
+//!
+//! In which order, so that a crash anywhere leaves the data in one usable place or in both, never in none:
+//!
+//! Detach: the family takes no more writes; its memory is flushed; the tables get their second names, durably; the
+//! directory becomes a database by its `CURRENT`, durably (from here on in both places); one edit drops the family here
+//! (from here on only there). A crash or an error before that edit leaves the family as it was, and the directory with a stale
+//! copy or with nothing that opens. An error of the edit itself leaves both, since it may prove durable.
+//!
+//! Attach: the tables get second names in this database, durably; one edit adds the family with all of them. Before
+//! it the names are orphans, which the next open removes. The directory stays as it is, for the caller to
+//! remove; attached twice it makes two families.
+//!
+//! What must not clash:
+//! - Names: tables are renamed to this epoch and a job of its own. The id in the file stays the old one; what a table is
+//!   recognised by is its random identity.
+//! - Generations: the family keeps its own, as they order only the runs and the memory of one store; its store's number
+//!   is new here, so no frame of this log speaks of it.
+//! - Sequence numbers: the cells keep theirs, and this database goes on above the highest of both. A snapshot from before
+//!   would see some of the cells and not others, so it is refused ([`Store::check_read_point`]).
+
+use super::family::check_name;
+use super::store::{Settings, Store, memory_options};
+use super::{DEFAULT_FAMILY, Db, Family, Inner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::log;
+use crate::memory::Active;
+use crate::storage::{create_dir_durably, lock_dir};
+use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
+use crate::version::edit::{Change, Edit, State, StoreState};
+use crate::version::manifest::{self, Manifest};
+use crate::version::shape::{ShapeChange, TableInfo};
+use crate::version::{TablesHeld, Version};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A flush may keep hot cells in memory, but none for ever: after so many there is none left.
+const FLUSHES_MAX: u32 = 10;
+
+impl Db {
+    /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From the beginning
+    /// writes to it answer `Busy`, at the end it is gone as after [`Db::drop_family`]; after an error it takes writes
+    /// again. The directory is a database too, with this family, but one that is written to cannot be attached any more.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use siltstone::{Db, FamilyOptions};
+    /// let (from, to) = (Db::open(dir.path().join("a"))?, Db::open(dir.path().join("b"))?);
+    /// from.create_family("rivers", FamilyOptions::default())?.put(b"elbe", b"1094 km")?;
+    /// from.detach("rivers", dir.path().join("moving"))?;
+    /// let rivers = to.attach("rivers", dir.path().join("moving"))?;
+    /// assert_eq!(rivers.get(b"elbe")?.unwrap(), b"1094 km");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn detach(&self, family: &str, dir: impl AsRef<Path>) -> Result<()> {
+        self.inner.detach(family, dir.as_ref())
+    }
+
+    /// Adds the family that [`Db::detach`] left in a directory, under a name that is free here. Its tables are linked, or
+    /// copied from another file system; the directory stays and may be removed. Snapshots taken before do not see the family.
+    pub fn attach(&self, family: &str, dir: impl AsRef<Path>) -> Result<Family> {
+        let store = self.inner.attach(family, dir.as_ref())?;
+        Ok(Family::new(self.inner.clone(), store))
+    }
+}
+
+impl Inner {
+    fn detach(self: &Arc<Self>, name: &str, dir: &Path) -> Result<()> {
+        self.check_writable()?;
+        let storage = &self.env.storage;
+        if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
+            let message = format!("{} exists; detaching needs a new directory", dir.display());
+            return Err(Error::invalid(message));
+        }
+        let _one = self.families.lock();
+        self.check_writable()?;
+        let store = self.removable(name)?;
+        let left = self.leave(&store, dir);
+        if left.is_err() {
+            store.set_leaving(false);
+        }
+        let tables = left?;
+        let numbers = [("tables", tables)];
+        self.events.record(EventKind::Family, name, format!("detached into {}", dir.display()), &numbers);
+        Ok(())
+    }
+
+    /// The family out of here and into the directory; how many tables it has.
+    fn leave(self: &Arc<Self>, store: &Arc<Store>, dir: &Path) -> Result<u64> {
+        self.with_writes_held(|_| store.set_leaving(true))?;
+        kill_point!("detach-refusing");
+        self.flush_out(store)?;
+        let storage = &self.env.storage;
+        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        let (state, held) = self.state_alone(store)?;
+        let tables = match self.write_detached(dir, state) {
+            Ok(tables) => tables,
+            Err(e) => {
+                // That by which it would be a database first.
+                let _ = storage.remove(&dir.join("CURRENT"));
+                for name in storage.list(dir).unwrap_or_default() {
+                    let _ = storage.remove(&dir.join(name));
+                }
+                let _ = storage.remove_dir(dir);
+                return Err(e);
+            }
+        };
+        drop(held);
+        kill_point!("detach-described");
+        self.forget(store)?;
+        Ok(tables)
+    }
+
+    /// Flushes a store that takes no writes until nothing of it is in memory.
+    fn flush_out(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
+        for _ in 0..FLUSHES_MAX {
+            self.flush(store)?;
+            let version = store.version();
+            if version.active.is_empty() && version.segments().next().is_none() {
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, format!("family {} cannot be flushed to its end", store.name)))
+    }
+
+    /// What a database would know that has only this store. Its tables are held as they are now.
+    fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
+        let manifest = self.manifest.lock();
+        let now = manifest.state();
+        let of_store = now.stores.get(&store.id).cloned();
+        let of_store = of_store.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
+        let default =
+            StoreState { name: DEFAULT_FAMILY.into(), options: "{}".into(), ..StoreState::default() };
+        let default_id = StoreId(now.last_store.0 + 1);
+        let state = State {
+            // A number of its own: it goes its own way from here.
+            database: self.env.random.next_u64() | 1,
+            epoch: now.epoch,
+            last_seq: self.snapshots.visible(),
+            last_store: default_id,
+            stores: [(store.id, of_store), (default_id, default)].into(),
+            ..State::default()
+        };
+        let handles = store.version().tables().map(|open| open.handle.clone()).collect();
+        Ok((state, self.graveyard.hold(handles)))
+    }
+
+    fn write_detached(&self, dir: &Path, state: State) -> Result<u64> {
+        let storage = &self.env.storage;
+        let mut tables = 0;
+        for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
+            let name = info.id.file_name();
+            let target = dir.join(&name);
+            storage.link(&self.dir.join(&name), &target).map_err(|e| Error::io("link to", &target, e))?;
+            tables += 1;
+        }
+        storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
+        kill_point!("detach-linked");
+        Manifest::start(&self.env, dir, 1, state)?;
+        Ok(tables)
+    }
+
+    fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
+        self.check_writable()?;
+        check_name(name)?;
+        // Nobody may write to it meanwhile.
+        let _reading = lock_dir(&self.env, dir, false)?;
+        let (arriving, floor) = self.read_detached(dir)?;
+        let options = Self::parse_options(name, &arriving.options)?;
+        let settings = Settings::resolve(name, options, &self.registry)?;
+        let _one = self.families.lock();
+        self.check_writable()?;
+        self.check_name_is_free(name)?;
+        let linked = self.link_attached(dir, &arriving)?;
+        kill_point!("attach-linked");
+        let store = self.add_attached(name, arriving, settings, linked, floor)?;
+        kill_point!("attach-committed");
+        self.recount_memory();
+        self.fit_cache();
+        self.scheduler.notify();
+        let numbers = [("tables", store.version().tables().count() as u64)];
+        self.events.record(EventKind::Family, name, format!("attached from {}", dir.display()), &numbers);
+        Ok(store)
+    }
+
+    /// The family in the directory, and the last sequence number of the database it comes from.
+    fn read_detached(&self, dir: &Path) -> Result<(StoreState, SeqNo)> {
+        let refuse = |why: &str| Err(Error::invalid(format!("{} {why}", dir.display())));
+        let Some(loaded) = manifest::load(&self.env, dir)? else {
+            let message = format!("{} holds no detached family", dir.display());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        let names = self.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        if names.iter().any(|name| log::parse_file_name(name).is_some()) {
+            return refuse("has a log: it is a database that was opened for writing, not a detached family");
+        }
+        let last_seq = loaded.state.last_seq;
+        let (default, mut others): (Vec<StoreState>, Vec<StoreState>) =
+            loaded.state.stores.into_values().partition(|store| store.name == DEFAULT_FAMILY);
+        if default.iter().any(|store| store.shape.tables().next().is_some()) || others.len() != 1 {
+            return refuse("holds more or less than one detached family");
+        }
+        Ok((others.remove(0), last_seq))
+    }
+
+    /// Gives the tables names in this database, durably: each with its level, run and new info.
+    fn link_attached(&self, dir: &Path, arriving: &StoreState) -> Result<Vec<(usize, u64, Arc<TableInfo>)>> {
+        let storage = &self.env.storage;
+        let job = self.next_job();
+        let mut linked = Vec::new();
+        for (part, (level, run, info)) in arriving.shape.tables().enumerate() {
+            let id = TableId { epoch: self.epoch, job, part: part as u32 };
+            let (from, target) = (dir.join(info.id.file_name()), self.dir.join(id.file_name()));
+            storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
+            // Whoever brought the file may not have synced it.
+            let synced = storage.append(&target).and_then(|mut file| file.sync());
+            synced.map_err(|e| Error::io("sync", &target, e))?;
+            linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
+        }
+        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+        Ok(linked)
+    }
+
+    /// The one edit, with writes held; after it the store is in the list.
+    fn add_attached(
+        &self,
+        name: &str,
+        arriving: StoreState,
+        settings: Settings,
+        linked: Vec<(usize, u64, Arc<TableInfo>)>,
+        floor: SeqNo,
+    ) -> Result<Arc<Store>> {
+        let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
+        let opened = self.open_tables(&infos)?;
+        // Run ids of level 0 are generations too.
+        let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
+        let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));
+        let mut manifest = self.manifest.lock();
+        let id = manifest.state().last_store.next();
+        let mut attached = None;
+        self.with_one_seq(floor, |seq| {
+            // What was written before must not be lost by a power cut that keeps the family (I2).
+            let log_synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+            let change = ShapeChange { range: KeyRange::all(), added: linked, ..ShapeChange::default() };
+            let edit: Edit = vec![
+                Change::NewStore { id, name: name.to_string(), options: arriving.options },
+                Change::LastGeneration { store: id, generation: last_generation },
+                Change::Shape { store: id, change },
+                Change::LastSeq(seq),
+                Change::LogSynced(log_synced),
+            ];
+            let mark = self.commit_to(&mut manifest, &edit)?;
+            let shape = Arc::new(manifest.state().stores[&id].shape.clone());
+            attached = Some((seq, mark, shape));
+            Ok(true)
+        })?;
+        drop(manifest);
+        let (seq, mark, shape) = attached.expect("set in the turn that succeeded");
+        self.log_note(mark);
+        let first = Generation(last_generation.0 + 2);
+        let active = Arc::new(Active::new(first, memory_options(&self.options)));
+        let version = Version::new(active.into()).with_shape(shape, &opened);
+        let (name, next) = (name.to_string(), Generation(first.0 + 1));
+        let store = Store::attached(id, name, settings, version, next, self.graveyard.clone(), seq);
+        self.add_store(store.clone());
+        Ok(store)
+    }
+}

@@ -1,0 +1,267 @@
+//! Backups and restores, on real files.
+#![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
+
+use siltstone::storage::Env;
+use siltstone::{Backups, Builder, Db, ErrorKind, FamilyOptions, Options};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn open(dir: &Path) -> Db {
+    let options = Options {
+        write_memory: 1 << 20,
+        memory_budget: 4 << 20,
+        log_file_bytes: 32 << 10,
+        ..Options::default()
+    };
+    Builder::new().options(options).open(dir).unwrap()
+}
+
+fn backups(dir: &Path) -> Backups {
+    Backups::new(&Env::local(), dir)
+}
+
+fn restore(from: &Path, id: Option<u64>, to: &Path) -> Db {
+    backups(from).restore(id, to, &mut |_| {}).unwrap();
+    let report = siltstone::check(&Env::local(), to, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damages);
+    open(to)
+}
+
+fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    db.scan::<&[u8]>(..).map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec())).collect()
+}
+
+fn fill(db: &Db, tag: &str, keys: u32) {
+    for n in 0..keys {
+        db.put(&n.to_be_bytes(), format!("{tag} {n} {}", ".".repeat(40)).as_bytes()).unwrap();
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    Env::local().storage.list(dir).unwrap()
+}
+
+#[test]
+fn each_backup_restores_to_its_own_moment_memory_and_families_included() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    let other = db.create_family("other", FamilyOptions::default()).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..4 {
+        fill(&db, &format!("round {round}"), 3000);
+        other.put(b"round", &[round]).unwrap();
+        if round == 2 {
+            db.default_family().compact::<&[u8]>(..).unwrap();
+        }
+        let made = db.backup(&to).unwrap();
+        assert_eq!((made.id, made.seq), (u64::from(round) + 1, db.snapshot().seq()));
+        expected.push(contents(&db));
+    }
+    db.drop_family("other").unwrap();
+    db.close().unwrap();
+    for (round, expected) in expected.iter().enumerate() {
+        let restored = restore(&to, Some(round as u64 + 1), &dir.path().join(format!("r{round}")));
+        assert_eq!(contents(&restored), *expected, "round {round}");
+        assert_eq!(restored.family("other").unwrap().get(b"round").unwrap().unwrap(), [round as u8]);
+        restored.put(b"goes on", b"here").unwrap();
+        restored.default_family().compact::<&[u8]>(..).unwrap();
+    }
+    assert_eq!(contents(&restore(&to, None, &dir.path().join("latest"))), expected[3]);
+}
+
+#[test]
+fn tables_that_an_earlier_backup_has_are_not_copied_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    fill(&db, "first", 3000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let first = db.backup(&to).unwrap();
+    db.put(b"more", b"of it").unwrap();
+    let second = db.backup(&to).unwrap();
+    assert!(first.copied_bytes == first.bytes && first.tables > 0, "{first:?}");
+    assert!(
+        second.copied_bytes < first.bytes / 4 && second.bytes >= first.bytes,
+        "{second:?} after {first:?}"
+    );
+    // A file that went missing is copied again.
+    let table = names(&to).into_iter().find(|n| n.ends_with(".table")).unwrap();
+    fs::remove_file(to.join(&table)).unwrap();
+    let third = db.backup(&to).unwrap();
+    assert!(third.copied_bytes > second.copied_bytes, "{third:?}");
+    assert_eq!(contents(&restore(&to, None, &dir.path().join("r"))), contents(&db));
+}
+
+#[test]
+fn old_backups_go_with_the_files_that_nobody_else_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    for round in 0..3 {
+        fill(&db, &format!("round {round}"), 2000);
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        db.backup(&to).unwrap();
+    }
+    let before = names(&to).len();
+    assert_eq!(backups(&to).keep_last(0).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(backups(&to).keep_last(5).unwrap().is_empty());
+    assert_eq!(names(&to).len(), before);
+    backups(&to).delete(2).unwrap();
+    assert_eq!(backups(&to).delete(2).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(backups(&to).keep_last(1).unwrap(), [1]);
+    let left = names(&to);
+    assert!(left.iter().all(|n| n == "LOCK" || n.starts_with("00000003")), "{left:?}");
+    assert_eq!(contents(&restore(&to, None, &dir.path().join("r"))), contents(&db));
+}
+
+#[test]
+fn a_backup_damaged_in_any_file_names_it_and_leaves_nothing_that_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    fill(&db, "first", 2000);
+    db.flush().unwrap();
+    db.put(b"in", b"the log").unwrap();
+    db.backup(&to).unwrap();
+    let files: Vec<String> = names(&to).into_iter().filter(|n| n != "LOCK").collect();
+    let kinds = [".table", ".log", "-manifest", ".backup"];
+    assert!(kinds.iter().all(|kind| files.iter().any(|f| f.ends_with(kind))), "{files:?}");
+    for (number, file) in files.iter().enumerate() {
+        let path = to.join(file);
+        let whole = fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        for damaged in [Some(flipped), Some(whole[..whole.len() - 1].to_vec()), None] {
+            match &damaged {
+                Some(bytes) => fs::write(&path, bytes).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let target = dir.path().join(format!("r{number}"));
+            let error = backups(&to).restore(None, &target, &mut |_| {}).unwrap_err();
+            if damaged.is_some() || !file.ends_with(".backup") {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{file}: {error}");
+                assert!(error.to_string().contains(file.as_str()), "{file}: {error}");
+            }
+            assert!(!target.exists(), "{file}");
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    assert_eq!(contents(&restore(&to, Some(1), &dir.path().join("sound"))), contents(&db));
+}
+
+#[test]
+fn a_damaged_descriptor_costs_no_other_backup_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    fill(&db, "first", 1000);
+    db.flush().unwrap();
+    db.backup(&to).unwrap();
+    fs::write(to.join("00000001.backup"), b"rotten").unwrap();
+    db.backup(&to).unwrap();
+    let error = backups(&to).list().unwrap_err();
+    assert!(error.to_string().contains("00000001.backup"), "{error}");
+    assert!(names(&to).iter().any(|n| n == "00000001-manifest"), "it may still be of use to somebody");
+    backups(&to).keep_last(1).unwrap();
+    assert_eq!(backups(&to).list().unwrap().len(), 1);
+    assert!(!names(&to).iter().any(|n| n.starts_with("00000001")));
+    assert_eq!(contents(&restore(&to, None, &dir.path().join("r"))), contents(&db));
+}
+
+#[test]
+fn a_directory_takes_the_backups_of_one_database_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (open(&dir.path().join("a")), open(&dir.path().join("b")));
+    let to = dir.path().join("backups");
+    a.backup(&to).unwrap();
+    let error = b.backup(&to).unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("database"), "{error}");
+    assert_eq!(
+        a.backup(dir.path().join("b")).unwrap_err().kind(),
+        ErrorKind::Invalid,
+        "a database lies there"
+    );
+    assert_eq!(backups(&to).list().unwrap().len(), 1);
+    let full = dir.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("letter"), b"x").unwrap();
+    let refused = backups(&to).restore(None, &full, &mut |_| {}).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Invalid && full.join("letter").exists(), "{refused}");
+    let none = backups(&dir.path().join("nowhere"));
+    assert_eq!(none.list().unwrap(), []);
+    assert_eq!(
+        none.restore(None, dir.path().join("r"), &mut |_| {}).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}
+
+/// A restored database makes tables of the same names as the one it was restored from, with other contents.
+#[test]
+fn databases_that_grew_apart_share_a_directory_of_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backups");
+    let db = open(&dir.path().join("db"));
+    fill(&db, "common", 1000);
+    db.backup(&to).unwrap();
+    db.close().unwrap();
+    let (one, two) = (open(&dir.path().join("db")), restore(&to, None, &dir.path().join("twin")));
+    let mut tables = Vec::new();
+    for (db, tag) in [(&one, "one"), (&two, "two")] {
+        fill(db, tag, 1000);
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        db.backup(&to).unwrap();
+        tables.extend(db.default_family().shape().tables().map(|(_, _, t)| t.id));
+    }
+    assert!(
+        (1..tables.len()).any(|i| tables[..i].contains(&tables[i])),
+        "two tables of one name: {tables:?}"
+    );
+    assert_eq!(contents(&restore(&to, Some(2), &dir.path().join("r2"))), contents(&one));
+    assert_eq!(contents(&restore(&to, Some(3), &dir.path().join("r3"))), contents(&two));
+}
+
+#[test]
+fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backups");
+    let options = Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 32 << 10,
+        step_bytes: 16 << 10,
+        ..Options::default()
+    };
+    let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}";
+    let family = FamilyOptions { strategy: strategy.parse().unwrap(), ..FamilyOptions::default() };
+    let db = Builder::new().options(options).family("default", family).open(dir.path().join("db")).unwrap();
+    let ended = AtomicBool::new(false);
+    // One writer, one put a sequence number: number n writes key n mod 5000.
+    let base = db.snapshot().seq().0;
+    let made = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0u64.. {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let seq = db.put(&(n % 5000).to_be_bytes(), &[n.to_be_bytes(); 16].concat()).unwrap();
+                assert_eq!(seq.0, base + n + 1);
+            }
+        });
+        let made: Vec<_> = (0..6)
+            .map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(150));
+                db.backup(&to).unwrap()
+            })
+            .collect();
+        ended.store(true, Ordering::Relaxed);
+        made
+    });
+    assert!(db.statistics().merges > 0, "nothing was merged meanwhile");
+    for backup in made {
+        let restored = restore(&to, Some(backup.id), &dir.path().join(format!("r{}", backup.id)));
+        let mut expected = BTreeMap::new();
+        for n in 0..backup.seq.0 - base {
+            expected.insert((n % 5000).to_be_bytes().to_vec(), [n.to_be_bytes(); 16].concat());
+        }
+        assert!(contents(&restored) == expected, "backup {} at {}", backup.id, backup.seq);
+    }
+}

@@ -1,0 +1,179 @@
+//! Families that move between databases, on real files.
+#![allow(clippy::disallowed_methods, reason = "copies and removes real files")]
+
+use siltstone::storage::Env;
+use siltstone::{Db, ErrorKind, Family, FamilyOptions, Timestamp, Timestamps};
+use std::fs;
+use std::path::Path;
+
+fn history() -> FamilyOptions {
+    FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() }
+}
+
+/// Keys 0 to 99 in three versions, of which 30 to 39 were deleted; partly in tables, partly in memory.
+fn filled(db: &Db, name: &str) -> Family {
+    let family = db.create_family(name, history()).unwrap();
+    for time in 1..=3 {
+        for n in 0..100u8 {
+            family.put_at(&[n], Timestamp(time), &[n, time as u8]).unwrap();
+        }
+        if time == 2 {
+            db.flush().unwrap();
+        }
+    }
+    family.delete_range([30u8]..[40u8]).unwrap();
+    family
+}
+
+fn check_filled(family: &Family) {
+    for n in 0..100u8 {
+        let found = family.get_versions(&[n], 9).unwrap();
+        let found: Vec<(u64, Vec<u8>)> = found.iter().map(|(t, v)| (t.0, v.to_vec())).collect();
+        let expected = [(3, vec![n, 3]), (2, vec![n, 2])];
+        assert_eq!(found, if (30..40).contains(&n) { &[][..] } else { &expected }, "key {n}");
+    }
+}
+
+fn is_clean(dir: &Path) {
+    let report = siltstone::check(&Env::local(), dir, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damages);
+}
+
+#[test]
+fn a_family_moves_with_all_it_holds_and_both_databases_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to, moving) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("moving"));
+    let (a, b) = (Db::open(&from).unwrap(), Db::open(&to).unwrap());
+    let gone = filled(&a, "events");
+    a.put(b"stays", b"here").unwrap();
+    b.create_family("first", FamilyOptions::default()).unwrap();
+    a.detach("events", &moving).unwrap();
+    assert_eq!(gone.get(b"k").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(gone.put_at(b"k", Timestamp(9), b"v").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        (a.families(), a.get(b"stays").unwrap().unwrap().to_vec()),
+        (vec!["default".into()], b"here".to_vec())
+    );
+    is_clean(&moving);
+
+    let family = b.attach("moved", &moving).unwrap();
+    check_filled(&family);
+    fs::remove_dir_all(&moving).unwrap();
+    // Newer writes win over what came, whatever numbers that has.
+    family.put_at(&[5], Timestamp(3), b"newer").unwrap();
+    assert_eq!(family.get(&[5]).unwrap().unwrap(), b"newer");
+    b.flush().unwrap();
+    family.compact::<&[u8]>(..).unwrap();
+    assert_eq!(family.get(&[5]).unwrap().unwrap(), b"newer");
+    family.put_at(&[5], Timestamp(3), &[5, 3]).unwrap();
+    check_filled(&family);
+    drop(family);
+    for (db, path) in [(a, &from), (b, &to)] {
+        db.close().unwrap();
+        is_clean(path);
+    }
+    let b = Db::open(&to).unwrap();
+    check_filled(&b.family("moved").unwrap());
+    assert_eq!(Db::open(&from).unwrap().families(), ["default"]);
+}
+
+#[test]
+fn a_family_may_come_back_to_where_it_left_and_be_attached_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path().join("db")).unwrap();
+    filled(&db, "events");
+    let moving = dir.path().join("moving");
+    db.detach("events", &moving).unwrap();
+    let (one, two) = (db.attach("events", &moving).unwrap(), db.attach("again", &moving).unwrap());
+    one.delete(&[7]).unwrap();
+    db.flush().unwrap();
+    one.compact::<&[u8]>(..).unwrap();
+    check_filled(&two);
+    assert!(one.get(&[7]).unwrap().is_none());
+    drop((one, two));
+    db.close().unwrap();
+    is_clean(&dir.path().join("db"));
+    is_clean(&moving);
+}
+
+#[test]
+fn a_snapshot_from_before_a_family_came_does_not_see_half_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Db::open(dir.path().join("a")).unwrap(), Db::open(dir.path().join("b")).unwrap());
+    filled(&a, "events");
+    for n in 0..50u8 {
+        b.put(&[n], b"v").unwrap();
+    }
+    let before = b.snapshot();
+    let mut transaction = b.begin();
+    a.detach("events", dir.path().join("moving")).unwrap();
+    let family = b.attach("events", dir.path().join("moving")).unwrap();
+    assert_eq!(family.at(&before).get(&[1]).unwrap_err().kind(), ErrorKind::Invalid);
+    let scanned: Result<Vec<_>, _> = family.at(&before).scan::<&[u8]>(..).collect();
+    assert_eq!(scanned.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(transaction.get(&family, &[1]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(b.at(&before).get(&[1]).unwrap().unwrap(), b"v", "other families are as they were");
+    let after = b.snapshot();
+    assert_eq!(family.at(&after).scan::<&[u8]>(..).count(), 180);
+    assert!(b.put(b"next", b"v").unwrap() > after.seq());
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path().join("db")).unwrap();
+    let family = filled(&db, "events");
+    let moving = dir.path().join("moving");
+    let kind = |result: siltstone::Result<()>| result.unwrap_err().kind();
+    assert_eq!(kind(db.detach("default", &moving)), ErrorKind::Invalid);
+    assert_eq!(kind(db.detach("none", &moving)), ErrorKind::NotFound);
+    assert_eq!(kind(db.detach("events", dir.path().join("db"))), ErrorKind::Invalid);
+    let attach = |name: &str, from: &Path| kind(db.attach(name, from).map(|_| ()));
+    assert_eq!(attach("x", &dir.path().join("nothing")), ErrorKind::NotFound);
+    assert_eq!(attach("x", &dir.path().join("db")), ErrorKind::Busy);
+    check_filled(&family);
+    family.put_at(&[30], Timestamp(9), b"writable").unwrap();
+    db.detach("events", &moving).unwrap();
+    assert_eq!(attach("default", &moving), ErrorKind::Invalid);
+    db.attach("events", &moving).unwrap();
+    assert_eq!(attach("events", &moving), ErrorKind::Invalid);
+    // Written to, it is a database like any other.
+    let opened = Db::open(&moving).unwrap();
+    opened.family("events").unwrap().put_at(b"k", Timestamp(1), b"v").unwrap();
+    opened.close().unwrap();
+    assert_eq!(attach("y", &moving), ErrorKind::Invalid);
+}
+
+/// Its tables say that they belong to a family of a number that is dropped or another's here.
+#[test]
+fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open(&path).unwrap();
+    filled(&db, "events");
+    db.put(b"stays", b"here").unwrap();
+    db.flush().unwrap();
+    let moving = dir.path().join("moving");
+    db.detach("events", &moving).unwrap();
+    drop(db.attach("events", &moving).unwrap());
+    let second = db.create_family("second", history()).unwrap();
+    second.put_at(&[1], Timestamp(50), b"of another family").unwrap();
+    drop(second);
+    db.flush().unwrap();
+    db.close().unwrap();
+    for entry in fs::read_dir(&path).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name == "CURRENT" || name.starts_with("manifest-") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let report = siltstone::repair(&Env::local(), &path, &mut |_| {}).unwrap();
+    assert!(report.lost.iter().any(|l| l.message.contains("attached")), "{report:?}");
+    is_clean(&path);
+    let db = Db::open(&path).unwrap();
+    assert_eq!(db.get(b"stays").unwrap().unwrap(), b"here");
+    check_filled(&db.family("events").unwrap());
+    let second = db.family("second").unwrap();
+    assert_eq!(second.get_versions(&[1], 9).unwrap().len(), 1);
+    assert!(second.get(&[2]).unwrap().is_none());
+}

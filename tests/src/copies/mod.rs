@@ -1,0 +1,137 @@
+//! Copies taken while writers go on, and crashes in their middle: checkpoints, backups with their restores, families that move
+//! between databases.
+//!
+//! While a copy is made, more is written and merged between its stages, and the disk is copied as a kill or a power
+//! cut would leave it before random storage calls. In each such image the source must hold every promised batch and a
+//! prefix of the rest, and each copy is whole and exact or no copy at all.
+
+mod backups;
+mod checkpoints;
+mod moves;
+
+use crate::campaign::{CaseResult, Row};
+use crate::history::{End, History};
+use crate::power::recovered_batches;
+use crate::subject::{Setup, Subject, difference, rows};
+use siltstone::storage::Clock;
+use siltstone::storage::sim::{Rng, SimWorld};
+use siltstone::{Db, Durability, SeqNo};
+use std::rc::Rc;
+
+/// Crashes while something is copied.
+pub const COPIES: Row =
+    Row { name: "copies", unit: "crashes in mid-copy", gate: 6_000, case: copies_case, needs: None };
+
+fn copies_case(seed: u64) -> CaseResult {
+    match seed % 3 {
+        0 => checkpoints::case(seed),
+        1 => backups::case(seed),
+        _ => moves::case(seed),
+    }
+}
+
+/// A database that is written to.
+struct Run {
+    setup: Setup,
+    world: SimWorld,
+    rng: Rng,
+    history: History,
+    subject: Rc<Subject>,
+    /// Of the newest batch.
+    seq: SeqNo,
+    crashes: u64,
+}
+
+impl Run {
+    fn new(seed: u64, write_memory: u64, step_bytes_max: u64) -> Result<Self, String> {
+        let mut rng = Rng::new(seed);
+        let world = SimWorld::new(rng.next_u64());
+        let mut setup = Setup::draw(&mut rng, world.clock.wall_us());
+        setup.marker = true;
+        setup.options.write_memory = write_memory;
+        setup.options.memory_budget = 2 * write_memory;
+        setup.options.step_bytes = setup.options.step_bytes.min(step_bytes_max);
+        setup.value_bytes = setup.value_bytes.min(200);
+        let history = History::new(setup.rules());
+        let subject = Subject::open(&setup, &world).map_err(|e| format!("open: {e:?}"))?;
+        let subject = Rc::new(subject);
+        Ok(Self { setup, world, rng, history, subject, seq: SeqNo::ZERO, crashes: 0 })
+    }
+
+    /// Writes a batch.
+    fn write(&mut self) -> Result<(), String> {
+        let ops = self.setup.batch(&mut self.rng, self.history.len() + 1);
+        let id = self.history.start(ops.clone(), self.subject.now_us());
+        let synced = self.rng.chance(20);
+        let durability = if synced { Durability::Sync } else { Durability::Buffered };
+        self.seq = self.subject.write(&self.setup, &ops, durability).map_err(|e| format!("write: {e:?}"))?;
+        if synced {
+            self.history.synced(id)
+        } else {
+            self.history.buffered(id)
+        }
+        Ok(())
+    }
+
+    /// Writes, flushes and merges, some of them left half-way; in the end memory is nearly empty.
+    fn work(&mut self) -> Result<(), String> {
+        for _ in 0..self.rng.range(10..40) {
+            match self.rng.range(0..12) {
+                0..9 => self.write()?,
+                9..11 => drop(self.subject.scheduler.run(self.rng.range(1..8) as u32)),
+                _ => self.subject.families[0].compact::<&[u8]>(..).map_err(|e| format!("compact: {e:?}"))?,
+            }
+        }
+        self.subject.db.flush().map_err(|e| format!("flush: {e:?}"))?;
+        self.history.all_synced();
+        (0..self.rng.range(0..8)).try_for_each(|_| self.write())
+    }
+
+    /// It holds just these batches.
+    fn is_exact(&self, copy: &Db, batches: usize) -> Result<(), String> {
+        let now_us = self.world.clock.wall_us();
+        let expected = self.history.model(batches).contents(now_us);
+        for (setup, expected) in self.setup.families.iter().zip(&expected) {
+            let family = copy.family(setup.name).map_err(|e| format!("family: {e:?}"))?;
+            let found = rows(family.scan::<&[u8]>(..)).map_err(|e| format!("scan: {e:?}"))?;
+            if *expected != found {
+                let what = difference(expected, &found);
+                return Err(format!("a copy of {batches} batches, family {}: {what}", setup.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The source holds everything, now and after a kill.
+    fn check_source(&self) -> Result<(), String> {
+        let all = self.history.len();
+        let source = |subject: &Subject| {
+            let found = recovered_batches(subject, &self.setup, &self.history, End::Kill)?;
+            if found == all { Ok(()) } else { Err(format!("the source shows {found} of {all} batches")) }
+        };
+        source(&self.subject)?;
+        let world = self.world.kill();
+        source(&Subject::open(&self.setup, &world).map_err(|e| format!("open: {e:?}"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::must_hold;
+
+    #[test]
+    fn a_checkpoint_is_exact_or_refused_and_its_source_is_unharmed_wherever_it_crashes() {
+        must_hold(&Row { case: checkpoints::case, ..COPIES }, 1, 400);
+    }
+
+    #[test]
+    fn backups_restore_exactly_wherever_making_removing_or_restoring_one_crashes() {
+        must_hold(&Row { case: backups::case, ..COPIES }, 1, 400);
+    }
+
+    #[test]
+    fn a_family_is_in_one_place_or_two_and_whole_wherever_its_move_crashes() {
+        must_hold(&Row { case: moves::case, ..COPIES }, 1, 400);
+    }
+}
