@@ -49,6 +49,7 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         ("compression", "lz4".to_string()),
         ("write_buffer_size", memory.write.to_string()),
         ("block_cache", memory.cache.to_string()),
+        ("statistics", "counters".to_string()),
     ];
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
