@@ -25,8 +25,10 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use worker::{Shared, Worker};
 
-/// Entries written at once while loading; not measured.
-const LOAD_BATCH: usize = 100;
+/// Rows written at once while loading, which is not measured; fewer where they would take more than this part of write
+/// memory, as stores bound a batch by it.
+const LOAD_BATCH: u64 = 100;
+const LOAD_BATCH_SHARE: u64 = 16;
 
 /// Who measures what, as the records name it.
 pub(crate) struct Identity {
@@ -80,7 +82,9 @@ impl<'a> Bench<'a> {
         std::thread::scope(|scope| -> Result<()> {
             let watching = watch.spawn(scope);
             let columns = workload.columns;
-            let mut batch = vec![(Vec::new(), Vec::new()); LOAD_BATCH * columns];
+            let row_bytes = workload.row_key_bytes() + (columns * workload.longest_value()) as u64;
+            let rows = (workload.memory.write / LOAD_BATCH_SHARE / row_bytes).clamp(1, LOAD_BATCH);
+            let mut batch = vec![(Vec::new(), Vec::new()); rows as usize * columns];
             loop {
                 let mut filled = 0;
                 for (row, number) in batch.chunks_mut(columns).zip(&mut numbers) {

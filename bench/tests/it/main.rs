@@ -82,6 +82,11 @@ fn readers_get_beside_the_writers_and_end_with_them() {
 }
 
 #[test]
+fn a_store_of_little_memory_is_loaded_in_small_batches() {
+    assert_eq!(tiny(&["run", "--workload", "ycsb-e", "--memory", "256K"])[0]["ops"], 2000);
+}
+
+#[test]
 fn a_store_is_opened_after_closing_and_after_a_kill() {
     let records =
         bench(&["run", "--workload", "open", "--keys", "3000", "--ops", "2", "--memory", "8M", "--json"]);
