@@ -1,11 +1,13 @@
 //! The process that measures: one store, one group of workloads, one directory. It prints a record a line as soon as
 //! it has it, and ends without closing the store: what it measured is over, and its directory is thrown away.
 
-use crate::drive::{Bench, Identity};
+use crate::drive::{Bench, Identity, open};
+use crate::record::RunRecord;
 use crate::store::{self, Result, Wanted};
-use crate::workload::{Scale, Workload, named};
+use crate::workload::{Kind, Scale, Workload, named};
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// What the parent tells it.
 #[derive(clap::Args, Clone, Debug)]
@@ -22,8 +24,25 @@ pub(crate) struct Child {
     /// An empty directory.
     #[arg(long)]
     pub(crate) dir: PathBuf,
+    /// Writes to the store that is there and waits to be killed.
+    #[arg(long)]
+    pub(crate) killed: bool,
     #[command(flatten)]
     pub(crate) scale: Scale,
+}
+
+impl Child {
+    /// The process itself.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("child").arg("--dir").arg(&self.dir).args(["--store", &self.store]);
+        command.args(["--workload", &self.workload.join(","), "--run", &self.run.to_string()]);
+        command.args(["--seed", &self.seed.to_string()]).args(self.scale.args());
+        if self.killed {
+            command.arg("--killed");
+        }
+        Ok(command)
+    }
 }
 
 pub(crate) fn run(child: &Child) -> Result<()> {
@@ -35,17 +54,29 @@ pub(crate) fn run(child: &Child) -> Result<()> {
     let Some(first) = workloads.first() else { return Ok(()) };
     let named = store::named(&child.store)?;
     let wanted = Wanted { dir: &child.dir, memory: first.memory, durability: first.durability };
-    let store = named.open(&wanted)?;
     let identity = Identity { named, run: child.run, seed: child.seed };
+    if child.killed {
+        return open::write_and_wait(&identity, &wanted, first);
+    }
+    if first.kind == Kind::Open {
+        let writer = || Child { killed: true, ..child.clone() }.command();
+        return print(&open::run(&identity, &wanted, first, writer)?);
+    }
+    let store = identity.named.open(&wanted)?;
     let mut bench = Bench::new(store.as_ref(), &child.dir, &identity);
     for workload in &workloads {
-        for record in bench.run(workload)? {
-            let mut out = std::io::stdout().lock();
-            serde_json::to_writer(&mut out, &record)?;
-            out.write_all(b"\n")?;
-            out.flush()?;
-        }
+        print(&bench.run(workload)?)?;
     }
     drop(bench);
     std::process::exit(0)
+}
+
+fn print(records: &[RunRecord]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for record in records {
+        serde_json::to_writer(&mut out, record)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+    Ok(())
 }

@@ -7,12 +7,13 @@
 //! A ratio is made round by round between runs of one durability class that were both settled. Where these differ
 //! there is no ratio, and a refusal says why.
 
-use crate::record::{RatioRecord, RefusalRecord, RunRecord};
+use crate::child::Child;
+use crate::record::{Latency, RatioRecord, RefusalRecord, RunRecord};
 use crate::store::{self, Named, Result};
 use crate::workload::{Scale, named};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// What to measure.
@@ -24,6 +25,15 @@ pub(crate) struct Plan {
     /// Stores, with commas between them; the first is above the line in ratios.
     #[arg(long, value_delimiter = ',', default_value = "siltstone")]
     pub(crate) stores: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: How,
+    #[command(flatten)]
+    pub(crate) scale: Scale,
+}
+
+/// How to measure, whatever it is.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct How {
     /// Rounds.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
@@ -45,8 +55,6 @@ pub(crate) struct Plan {
     /// Write a page with plots to this file, with the machine's limits.
     #[arg(long)]
     pub(crate) html: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) scale: Scale,
 }
 
 /// Workloads that one process measures on one store.
@@ -80,7 +88,9 @@ impl Plan {
         }
         Ok(Checked { plan: self, stores, groups })
     }
+}
 
+impl How {
     /// Where stores are made: as said, or target/bench-data for target/release/siltstone-bench.
     pub(crate) fn base(&self) -> Result<PathBuf> {
         let base = match &self.dir {
@@ -99,9 +109,9 @@ impl Plan {
 impl Checked<'_> {
     /// Runs everything. `seen` gets each record as it comes; the answer is what failed.
     pub(crate) fn measure(&self, mut seen: impl FnMut(&RunRecord)) -> Result<Vec<String>> {
-        let base = self.plan.base()?;
+        let base = self.plan.how.base()?;
         let mut failures = Vec::new();
-        for run in 1..=self.plan.runs {
+        for run in 1..=self.plan.how.runs {
             for group in &self.groups {
                 let mut stores = self.stores.clone();
                 if run % 2 == 0 {
@@ -131,17 +141,22 @@ impl Checked<'_> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(base)?;
         // What the run before left to be written out is not this one's burden.
         rustix::fs::sync();
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("child").arg("--dir").arg(dir.path()).args(["--store", &store.name()]);
-        command.args(["--workload", &group.workloads.join(","), "--run", &run.to_string()]);
-        command.args(["--seed", &self.plan.seed.to_string()]).args(self.plan.scale.args());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let child = Child {
+            workload: group.workloads.clone(),
+            store: store.name(),
+            run,
+            seed: self.plan.how.seed,
+            dir: dir.path().into(),
+            killed: false,
+            scale: self.plan.scale.clone(),
+        };
+        let mut child = child.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = child.stdout.take().map(BufReader::new);
         let reader = std::thread::spawn(move || {
             let lines = lines.into_iter().flat_map(|lines| lines.lines().map_while(std::result::Result::ok));
             lines.map(|line| serde_json::from_str(&line)).collect::<serde_json::Result<Vec<RunRecord>>>()
         });
-        let deadline = Instant::now() + Duration::from_secs(self.plan.limit);
+        let deadline = Instant::now() + Duration::from_secs(self.plan.how.limit);
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Ok(status);
@@ -149,7 +164,7 @@ impl Checked<'_> {
             if Instant::now() > deadline {
                 child.kill()?;
                 child.wait()?;
-                break Err(format!("not done after {} s", self.plan.limit));
+                break Err(format!("not done after {} s", self.plan.how.limit));
             }
             std::thread::sleep(Duration::from_millis(20));
         };
@@ -188,8 +203,8 @@ impl Checked<'_> {
     }
 }
 
-/// A figure of a run.
-type Figure = fn(&RunRecord) -> f64;
+/// A figure of a run; not a number where it has none.
+pub(crate) type Figure = fn(&RunRecord) -> f64;
 
 /// What is related.
 const METRICS: &[(&str, Figure)] = &[
@@ -197,14 +212,61 @@ const METRICS: &[(&str, Figure)] = &[
     ("cpu_us_op", |run| run.cpu_us_op),
     // Where nothing is written, the few bytes that are all the same relate to nothing.
     ("device_write_bytes", |run| if run.user_bytes > 0 { run.device_write_bytes as f64 } else { f64::NAN }),
+    ("flushes", |run| number(run.flushes)),
+    ("flushed_bytes", |run| number(run.flushed_bytes)),
+    ("flushed_merged_bytes", |run| run.flushed_merged_bytes().unwrap_or(f64::NAN)),
     ("p99_us", |run| run.p99_us),
+    // Of reads beside writes, and of scans: all operations together would hide them.
+    ("read_p99_us", |run| if mixed(run) { latency(run, "read", |l| l.p99_us) } else { f64::NAN }),
+    ("scan_mean_us", |run| if mixed(run) { latency(run, "scan", |l| l.mean_us) } else { f64::NAN }),
 ];
+
+pub(crate) fn number(figure: Option<u64>) -> f64 {
+    figure.map_or(f64::NAN, |n| n as f64)
+}
+
+fn mixed(run: &RunRecord) -> bool {
+    run.latency.len() > 1
+}
+
+pub(crate) fn latency(run: &RunRecord, kind: &str, figure: fn(&Latency) -> f64) -> f64 {
+    run.latency.get(kind).map_or(f64::NAN, figure)
+}
+
+/// What one figure of runs of one store is over that of another's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Relation {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// Rounds.
+    pub(crate) runs: u32,
+}
+
+impl Relation {
+    /// Round by round. Nothing where a round has no number: nothing was written by either, or by the other alone.
+    pub(crate) fn of(pairs: &[(&RunRecord, &RunRecord)], figure: Figure) -> Option<Relation> {
+        let mut values: Vec<f64> = pairs.iter().map(|(a, b)| figure(a) / figure(b)).collect();
+        values.sort_by(f64::total_cmp);
+        let all = !values.is_empty() && values.iter().all(|value| value.is_finite());
+        all.then(|| Relation {
+            median: median(&values),
+            min: values[0],
+            max: values[values.len() - 1],
+            runs: values.len() as u32,
+        })
+    }
+}
+
+/// The runs of two stores on one workload, paired by round.
+pub(crate) fn pairs<'a>(a: &[&'a RunRecord], b: &[&'a RunRecord]) -> Vec<(&'a RunRecord, &'a RunRecord)> {
+    a.iter().filter_map(|a| Some((*a, *b.iter().find(|b| b.run == a.run)?))).collect()
+}
 
 /// The ratios of the runs of `a` to those of `b` on one workload, paired by round; or why there are none: nothing to
 /// pair, or no common ground.
 fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {
-    let pairs = a.iter().filter_map(|a| Some((*a, *b.iter().find(|b| b.run == a.run)?)));
-    let pairs: Vec<(&RunRecord, &RunRecord)> = pairs.collect();
+    let pairs = pairs(a, b);
     let Some((one, other)) = pairs.first() else { return Err(None) };
     let name = |run: &RunRecord| format!("{}:{}", run.store, run.config);
     for (a, b) in &pairs {
@@ -219,33 +281,22 @@ fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option
         return Err(Some(RefusalRecord { kind, workload, a: name(a), b: name(b), why }));
     }
     let ratio = |(metric, figure): &(&str, Figure)| {
-        let mut values: Vec<f64> = pairs.iter().map(|(a, b)| figure(a) / figure(b)).collect();
-        values.sort_by(f64::total_cmp);
-        // Nothing written by either, or by the other alone: no number says how they relate.
-        values.iter().all(|value| value.is_finite()).then(|| RatioRecord {
-            kind: "ratio".into(),
-            workload: one.workload.clone(),
-            metric: (*metric).into(),
-            a: name(one),
-            b: name(other),
-            median: median(&values),
-            min: values[0],
-            max: values[values.len() - 1],
-            runs: values.len() as u32,
-        })
+        let Relation { median, min, max, runs } = Relation::of(&pairs, *figure)?;
+        let (kind, workload, metric) = ("ratio".into(), one.workload.clone(), (*metric).into());
+        Some(RatioRecord { kind, workload, metric, a: name(one), b: name(other), median, min, max, runs })
     };
     Ok(METRICS.iter().filter_map(ratio).collect())
 }
 
 /// Of sorted values, at least one.
-fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 impl Scale {
     /// As given to a child.
-    fn args(&self) -> Vec<String> {
+    pub(crate) fn args(&self) -> Vec<String> {
         let options = [
             ("--keys", self.keys.map(|n| n.to_string())),
             ("--ops", self.ops.map(|n| n.to_string())),

@@ -3,6 +3,7 @@
 //! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this process.
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
+//!   `paper`: the same for what papers measured, with their figures beside ours.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
@@ -10,6 +11,7 @@ mod compare;
 mod drive;
 mod limits;
 mod measure;
+mod paper;
 mod record;
 mod report;
 mod store;
@@ -18,7 +20,9 @@ mod workload;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use compare::Plan;
+use compare::{How, Plan};
+use paper::Paper;
+use record::RunRecord;
 use report::Records;
 use std::io::Write;
 use std::path::PathBuf;
@@ -48,6 +52,11 @@ enum Task {
   siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
   siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json")]
     Compare(Plan),
+    /// Runs a paper's own comparisons on ours and prints its figures beside ours.
+    #[command(after_help = "Examples:
+  siltstone-bench paper accordion --scale 0.1 --runs 3
+  siltstone-bench paper triad --json --html triad.html")]
+    Paper(Paper),
     /// Measures the machine's own limits, in about ten seconds.
     Limits {
         /// Directory whose file system is measured.
@@ -75,6 +84,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Run(plan) => measured(&plan, false),
         Task::Compare(plan) => measured(&plan, true),
+        Task::Paper(paper) => papers(&paper),
         Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Report { file, html } => {
             report::run(&file, html.as_deref()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
@@ -94,26 +104,50 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         Ok(checked) => checked,
         Err(why) => Cli::command().error(ErrorKind::InvalidValue, why).exit(),
     };
-    let mut records = Records::default();
-    if plan.limits || plan.html.is_some() {
-        records.limits = limits::measure(&plan.base()?)?;
-        plan.json.then(|| records.limits.iter().for_each(line));
-    }
+    let (how, mut records) = (&plan.how, begun(&plan.how)?);
     let failures = checked.measure(|run| {
-        plan.json.then(|| line(run));
+        seen(how, run);
         records.runs.push(run.clone());
     })?;
     if compared {
         (records.ratios, records.refusals) = checked.ratios(&records.runs);
     }
-    if let Some(page) = &plan.html {
-        std::fs::write(page, report::html(&records))?;
+    ended(how, &records, &failures)
+}
+
+/// Runs a paper's comparisons and prints what came of it.
+fn papers(paper: &Paper) -> store::Result<ExitCode> {
+    let how = &paper.how;
+    let mut records = begun(how)?;
+    let failures = paper.measure(&mut records, |run| seen(how, run))?;
+    ended(how, &records, &failures)
+}
+
+/// What is known before anything runs: the machine's limits, where they are wanted.
+fn begun(how: &How) -> store::Result<Records> {
+    let mut records = Records::default();
+    if how.limits || how.html.is_some() {
+        records.limits = limits::measure(&how.base()?)?;
+        how.json.then(|| records.limits.iter().for_each(line));
     }
-    if plan.json {
+    Ok(records)
+}
+
+fn seen(how: &How, run: &RunRecord) {
+    how.json.then(|| line(run));
+}
+
+/// The page, and what has not been printed yet.
+fn ended(how: &How, records: &Records, failures: &[String]) -> store::Result<ExitCode> {
+    if let Some(page) = &how.html {
+        std::fs::write(page, report::html(records))?;
+    }
+    if how.json {
         records.ratios.iter().for_each(line);
         records.refusals.iter().for_each(line);
+        records.figures.iter().for_each(line);
     } else {
-        print!("{}", report::table(&records));
+        print!("{}", report::table(records));
     }
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -26,6 +26,15 @@ impl Usage {
         }
     }
 
+    /// Both together.
+    pub(crate) fn and(&self, other: &Usage) -> Usage {
+        Usage {
+            cpu: self.cpu + other.cpu,
+            device_write_bytes: self.device_write_bytes + other.device_write_bytes,
+            device_read_bytes: self.device_read_bytes + other.device_read_bytes,
+        }
+    }
+
     /// What was used since `earlier`.
     pub(crate) fn since(&self, earlier: &Usage) -> Usage {
         Usage {

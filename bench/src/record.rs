@@ -52,6 +52,21 @@ pub(crate) struct RunRecord {
     pub(crate) device_write_bytes: u64,
     /// Bytes the process caused to be read from the device.
     pub(crate) device_read_bytes: u64,
+    /// Bytes of tables that the store's flushes wrote; absent, as the next four, where the store does not tell.
+    #[serde(default)]
+    pub(crate) flushed_bytes: Option<u64>,
+    /// Bytes of tables that its merges wrote.
+    #[serde(default)]
+    pub(crate) merged_bytes: Option<u64>,
+    /// Bytes that it wrote to its log, zeros ahead of use included.
+    #[serde(default)]
+    pub(crate) log_bytes: Option<u64>,
+    /// Flushes that wrote tables.
+    #[serde(default)]
+    pub(crate) flushes: Option<u64>,
+    /// Merges that wrote tables.
+    #[serde(default)]
+    pub(crate) merges: Option<u64>,
     /// `device_write_bytes` over `user_bytes`; absent where nothing was written.
     pub(crate) write_amp: Option<f64>,
     /// Bytes on disk when settled over bytes of live keys and values.
@@ -73,7 +88,7 @@ pub(crate) struct RunRecord {
     pub(crate) settled: bool,
     /// Seconds from the last operation until no merge was due.
     pub(crate) settle_seconds: f64,
-    /// Latencies by kind of operation: `read`, `write`, `scan`.
+    /// Latencies by kind of operation: `read`, `write`, `scan`, `modify`, `open`.
     pub(crate) latency: BTreeMap<String, Latency>,
     /// One entry a second of the run.
     pub(crate) timeline: Vec<Second>,
@@ -103,13 +118,20 @@ pub(crate) struct Second {
     pub(crate) max_us: f64,
 }
 
+impl RunRecord {
+    /// Table bytes that flushes and merges wrote.
+    pub(crate) fn flushed_merged_bytes(&self) -> Option<f64> {
+        Some((self.flushed_bytes? + self.merged_bytes?) as f64)
+    }
+}
+
 /// One metric of two stores on one workload, over alternating rounds: `a` over `b`, round by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RatioRecord {
     /// `"ratio"`.
     pub(crate) kind: String,
     pub(crate) workload: String,
-    /// A field of [`RunRecord`]: `ops_s`, `cpu_us_op`, `device_write_bytes`.
+    /// A field of [`RunRecord`], as `ops_s`, or made of several, as `flushed_merged_bytes` and `read_p99_us`.
     pub(crate) metric: String,
     /// `store:config` above the line.
     pub(crate) a: String,

@@ -19,6 +19,11 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         user_bytes: 0,
         device_write_bytes: 4096,
         device_read_bytes: 0,
+        flushed_bytes: None,
+        merged_bytes: None,
+        log_bytes: None,
+        flushes: None,
+        merges: None,
         write_amp: None,
         space_amp: None,
         p50_us: 1.0,
@@ -58,6 +63,36 @@ fn ratios_are_made_round_by_round_and_their_median_taken() {
 }
 
 #[test]
+fn table_bytes_are_related_where_both_stores_tell_them() {
+    let told = |flushed, merged| RunRecord {
+        flushed_bytes: Some(flushed),
+        merged_bytes: Some(merged),
+        flushes: Some(3),
+        ..run(1, 1.0)
+    };
+    let of =
+        |ratios: &[RatioRecord], metric: &str| ratios.iter().find(|r| r.metric == metric).map(|r| r.median);
+    let both = relate_all(&[told(10, 20)], &[told(40, 80)]).unwrap();
+    assert_eq!(of(&both, "flushed_merged_bytes"), Some(0.25));
+    assert_eq!((of(&both, "flushed_bytes"), of(&both, "flushes")), (Some(0.25), Some(1.0)));
+    let one = relate_all(&[told(10, 20)], &[run(1, 1.0)]).unwrap();
+    assert_eq!((of(&one, "flushed_merged_bytes"), of(&one, "flushes")), (None, None));
+}
+
+#[test]
+fn reads_beside_writes_have_a_ratio_of_their_own() {
+    let with = |classes: &[&str], p99_us| {
+        let latency = |class: &&str| (class.to_string(), Latency { p99_us, ..Latency::default() });
+        RunRecord { latency: classes.iter().map(latency).collect(), ..run(1, 1.0) }
+    };
+    let related = |classes: &[&str]| {
+        let ratios = relate_all(&[with(classes, 30.0)], &[with(classes, 20.0)]).unwrap();
+        ratios.iter().find(|r| r.metric == "read_p99_us").map(|r| r.median)
+    };
+    assert_eq!((related(&["read", "write"]), related(&["read"])), (Some(1.5), None));
+}
+
+#[test]
 fn an_even_number_of_values_has_its_median_between_two() {
     assert_eq!(median(&[1.0]), 1.0);
     assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
@@ -82,13 +117,7 @@ fn workloads_that_share_a_store_share_a_process() {
             .map(String::from)
             .to_vec(),
         stores: vec!["siltstone".into()],
-        runs: 1,
-        seed: 1,
-        dir: None,
-        limit: 1,
-        json: false,
-        limits: false,
-        html: None,
+        how: How { runs: 1, seed: 1, dir: None, limit: 1, json: false, limits: false, html: None },
         scale: Scale::default(),
     };
     let groups = plan.check().unwrap().groups;

@@ -16,9 +16,10 @@ pub(crate) enum Class {
     Write,
     Scan,
     Modify,
+    Open,
 }
 
-const CLASSES: [&str; 4] = ["read", "write", "scan", "modify"];
+const CLASSES: [&str; 5] = ["read", "write", "scan", "modify", "open"];
 
 /// Nanoseconds; longer ones count as this.
 const LONGEST: u64 = 600_000_000_000;

@@ -24,7 +24,7 @@ impl Live {
 
     /// Applies all streams of a phase.
     pub(crate) fn apply(&mut self, workload: &Workload, picks: &Picks, seed: u64) {
-        for thread in 0..workload.threads {
+        for thread in 0..workload.threads - workload.readers {
             for op in Stream::new(workload, picks, seed, thread) {
                 match op {
                     Op::Put { number, .. } => self.add(number),
@@ -43,9 +43,9 @@ impl Live {
     pub(crate) fn bytes(&self, workload: &Workload) -> u64 {
         let numbers =
             (0..self.bits.len() as u64 * 64).filter(|n| self.bits[(n / 64) as usize] >> (n % 64) & 1 == 1);
-        let values: u64 = numbers.map(|number| workload.value_bytes(number) as u64).sum();
-        let new_value = workload.value_bytes(u64::MAX) as u64;
-        values + self.inserted * new_value + self.count() * workload.key.bytes as u64
+        let values: u64 = numbers.map(|number| workload.row_value_bytes(number)).sum();
+        let new_value = workload.row_value_bytes(u64::MAX);
+        values + self.inserted * new_value + self.count() * workload.row_key_bytes()
     }
 }
 
@@ -69,6 +69,8 @@ mod tests {
         let (random, bytes) = live("fillrandom");
         assert!((590..670).contains(&random), "1 - 1/e of them: {random}");
         assert_eq!(bytes, random * 116);
+        let (rows, bytes) = live("accordion-uniform");
+        assert_eq!(bytes, rows * 4 * (25 + 25), "a row is four cells");
         let (with_inserts, _) = live("ycsb-d");
         assert!((1030..1070).contains(&with_inserts), "{with_inserts}");
     }

@@ -1,17 +1,18 @@
 //! Running a phase: load, settle, then the measured threads, then settle again with the wait, its CPU and its bytes
 //! counted, because work put off is work all the same.
 //!
-//! `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
+//! `open` is the one workload that has no such phase: it opens a store again and again. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
 //! `live` counts what should be there in the end.
 
 mod latency;
 mod live;
+pub(crate) mod open;
 mod watch;
 mod worker;
 
 use crate::measure::{self, Usage};
 use crate::record::RunRecord;
-use crate::store::{Named, Result, Store};
+use crate::store::{Named, Result, Store, Written};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Pace, Picks, Preload, Stream, Workload};
@@ -24,8 +25,10 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use worker::{Shared, Worker};
 
-/// Entries written at once while loading; not measured.
-const LOAD_BATCH: usize = 100;
+/// Rows written at once while loading, which is not measured; fewer where they would take more than this part of write
+/// memory, as stores bound a batch by it.
+const LOAD_BATCH: u64 = 100;
+const LOAD_BATCH_SHARE: u64 = 16;
 
 /// Who measures what, as the records name it.
 pub(crate) struct Identity {
@@ -78,19 +81,21 @@ impl<'a> Bench<'a> {
         let mut numbers = workload.loaded(self.identity.seed);
         std::thread::scope(|scope| -> Result<()> {
             let watching = watch.spawn(scope);
-            let mut batch = vec![(Vec::new(), Vec::new()); LOAD_BATCH];
+            let columns = workload.columns;
+            let row_bytes = workload.row_key_bytes() + (columns * workload.longest_value()) as u64;
+            let rows = (workload.memory.write / LOAD_BATCH_SHARE / row_bytes).clamp(1, LOAD_BATCH);
+            let mut batch = vec![(Vec::new(), Vec::new()); rows as usize * columns];
             loop {
                 let mut filled = 0;
-                for ((key, value), number) in batch.iter_mut().zip(&mut numbers) {
-                    workload.key.write(number, key);
-                    values.write(number, rng.next() as u32, workload.value_bytes(number), value);
+                for (row, number) in batch.chunks_mut(columns).zip(&mut numbers) {
+                    workload.row(number, rng.next() as u32, values, row);
                     live.add(number);
                     filled += 1;
                 }
                 if filled == 0 {
                     break;
                 }
-                let written = session.put_many(&batch[..filled]);
+                let written = session.put_many(&batch[..filled * columns]);
                 shared.done.fetch_add(filled as u64, Ordering::Relaxed);
                 if written.is_err() {
                     watching.end();
@@ -129,6 +134,7 @@ impl<'a> Bench<'a> {
             Ok(Worker::new(self.store.session()?, workload, values, &shared, live))
         };
         let threads = workload.threads as usize;
+        let writers = threads - workload.readers as usize;
         let gate = Barrier::new(threads + usize::from(workload.companion.is_some()));
         let began = OnceLock::new();
         let start = || {
@@ -142,7 +148,9 @@ impl<'a> Bench<'a> {
             let ops = Stream::new(workload, picks, seed, thread);
             let ended = match rate {
                 Some(rate) => worker.open(ops, began, Duration::from_secs_f64(threads as f64 / rate)),
-                None if workload.batch > 1 => worker.batched(ops, began, workload.batch),
+                None if workload.batch > 1 && (thread as usize) < writers => {
+                    worker.batched(ops, began, workload.batch)
+                }
                 None => worker.closed(ops, began),
             };
             if ended.is_err() {
@@ -167,14 +175,17 @@ impl<'a> Bench<'a> {
 
         measure::forget_peak();
         let before = Usage::now();
+        let written_before = self.store.written();
         let (recorders, user_bytes, settle_seconds, used) = std::thread::scope(|scope| -> Result<_> {
             let watching = watch.spawn(scope);
             let (work, beside) = (&work, &beside);
-            let spawned: Vec<_> =
+            let mut spawned: Vec<_> =
                 (0..workload.threads).map(|thread| scope.spawn(move || work(thread))).collect();
             let companion = workload.companion.map(|rate| scope.spawn(move || beside(rate)));
-            let joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
+            let readers = spawned.split_off(writers);
+            let mut joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
             shared.stop.store(true, Ordering::Relaxed);
+            joined.extend(readers.into_iter().map(join));
             let beside = companion.map_or(Ok(0), join);
             let ended = Instant::now();
             let outcome = joined.into_iter().collect::<Result<Vec<_>>>().and_then(|recorded| {
@@ -198,17 +209,54 @@ impl<'a> Bench<'a> {
             live_bytes = live.bytes(workload);
         }
         let settings = workload.settings().into_iter().chain(self.store.settings());
-        let seconds = recorded.took.as_secs_f64();
-        let named = &self.identity.named;
-        Ok(RunRecord {
+        let now = self.store.written();
+        let phase = Phase {
+            seconds: recorded.took.as_secs_f64(),
+            settle_seconds,
+            used,
+            written: now.zip(written_before).map(|(now, before)| now.since(&before)),
+            user_bytes,
+            live_bytes,
+            disk_bytes,
+            peak_disk_bytes: peak_disk_bytes.max(disk_bytes),
+            peak_rss_bytes,
+        };
+        Ok(self.identity.record(workload, settings, recorded, phase))
+    }
+}
+
+/// What was counted of a phase, beside its latencies.
+struct Phase {
+    seconds: f64,
+    settle_seconds: f64,
+    used: Usage,
+    written: Option<Written>,
+    user_bytes: u64,
+    live_bytes: u64,
+    disk_bytes: u64,
+    peak_disk_bytes: u64,
+    peak_rss_bytes: u64,
+}
+
+impl Identity {
+    fn record(
+        &self,
+        workload: &Workload,
+        settings: impl Iterator<Item = (&'static str, String)>,
+        recorded: Recorded,
+        phase: Phase,
+    ) -> RunRecord {
+        let Identity { named, run, seed } = self;
+        let Phase { seconds, used, written, user_bytes, .. } = phase;
+        RunRecord {
             kind: "run".into(),
             workload: workload.name.clone(),
             store: named.store.into(),
-            config: named.config.into(),
+            config: named.config.to_string(),
             version: named.version().into(),
             settings: settings.map(|(name, value)| (name.to_string(), value)).collect(),
-            run: self.identity.run,
-            seed,
+            run: *run,
+            seed: *seed,
             threads: workload.threads,
             ops: recorded.ops,
             seconds,
@@ -217,21 +265,26 @@ impl<'a> Bench<'a> {
             user_bytes,
             device_write_bytes: used.device_write_bytes,
             device_read_bytes: used.device_read_bytes,
+            flushed_bytes: written.map(|w| w.flushed_bytes),
+            merged_bytes: written.map(|w| w.merged_bytes),
+            log_bytes: written.map(|w| w.log_bytes),
+            flushes: written.map(|w| w.flushes),
+            merges: written.map(|w| w.merges),
             write_amp: ratio(used.device_write_bytes, user_bytes),
-            space_amp: ratio(disk_bytes, live_bytes),
+            space_amp: ratio(phase.disk_bytes, phase.live_bytes),
             p50_us: recorded.all.p50_us,
             p99_us: recorded.all.p99_us,
             p999_us: recorded.all.p999_us,
             max_us: recorded.all.max_us,
-            peak_rss_bytes,
-            peak_disk_bytes: peak_disk_bytes.max(disk_bytes),
+            peak_rss_bytes: phase.peak_rss_bytes,
+            peak_disk_bytes: phase.peak_disk_bytes,
             durability: workload.durability,
             compression: named.compression.into(),
             settled: true,
-            settle_seconds,
+            settle_seconds: phase.settle_seconds,
             latency: recorded.classes,
             timeline: recorded.timeline,
-        })
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) struct Worker<'a> {
     /// Entries that a pass over everything must find.
     live: u64,
     key: Vec<u8>,
-    value: Vec<u8>,
+    /// The cells of one put.
+    row: Vec<(Vec<u8>, Vec<u8>)>,
     found_key: Vec<u8>,
     pub(crate) recorder: Recorder,
     /// Bytes of keys and values written.
@@ -43,9 +44,9 @@ impl<'a> Worker<'a> {
         shared: &'a Shared,
         live: u64,
     ) -> Self {
-        let (key, value, found_key) = (Vec::new(), Vec::new(), Vec::new());
-        let recorder = Recorder::new();
-        Worker { session, workload, values, shared, live, key, value, found_key, recorder, user_bytes: 0 }
+        let (key, found_key, recorder) = (Vec::new(), Vec::new(), Recorder::new());
+        let row = vec![(Vec::new(), Vec::new()); workload.columns];
+        Worker { session, workload, values, shared, live, key, row, found_key, recorder, user_bytes: 0 }
     }
 
     /// Issues each operation when the one before has ended.
@@ -105,28 +106,30 @@ impl<'a> Worker<'a> {
         loop {
             let (mut puts, mut gets, mut numbers, mut others) =
                 (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let mut rows = 0;
             for op in ops.by_ref().take(batch) {
                 match op {
                     Op::Put { number, salt } => {
                         self.prepare(number, salt);
-                        puts.push((self.key.clone(), self.value.clone()));
+                        puts.extend_from_slice(&self.row);
+                        rows += 1;
                     }
                     Op::Get(number) => {
-                        self.workload.key.write(number, &mut self.key);
+                        self.workload.read_key(number, &mut self.key);
                         gets.push(self.key.clone());
                         numbers.push(number);
                     }
                     other => others.push(other),
                 }
             }
-            let together = puts.len() + gets.len();
-            if together + others.len() == 0 {
+            let together = rows + gets.len() as u64;
+            if together == 0 && others.is_empty() {
                 return Ok(());
             }
             if !puts.is_empty() {
                 self.session.put_many(&puts)?;
                 let now = Instant::now();
-                last = self.recorder.record(Class::Write, now - last, now, puts.len() as u64);
+                last = self.recorder.record(Class::Write, now - last, now, rows);
             }
             if !gets.is_empty() {
                 let mut right = 0;
@@ -149,7 +152,7 @@ impl<'a> Worker<'a> {
                 let now = Instant::now();
                 last = self.recorder.record(class, now - last, now, 1);
             }
-            self.shared.done.fetch_add(together as u64, Ordering::Relaxed);
+            self.shared.done.fetch_add(together, Ordering::Relaxed);
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -181,17 +184,24 @@ impl<'a> Worker<'a> {
     }
 
     fn prepare(&mut self, number: u64, salt: u32) {
-        self.workload.key.write(number, &mut self.key);
-        self.values.write(number, salt, self.workload.value_bytes(number), &mut self.value);
-        self.user_bytes += (self.key.len() + self.value.len()) as u64;
+        self.workload.row(number, salt, self.values, &mut self.row);
+        self.user_bytes += self.row.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+    }
+
+    #[inline]
+    fn put(&mut self, number: u64, salt: u32) -> Result<()> {
+        self.prepare(number, salt);
+        match self.row.as_slice() {
+            [(key, value)] => self.session.put(key, value),
+            row => self.session.put_many(row),
+        }
     }
 
     #[inline]
     fn apply(&mut self, op: Op) -> Result<Class> {
         match op {
             Op::Put { number, salt } => {
-                self.prepare(number, salt);
-                self.session.put(&self.key, &self.value)?;
+                self.put(number, salt)?;
                 Ok(Class::Write)
             }
             Op::Get(number) => {
@@ -213,8 +223,7 @@ impl<'a> Worker<'a> {
             }
             Op::Modify { number, salt } => {
                 self.get(number)?;
-                self.prepare(number, salt);
-                self.session.put(&self.key, &self.value)?;
+                self.put(number, salt)?;
                 Ok(Class::Modify)
             }
             Op::Scan { number, entries } => {
@@ -227,7 +236,7 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn get(&mut self, number: u64) -> Result<()> {
-        self.workload.key.write(number, &mut self.key);
+        self.workload.read_key(number, &mut self.key);
         let mut right = false;
         let found = self.session.get(&self.key, &mut |value| right = Values::belongs(number, value))?;
         if !right {

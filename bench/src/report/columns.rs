@@ -54,6 +54,23 @@ pub(super) const COLUMNS: &[Column] = &[
         cell: |r| median(r, |run| run.device_read_bytes as f64 / 1e6),
     },
     Column {
+        head: "flush MB",
+        help: "Bytes of tables that flushes wrote, as the store tells, in MB",
+        cell: |r| maybe(r, |run| Some(run.flushed_bytes? as f64 / 1e6)),
+    },
+    Column {
+        head: "merge MB",
+        help: "Bytes of tables that merges wrote, as the store tells, in MB",
+        cell: |r| maybe(r, |run| Some(run.merged_bytes? as f64 / 1e6)),
+    },
+    Column {
+        head: "log MB",
+        help: "Bytes of log, as the store tells, in MB",
+        cell: |r| maybe(r, |run| Some(run.log_bytes? as f64 / 1e6)),
+    },
+    Column { head: "flushes", help: "Flushes that wrote tables", cell: |r| count(r, |run| run.flushes) },
+    Column { head: "merges", help: "Merges that wrote tables", cell: |r| count(r, |run| run.merges) },
+    Column {
         head: "p50 us",
         help: "Half of the operations took at most this, in microseconds",
         cell: |r| median(r, |run| run.p50_us),
@@ -146,6 +163,10 @@ fn median(row: &Row<'_>, figure: impl Fn(&RunRecord) -> f64) -> String {
 
 fn maybe(row: &Row<'_>, figure: impl Fn(&RunRecord) -> Option<f64>) -> String {
     row.over(figure).map_or("-".into(), |spread| digits(spread.median))
+}
+
+fn count(row: &Row<'_>, figure: fn(&RunRecord) -> Option<u64>) -> String {
+    row.over(|run| Some(figure(run)? as f64)).map_or("-".into(), |spread| format!("{:.0}", spread.median))
 }
 
 fn range(row: &Row<'_>) -> String {

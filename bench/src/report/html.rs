@@ -1,10 +1,13 @@
 //! Records as one page of HTML that needs no other file: tables, charts, settings, and the records themselves, with
 //! their raw histograms, as JSON in an element that no browser runs.
 
+use super::bars::bars;
 use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{classes, escape};
-use super::{Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store};
+use super::{
+    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store, sweep,
+};
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,10 +47,10 @@ pub(crate) fn html(records: &Records) -> String {
         page += &versions(runs, &stores);
     }
     page += &relations(records);
+    page += &paper(figures);
     for (at, block) in blocks.iter().enumerate() {
         page += &section(at, block, style);
     }
-    page += &paper(figures);
     page += &machine(limits);
     page += &raw(records);
     page + "</body>\n</html>\n"
@@ -89,7 +92,7 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
         );
     }
     text += "</ul>\n<div class=\"charts\">\n";
-    for chart in charts(block, style) {
+    for chart in sweep::charts(block).into_iter().chain(charts(block, style)) {
         if let Some(svg) = chart.svg() {
             text += &format!("<figure><figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&chart.title));
         }
@@ -211,7 +214,10 @@ fn paper(figures: &[FigureRecord]) -> String {
     };
     let rows: Vec<_> = figures.iter().map(row).collect();
     let table = tabled("words", &["figure", "goal", "paper", "ours", "holds"].map(|h| (h, "")), &rows);
-    if figures.is_empty() { String::new() } else { format!("<h2>Figures of papers</h2>\n{table}") }
+    match figures {
+        [] => String::new(),
+        _ => format!("<h2>Figures of papers</h2>\n{table}<figure>{}</figure>\n", bars(figures)),
+    }
 }
 
 fn machine(limits: &[LimitRecord]) -> String {
@@ -282,7 +288,7 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}");
         }
-        assert_eq!(page.matches("<figure>").count(), 5 + 7);
+        assert_eq!(page.matches("<figure>").count(), 5 + 7 + 1);
     }
 
     #[test]
@@ -334,6 +340,7 @@ mod tests {
             run.timeline.clear();
             run.latency.clear();
         });
+        made.figures.clear();
         assert_eq!(html(&made).matches("<figure>").count(), 0, "runs without a course have no charts");
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn records() -> Records {
     }
 }
 
-fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: f64) -> RunRecord {
+pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: f64) -> RunRecord {
     let ops = 2_000_000;
     let seconds = ops as f64 / ops_s;
     let cpu_us_op = 1e6 / ops_s * 1.1 * (1.0 + f64::from(round) / 100.0);
@@ -93,6 +93,11 @@ fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: f64) -> Run
         user_bytes: 232_000_000,
         device_write_bytes: 500_000_000 + u64::from(round) * 1_000_000,
         device_read_bytes: 0,
+        flushed_bytes: (store != "lmdb").then_some(120_000_000),
+        merged_bytes: (store != "lmdb").then_some(130_000_000),
+        log_bytes: (store != "lmdb").then_some(240_000_000),
+        flushes: (store != "lmdb").then_some(4),
+        merges: (store != "lmdb").then_some(2),
         write_amp: Some(2.2),
         space_amp: None,
         p50_us: 3.1,

@@ -6,18 +6,22 @@
 //! listed once, in `columns`.
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block gets.
-//!   `html`: the page around them.
+//!   `sweep`: those of a setting that its rows vary. `bars`: figures of papers. `html`: the page around them.
 
+mod bars;
 mod charts;
 mod columns;
 mod html;
 mod plot;
+mod sweep;
 mod table;
 
 #[cfg(test)]
 mod made_up;
 
 pub(crate) use html::html;
+#[cfg(test)]
+pub(crate) use made_up::run as made_up_run;
 pub(crate) use table::table;
 
 use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};

@@ -3,11 +3,12 @@
 use super::{Named, Result, Session, Store, Wanted};
 use crate::record::Durability;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use std::borrow::Cow;
 use std::time::Duration;
 
 pub(super) const NAMED: [Named; 1] = [Named {
     store: "fjall",
-    config: super::DEFAULT_CONFIG,
+    config: Cow::Borrowed(super::DEFAULT_CONFIG),
     compression: "lz4",
     what: "its defaults, with the memory wanted",
     package: "fjall",
@@ -21,7 +22,7 @@ struct Fjall {
     settings: Vec<(&'static str, String)>,
 }
 
-fn open(wanted: &Wanted<'_>, _config: &'static str) -> Result<Box<dyn Store>> {
+fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
     let db = Database::builder(wanted.dir).cache_size(memory.cache).open()?;
     let keyspace =

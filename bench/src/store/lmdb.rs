@@ -12,10 +12,11 @@ use super::{Named, Result, Session, Store, Wanted};
 use crate::record::Durability;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
+use std::borrow::Cow;
 
 pub(super) const NAMED: [Named; 1] = [Named {
     store: "lmdb",
-    config: super::DEFAULT_CONFIG,
+    config: Cow::Borrowed(super::DEFAULT_CONFIG),
     compression: "none",
     what: "a shared map without syncs where durability is buffered; uncompressed",
     package: "lmdb-master-sys",
@@ -32,7 +33,7 @@ struct Lmdb {
     flags: EnvFlags,
 }
 
-fn open(wanted: &Wanted<'_>, _config: &'static str) -> Result<Box<dyn Store>> {
+fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(READERS);
     let flags = match wanted.durability {

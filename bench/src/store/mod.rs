@@ -13,6 +13,7 @@ mod siltstone;
 
 use crate::record::Durability;
 use crate::workload::Memory;
+use std::borrow::Cow;
 use std::path::Path;
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -26,6 +27,32 @@ pub(crate) struct Wanted<'a> {
     pub(crate) durability: Durability,
 }
 
+/// What a store says of its own writing since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes of tables by flushes, and by merges.
+    pub(crate) flushed_bytes: u64,
+    pub(crate) merged_bytes: u64,
+    /// Bytes of log, with what was written ahead of use.
+    pub(crate) log_bytes: u64,
+    /// Flushes and merges that wrote tables.
+    pub(crate) flushes: u64,
+    pub(crate) merges: u64,
+}
+
+impl Written {
+    /// What was written since `earlier`.
+    pub(crate) fn since(&self, earlier: &Written) -> Written {
+        Written {
+            flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
+            merged_bytes: self.merged_bytes - earlier.merged_bytes,
+            log_bytes: self.log_bytes - earlier.log_bytes,
+            flushes: self.flushes - earlier.flushes,
+            merges: self.merges - earlier.merges,
+        }
+    }
+}
+
 /// An open store. Threads work through sessions of their own.
 pub(crate) trait Store: Sync {
     fn session(&self) -> Result<Box<dyn Session + '_>>;
@@ -33,6 +60,10 @@ pub(crate) trait Store: Sync {
     fn settle(&self) -> Result<()>;
     /// Settings that differ from the store's defaults.
     fn settings(&self) -> Vec<(&'static str, String)>;
+    /// What it wrote, if it tells.
+    fn written(&self) -> Option<Written> {
+        None
+    }
 }
 
 /// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying may.
@@ -50,23 +81,23 @@ pub(crate) trait Session {
 }
 
 /// A store and its configuration, as named on the command line: `rocksdb:tuned`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) store: &'static str,
-    pub(crate) config: &'static str,
+    pub(crate) config: Cow<'static, str>,
     /// `lz4`, `none`.
     pub(crate) compression: &'static str,
     /// What it is, for people.
     pub(crate) what: &'static str,
     /// The package whose version it has.
     package: &'static str,
-    open: fn(&Wanted<'_>, &'static str) -> Result<Box<dyn Store>>,
+    open: fn(&Wanted<'_>, &str) -> Result<Box<dyn Store>>,
 }
 
 /// Every store of this build.
 pub(crate) fn all() -> Vec<Named> {
     [
-        &siltstone::NAMED[..],
+        &siltstone::all()[..],
         #[cfg(feature = "peers")]
         &rocksdb::NAMED,
         #[cfg(feature = "peers")]
@@ -77,9 +108,13 @@ pub(crate) fn all() -> Vec<Named> {
     .concat()
 }
 
-/// The store of a name; a name without a configuration means its first one.
+/// The store of a name; a name without a configuration means its first one. Our own configurations are put together
+/// from parts, so `siltstone:basic+s2` is one, though no list can hold them all.
 pub(crate) fn named(name: &str) -> Result<Named, String> {
     let (store, config) = name.split_once(':').unwrap_or((name, ""));
+    if store == siltstone::STORE && !config.is_empty() {
+        return siltstone::named(config).map_err(|why| format!("no such store: {name}: {why}"));
+    }
     let found = all().into_iter().find(|n| n.store == store && (config.is_empty() || config == n.config));
     let without = if cfg!(feature = "peers") { "" } else { " (this build has no peers: --features peers)" };
     found.ok_or_else(|| format!("no such store: {name}{without}"))
@@ -88,7 +123,7 @@ pub(crate) fn named(name: &str) -> Result<Named, String> {
 impl Named {
     /// `siltstone`, `rocksdb:tuned`.
     pub(crate) fn name(&self) -> String {
-        if self.config == DEFAULT_CONFIG && self.store == "siltstone" {
+        if self.config == DEFAULT_CONFIG && self.store == siltstone::STORE {
             self.store.to_string()
         } else {
             format!("{}:{}", self.store, self.config)
@@ -96,7 +131,7 @@ impl Named {
     }
 
     pub(crate) fn open(&self, wanted: &Wanted<'_>) -> Result<Box<dyn Store>> {
-        (self.open)(wanted, self.config)
+        (self.open)(wanted, &self.config)
     }
 
     /// The library's version, from the lock file that this program was built with. RocksDB's own follows its binding's.
@@ -122,6 +157,10 @@ mod tests {
     fn a_store_is_found_by_its_name_with_and_without_configuration() {
         assert_eq!(named("siltstone").unwrap().name(), "siltstone");
         assert_eq!(named("siltstone:default").unwrap().name(), "siltstone");
+        assert_eq!(named("siltstone:none+defer").unwrap().config, "none+defer");
+        for wrong in ["warp", "basic+", "s2", "basic+s99", "basic+s2.5", "basic2", "adaptive+r2"] {
+            assert!(named(&format!("siltstone:{wrong}")).is_err(), "{wrong}");
+        }
         assert!(named("siltstone:warp").is_err() && named("bdb").is_err());
         assert_eq!(named("siltstone").unwrap().version(), env!("CARGO_PKG_VERSION"));
     }
@@ -129,6 +168,7 @@ mod tests {
     /// All stores answer alike, so what is measured is the same.
     #[test]
     fn every_store_puts_gets_scans_and_deletes() {
+        assert!(all().iter().any(|store| store.config == "uncompressed"), "every example is a configuration");
         for store in all() {
             let dir = tempfile::tempdir().unwrap();
             let memory = Memory { write: 4 << 20, cache: 4 << 20 };
@@ -140,6 +180,12 @@ mod tests {
             session.put_many(&many).unwrap();
             session.delete(b"b").unwrap();
             open.settle().unwrap();
+            if let Some(written) = open.written() {
+                assert!(
+                    written.flushed_bytes > 0 && written.flushes == 1 && written.log_bytes > 0,
+                    "{written:?}"
+                );
+            }
             let name = store.name();
             let mut seen = Vec::new();
             assert!(session.get(b"a", &mut |value| seen.extend_from_slice(value)).unwrap(), "{name}");

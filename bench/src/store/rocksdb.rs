@@ -1,33 +1,44 @@
 //! RocksDB, as it comes and tuned. This file alone says what "tuned" means: what its authors and users recommend for
 //! a small machine and can be set through its C interface, measured to be the best of what was tried.
+//!
+//! Its statistics are on at the lowest level that has counters, without histograms and timers: they alone say how many
+//! bytes its flushes, compactions and log took.
 
-use super::{Named, Result, Session, Store, Wanted};
+use super::{Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
     ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    statistics::{StatsLevel, Ticker},
 };
+use std::borrow::Cow;
 
 const fn named(config: &'static str, what: &'static str) -> Named {
+    let config = Cow::Borrowed(config);
     Named { store: "rocksdb", config, compression: "lz4", what, package: "librocksdb-sys", open }
 }
 
-pub(super) const NAMED: [Named; 2] = [
+pub(super) const NAMED: [Named; 3] = [
     named(
         "tuned",
         "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, level base 4 \
          memtables (at least 64 MiB), data block hash index",
     ),
     named("default", "its defaults, with lz4 and the memory wanted"),
+    named(MEMPURGE, "as tuned, with experimental_mempurge_threshold 1.0"),
 ];
+
+const MEMPURGE: &str = "mempurge";
 
 struct RocksDb {
     db: DB,
+    /// Shares its counters with the database.
+    options: Options,
     sync: bool,
     settings: Vec<(&'static str, String)>,
 }
 
-fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
+fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -38,8 +49,15 @@ fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
         ("compression", "lz4".to_string()),
         ("write_buffer_size", memory.write.to_string()),
         ("block_cache", memory.cache.to_string()),
+        ("statistics", "counters".to_string()),
     ];
-    if config == "tuned" {
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+    if config == MEMPURGE {
+        options.set_experimental_mempurge_threshold(1.0);
+        settings.push(("experimental_mempurge_threshold", "1.0".to_string()));
+    }
+    if config != super::DEFAULT_CONFIG {
         // Charge of 0: entries of any size, the variant that its authors now recommend.
         table.set_block_cache(&Cache::new_hyper_clock_cache(memory.cache as usize, 0));
         table.set_bloom_filter(10.0, false);
@@ -65,7 +83,7 @@ fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
     // Named, so that there is a handle of it, which reads in batches need.
     let families = [(DEFAULT_COLUMN_FAMILY_NAME, options.clone())];
     let db = DB::open_cf_with_opts(&options, wanted.dir, families)?;
-    Ok(Box::new(RocksDb { db, sync: wanted.durability == Durability::Sync, settings }))
+    Ok(Box::new(RocksDb { db, options, sync: wanted.durability == Durability::Sync, settings }))
 }
 
 impl Store for RocksDb {
@@ -84,6 +102,25 @@ impl Store for RocksDb {
     fn settings(&self) -> Vec<(&'static str, String)> {
         self.settings.clone()
     }
+
+    fn written(&self) -> Option<Written> {
+        let table = self.db.property_value("rocksdb.cfstats-no-file-histogram").ok()??;
+        let flushes = compactions(&table, "L0");
+        Some(Written {
+            flushed_bytes: self.options.get_ticker_count(Ticker::FlushWriteBytes),
+            merged_bytes: self.options.get_ticker_count(Ticker::CompactWriteBytes),
+            log_bytes: self.options.get_ticker_count(Ticker::WalFileBytes),
+            flushes,
+            merges: compactions(&table, "Sum").saturating_sub(flushes),
+        })
+    }
+}
+
+/// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in level 0 are
+/// flushes; a compaction within level 0 counts as one too.
+fn compactions(table: &str, row: &str) -> u64 {
+    let found = table.lines().find(|line| line.split_whitespace().next() == Some(row));
+    found.and_then(|line| line.split_whitespace().nth_back(5)?.parse().ok()).unwrap_or(0)
 }
 
 struct Thread<'a> {

@@ -1,42 +1,141 @@
-//! Siltstone itself: its defaults, and the same with one thing changed.
+//! Siltstone itself: its defaults, and the same with something changed.
+//!
+//! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
+//! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::{Error, Named, Result, Session, Store, Wanted};
+use super::{DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
-use siltstone::strategy::MemoryPolicy;
+use siltstone::strategy::{HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, StrategyOptions};
 use siltstone::{Batch, Compression, Db, Family, FamilyOptions, Options};
 
-/// Name of the configuration, compression, what is different, and how.
-type Row = (&'static str, &'static str, &'static str, fn(&mut Options, &mut FamilyOptions));
+pub(super) const STORE: &str = "siltstone";
 
-const CONFIGS: &[Row] = &[
-    ("default", "lz4", "its defaults", |_, _| ()),
-    ("ahead", "lz4", "log files written ahead of use", |options, _| options.log_written_ahead = true),
-    ("none", "lz4", "nothing merged in memory", |_, family| family.memory = MemoryPolicy::None),
-    ("basic", "lz4", "in-memory merging of indices only", |_, family| {
+/// Sets something, given the number behind the part's name if it has one; says whether it had anything to set.
+type Change = fn(&mut Options, &mut FamilyOptions, f64) -> bool;
+
+/// An example that ends with the part (a number in it says that the part takes one), what the example is, how it is
+/// made.
+const PARTS: &[(&str, &str, Change)] = &[
+    (DEFAULT_CONFIG, "its defaults", |_, _, _| true),
+    ("none", "with no mechanism on memory, log or level 0: our own baseline", |_, family, _| {
+        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::default());
+        family.hot_keys = HotKeys::Off;
+        true
+    }),
+    ("basic", "in-memory merging of indices only", |_, family, _| {
         family.memory = MemoryPolicy::Basic(Default::default());
+        true
     }),
-    ("eager", "lz4", "in-memory compaction at every freeze", |_, family| {
+    ("eager", "in-memory compaction at every freeze", |_, family, _| {
         family.memory = MemoryPolicy::Eager(Default::default());
+        true
     }),
-    ("adaptive", "lz4", "Accordion's adaptive in-memory compaction, R 0.5", |_, family| {
+    ("adaptive", "Accordion's adaptive in-memory compaction", |_, family, _| {
         family.memory = MemoryPolicy::Adaptive(Default::default());
+        true
     }),
-    ("nofilter", "lz4", "without filters", |_, family| family.bloom_bits = 0),
-    ("uncompressed", "none", "without compression", |_, family| family.compression = Compression::None),
+    (
+        "adaptive+r0.2",
+        "the same where the last merge met more than 20 % redundant (R)",
+        |_, family, share| {
+            match &mut family.memory {
+                MemoryPolicy::Adaptive(adaptive) => adaptive.r = share,
+                _ => return false,
+            }
+            true
+        },
+    ),
+    ("sketch", "in-memory compaction where sketches say that it pays", |_, family, _| {
+        family.memory = MemoryPolicy::Sketch(Default::default());
+        true
+    }),
+    ("basic+s2", "a pipeline of at most 2 segments (S)", |_, family, segments| {
+        let bound = match &mut family.memory {
+            MemoryPolicy::None => return false,
+            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.segments,
+            MemoryPolicy::Adaptive(adaptive) => &mut adaptive.segments,
+        };
+        *bound = segments as u32;
+        segments.fract() == 0.0
+    }),
+    ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
+        let StrategyOptions::Leveled(leveled) = &mut family.strategy;
+        leveled.l0_runs_trigger = flushes as u64;
+        flushes.fract() == 0.0
+    }),
+    (
+        "none+defer",
+        "level 0 waits, for at most 6 flushes, while under 40 % of it is redundant",
+        |_, family, _| {
+            let StrategyOptions::Leveled(leveled) = &mut family.strategy;
+            *leveled = LeveledOptions {
+                l0_runs_trigger: 2,
+                defer_below: Some(0.4),
+                defer_runs_max: 6,
+                ..leveled.clone()
+            };
+            true
+        },
+    ),
+    ("none+hot2", "keys updated more than 2 times the mean stay in memory at a flush", |_, family, hot_factor| {
+        family.hot_keys = HotKeys::Factor(HotFactor { hot_factor });
+        true
+    }),
+    ("none+top1", "the most updated 1 % of the keys stay in memory at a flush", |_, family, percent| {
+        family.hot_keys = HotKeys::Top(HotTop { percent });
+        true
+    }),
+    ("ahead", "log files written ahead of use", |options, _, _| {
+        options.log_written_ahead = true;
+        true
+    }),
+    ("nofilter", "without filters", |_, family, _| {
+        family.bloom_bits = 0;
+        true
+    }),
+    ("uncompressed", "without compression", |_, family, _| {
+        family.compression = Compression::None;
+        true
+    }),
 ];
 
-pub(super) const NAMED: [Named; CONFIGS.len()] = {
-    let (store, package) = ("siltstone", "siltstone");
-    let mut named = [Named { store, config: "", compression: "", what: "", package, open }; CONFIGS.len()];
-    let mut at = 0;
-    while at < CONFIGS.len() {
-        named[at].config = CONFIGS[at].0;
-        named[at].compression = CONFIGS[at].1;
-        named[at].what = CONFIGS[at].2;
-        at += 1;
+/// The name of a part, and the number behind it.
+fn split(part: &str) -> (&str, Option<f64>) {
+    let name = part.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    (name, part[name.len()..].parse().ok())
+}
+
+/// What a configuration changes.
+fn change(config: &str, options: &mut Options, family: &mut FamilyOptions) -> Result<(), String> {
+    for part in config.split('+') {
+        let (name, number) = split(part);
+        let is_it = |example: &str| {
+            let (known, takes) = split(example.rsplit('+').next().unwrap_or(example));
+            known == name && takes.is_some() == number.is_some()
+        };
+        let known = PARTS.iter().find(|(example, ..)| is_it(example));
+        let (.., set) = known.ok_or_else(|| format!("`{part}` is no part of a configuration"))?;
+        if !set(options, family, number.unwrap_or_default()) {
+            return Err(format!("`{part}` has nothing to set here"));
+        }
     }
-    named
-};
+    family.validate().and_then(|()| options.validate()).map_err(|e| e.to_string())
+}
+
+pub(super) fn named(config: &str) -> Result<Named, String> {
+    let (mut options, mut family) = (Options::default(), FamilyOptions::default());
+    change(config, &mut options, &mut family)?;
+    let compression = if family.compression == Compression::None { "none" } else { "lz4" };
+    let of = PARTS.iter().find(|(example, ..)| *example == config);
+    let what = of.map_or("a configuration made of parts", |(_, what, _)| what);
+    let config = config.to_string().into();
+    Ok(Named { store: STORE, config, compression, what, package: STORE, open })
+}
+
+/// The examples.
+pub(super) fn all() -> Vec<Named> {
+    PARTS.iter().filter_map(|(example, ..)| named(example).ok()).collect()
+}
 
 struct Siltstone {
     db: Db,
@@ -46,7 +145,7 @@ struct Siltstone {
     durability: siltstone::Durability,
 }
 
-fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
+fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
     // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables. Our write memory
     // is a bound on all of it, where others bound a memtable and may hold two (RocksDB's default) to four of them (tuned): we
@@ -57,9 +156,7 @@ fn open(wanted: &Wanted<'_>, config: &'static str) -> Result<Box<dyn Store>> {
         ..Options::default()
     };
     let mut family_options = FamilyOptions::default();
-    if let Some((.., change)) = CONFIGS.iter().find(|(name, ..)| *name == config) {
-        change(&mut options, &mut family_options);
-    }
+    change(config, &mut options, &mut family_options)?;
     let builder = Db::builder().options(options.clone());
     let db = builder.family(siltstone::DEFAULT_FAMILY, family_options.clone()).open(wanted.dir)?;
     let durability = match wanted.durability {
@@ -85,6 +182,9 @@ impl Store for Siltstone {
             ("memory_budget", options.memory_budget.to_string()),
             ("write_memory", options.write_memory.to_string()),
         ];
+        let (memory, strategy) = (family.memory.to_string(), family.strategy.to_string());
+        settings.extend([("memory_policy", memory), ("strategy", strategy)]);
+        settings.push(("hot_keys", family.hot_keys.to_string()));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }
@@ -92,6 +192,17 @@ impl Store for Siltstone {
             settings.push(("bloom_bits", family.bloom_bits.to_string()));
         }
         settings
+    }
+
+    fn written(&self) -> Option<Written> {
+        let now = self.db.statistics();
+        Some(Written {
+            flushed_bytes: now.flushed_bytes,
+            merged_bytes: now.merged_bytes,
+            log_bytes: now.log_bytes_written + now.log_bytes_written_ahead,
+            flushes: now.flushes,
+            merges: now.merges,
+        })
     }
 }
 

@@ -45,6 +45,13 @@ impl Keys {
         out.resize(self.bytes, b'0');
     }
 
+    /// Replaces `out` by the key of a row's column: that of the row and a digit.
+    #[inline]
+    pub(crate) fn write_column(&self, number: u64, column: usize, out: &mut Vec<u8>) {
+        self.write(number, out);
+        out.push(b'0' + column as u8);
+    }
+
     /// Replaces `out` by a key beside that of `number` which no number has.
     #[inline]
     pub(crate) fn write_missing(&self, number: u64, out: &mut Vec<u8>) {
@@ -66,7 +73,7 @@ impl Values {
     pub(crate) fn new(seed: u64, longest: usize) -> Self {
         let mut rng = Rng::new(seed, "values", 0);
         let mut pool = Vec::with_capacity(POOL + longest + PIECE);
-        while pool.len() < POOL + longest {
+        while pool.len() < POOL + longest + PIECE {
             let start = pool.len();
             (0..PIECE / 2).for_each(|_| pool.push(rng.next() as u8));
             pool.extend_from_within(start..);
@@ -74,10 +81,11 @@ impl Values {
         Values { pool }
     }
 
-    /// Replaces `out` by the value of `len` bytes that `salt` names, for the key of `number`.
+    /// Replaces `out` by the value of `len` bytes that `salt` names, for the key of `number`. The columns of a row follow
+    /// one another in the pool, so that it compresses as a value of its length does.
     #[inline]
-    pub(crate) fn write(&self, number: u64, salt: u32, len: usize, out: &mut Vec<u8>) {
-        let at = salt as usize % (POOL / PIECE) * PIECE;
+    pub(crate) fn write(&self, number: u64, salt: u32, column: usize, len: usize, out: &mut Vec<u8>) {
+        let at = salt as usize % (POOL / PIECE) * PIECE + column * len % PIECE;
         out.clear();
         out.extend_from_slice(&self.pool[at..at + len]);
         for half in out.chunks_mut(PIECE / 2).take(2) {
@@ -125,12 +133,29 @@ mod tests {
     }
 
     #[test]
+    fn the_columns_of_a_row_have_keys_of_their_own_and_compress_together() {
+        let (keys, values) = (Keys { form: Form::Scattered, bytes: 24 }, Values::new(1, 25));
+        let (mut key, mut value, mut block) = (Vec::new(), Vec::new(), Vec::new());
+        let mut seen = std::collections::HashSet::new();
+        for number in 0..40u64 {
+            for column in 0..4 {
+                keys.write_column(number, column, &mut key);
+                values.write(number, mix(number) as u32, column, 25, &mut value);
+                assert!(Values::belongs(number, &value) && seen.insert(key.clone()));
+                block.extend_from_slice(&value);
+            }
+        }
+        let ratio = lz4_flex::compress(&block).len() as f64 / block.len() as f64;
+        assert!((0.45..0.65).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
     fn values_compress_to_about_half() {
         let values = Values::new(1, 1000);
         let mut block = Vec::new();
         let mut value = Vec::new();
         for number in 0..40u64 {
-            values.write(number, mix(number) as u32, 100, &mut value);
+            values.write(number, mix(number) as u32, 0, 100, &mut value);
             assert!(Values::belongs(number, &value) && !Values::belongs(number + 1, &value));
             block.extend_from_slice(&value);
         }

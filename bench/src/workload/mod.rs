@@ -11,7 +11,7 @@ mod stream;
 mod table;
 
 use crate::record::Durability;
-use bytes::{Form, Keys};
+use bytes::{Form, Keys, Values};
 use random::{Rng, Shuffle};
 
 pub(crate) use stream::{Op, Picks, Stream};
@@ -76,6 +76,8 @@ pub(crate) enum Kind {
     Missing,
     Walk,
     MixGraph,
+    /// Opening the store, each time with a get.
+    Open,
 }
 
 /// What is there before the measuring begins.
@@ -119,7 +121,11 @@ pub(crate) struct Workload {
     pub(crate) key: Keys,
     /// Bytes of a value; mixgraph has its own.
     value: usize,
+    /// Cells of a row, which one put writes together; a get reads one of them.
+    pub(crate) columns: usize,
     pub(crate) threads: u32,
+    /// So many of the threads only get, until the others are done.
+    pub(crate) readers: u32,
     pub(crate) memory: Memory,
     pub(crate) preload: Preload,
     pub(crate) kind: Kind,
@@ -137,6 +143,38 @@ impl Workload {
     #[inline]
     pub(crate) fn value_bytes(&self, number: u64) -> usize {
         if matches!(self.kind, Kind::MixGraph) { mixgraph::value_bytes(number) } else { self.value }
+    }
+
+    /// Replaces `row` by the cells of a row.
+    #[inline]
+    pub(crate) fn row(&self, number: u64, salt: u32, values: &Values, row: &mut [(Vec<u8>, Vec<u8>)]) {
+        for (column, (key, value)) in row.iter_mut().enumerate() {
+            match self.columns {
+                1 => self.key.write(number, key),
+                _ => self.key.write_column(number, column, key),
+            }
+            values.write(number, salt, column, self.value_bytes(number), value);
+        }
+    }
+
+    /// Replaces `key` by that of the cell which a get of this number reads.
+    #[inline]
+    pub(crate) fn read_key(&self, number: u64, key: &mut Vec<u8>) {
+        match self.columns {
+            1 => self.key.write(number, key),
+            columns => self.key.write_column(number, number as usize % columns, key),
+        }
+    }
+
+    /// Bytes of keys in a row.
+    pub(crate) fn row_key_bytes(&self) -> u64 {
+        let column = usize::from(self.columns > 1);
+        (self.columns * (self.key.bytes + column)) as u64
+    }
+
+    /// Bytes of values in a row.
+    pub(crate) fn row_value_bytes(&self, number: u64) -> u64 {
+        (self.columns * self.value_bytes(number)) as u64
     }
 
     pub(crate) fn longest_value(&self) -> usize {
@@ -180,6 +218,12 @@ impl Workload {
             ("preload", format!("{:?}", self.preload).to_lowercase()),
             ("distribution", format!("{:?}", self.distribution).to_lowercase()),
         ];
+        if self.columns > 1 {
+            settings.push(("columns", self.columns.to_string()));
+        }
+        if self.readers > 0 {
+            settings.push(("readers", self.readers.to_string()));
+        }
         if self.batch > 1 {
             settings.push(("batch", self.batch.to_string()));
         }

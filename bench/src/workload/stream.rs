@@ -13,6 +13,7 @@ pub(crate) enum Op {
     Get(u64),
     /// A read that must not.
     Miss(u64),
+    /// A write of all columns.
     Put {
         number: u64,
         salt: u32,
@@ -56,6 +57,7 @@ impl Picks {
 /// The operations of one thread, as an iterator.
 pub(crate) struct Stream<'a> {
     workload: &'a Workload,
+    kind: Kind,
     picks: &'a Picks,
     rng: Rng,
     thread: u64,
@@ -66,13 +68,18 @@ pub(crate) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(workload: &'a Workload, picks: &'a Picks, seed: u64, thread: u32) -> Self {
-        let (ops, threads, at) = (workload.ops, u64::from(workload.threads), u64::from(thread));
-        let todo = match workload.kind {
-            Kind::Walk => 1,
-            _ => ops / threads + u64::from(at < ops % threads),
+        let (ops, threads, at) =
+            (workload.ops, u64::from(workload.threads - workload.readers), u64::from(thread));
+        let (kind, todo) = match workload.kind {
+            // As many as all writers together: they are ended when those are done.
+            _ if thread >= workload.threads - workload.readers => {
+                (Kind::Mix(Mix { read: 1.0, ..Mix::default() }), ops)
+            }
+            Kind::Walk => (Kind::Walk, 1),
+            kind => (kind, ops / threads + u64::from(at < ops % threads)),
         };
         let rng = Rng::new(seed, &workload.name, at);
-        Stream { workload, picks, rng, thread: at, done: 0, todo, inserted: 0 }
+        Stream { workload, kind, picks, rng, thread: at, done: 0, todo, inserted: 0 }
     }
 
     /// Puts of loaded keys without an end: what writes beside a measured reader.
@@ -157,10 +164,11 @@ impl Iterator for Stream<'_> {
         }
         let in_turn = self.done * u64::from(self.workload.threads) + self.thread;
         self.done += 1;
-        Some(match self.workload.kind {
+        Some(match self.kind {
             Kind::FillInOrder => self.put(in_turn),
             Kind::DeleteInOrder => Op::Delete(in_turn),
             Kind::Missing => Op::Miss(self.existing()),
+            Kind::Open => Op::Get(self.existing()),
             Kind::Walk => Op::Walk,
             Kind::Mix(mix) => self.mixed(mix),
             Kind::MixGraph => match &self.picks.graph {
@@ -199,7 +207,7 @@ mod tests {
             workload.key.write(number, &mut key);
             hasher.write(&key);
             if let Some(salt) = salt {
-                values.write(number, salt, workload.value_bytes(number), &mut value);
+                values.write(number, salt, 0, workload.value_bytes(number), &mut value);
                 hasher.write(&value);
             }
         }

@@ -25,16 +25,29 @@ const NAMES: &[(&str, &str)] = &[
     ("ws1", "TRIAD: 1 % of the keys take 99 % of 10 % gets and 90 % puts, half loaded before"),
     ("ws2", "TRIAD: 20 % of the keys take 80 %"),
     ("ws3", "TRIAD: all keys alike"),
+    ("accordion-zipf", "Accordion: puts of rows of four cells, each a batch, zipf"),
+    ("accordion-uniform", "the same, all rows alike"),
+    (
+        "accordion-mix",
+        "Accordion: ten threads that put 100 rows a batch, two that get a cell, zipf, all rows loaded before",
+    ),
     ("mixgraph", "gets, puts and seeks as traced at Facebook (FAST 2020)"),
     ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
+    ("open", "opening 5 GB until a first get is answered: after closing, and with a log after a kill"),
 ];
 
+/// The 10 KB that Accordion's clients send at once.
+const ROWS_AT_ONCE: usize = 100;
 /// Shares are of the same operations, so that a batch is of one kind with others in between.
 const BATCH: usize = 16;
 const MIB: u64 = 1 << 20;
 const DB_BENCH: Memory = Memory { write: 64 * MIB, cache: 32 * MIB };
 const YCSB: Memory = Memory { write: 64 * MIB, cache: 256 * MIB };
+/// What a region of HBase holds, and as much again for reading, as in HBase's own division.
+const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
+/// Less is no store's memory any more.
+const MEMORY_MIN: u64 = 256 << 10;
 /// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
@@ -50,7 +63,8 @@ pub(crate) fn help() -> String {
     NAMES.iter().for_each(|(name, what)| text.push_str(&format!("  {name:17} {what}\n")));
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
-         16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory.",
+         16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
+         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory.",
     );
     text
 }
@@ -81,7 +95,9 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         ops: 2_000_000,
         key: Keys { form: Form::Ordered, bytes: 16 },
         value: 100,
+        columns: 1,
         threads,
+        readers: 0,
         memory: DB_BENCH,
         preload,
         kind,
@@ -120,6 +136,18 @@ fn base_workload(name: &str) -> Option<Workload> {
         "stability" => {
             Workload { ops: 5_000_000, pace: Pace::ThenOpen(0.95), ..classic(updates, Shuffled, 1) }
         }
+        "accordion-zipf" => accordion(Distribution::Zipf),
+        "accordion-uniform" => accordion(Distribution::Uniform),
+        "accordion-mix" => Workload {
+            threads: 12,
+            readers: 2,
+            batch: ROWS_AT_ONCE,
+            preload: Shuffled,
+            ..accordion(Distribution::Zipf)
+        },
+        "open" => {
+            Workload { keys: 5_000_000, ops: 5, value: 1000, memory: YCSB, ..classic(Kind::Open, InOrder, 1) }
+        }
         "ws1" => triad(Distribution::Hot { share: 0.01, accesses: 0.99 }),
         "ws2" => triad(Distribution::Hot { share: 0.2, accesses: 0.8 }),
         "ws3" => triad(Distribution::Uniform),
@@ -136,6 +164,20 @@ fn triad(distribution: Distribution) -> Workload {
         memory: TRIAD,
         distribution,
         ..classic(Kind::Mix(Mix { read: 0.1, ..Mix::default() }), Preload::Half, 2)
+    }
+}
+
+/// A row is 100 bytes in four cells, whose keys are the row's, as YCSB writes them, with a digit behind.
+fn accordion(distribution: Distribution) -> Workload {
+    Workload {
+        keys: 10_000_000,
+        ops: 10_000_000,
+        key: Keys { form: Form::Scattered, bytes: 24 },
+        value: 25,
+        columns: 4,
+        memory: ACCORDION,
+        distribution,
+        ..classic(Kind::Mix(Mix::default()), Preload::Nothing, 2)
     }
 }
 
@@ -181,15 +223,21 @@ impl Workload {
             "latest" if ycsb => self.distribution = Distribution::Latest,
             "batched" if base.starts_with("ycsb-") => self.batch = BATCH,
             "r50" if base.starts_with("ws") => self.kind = Kind::Mix(Mix { read: 0.5, ..Mix::default() }),
-            "x20" if base.starts_with("ws") => {
-                (self.keys, self.ops) = (self.keys * 20, self.ops * 20);
-                self.memory = Memory { write: self.memory.write * 20, cache: self.memory.cache * 20 };
-            }
+            "x20" if base.starts_with("ws") => self.resize(20.0),
+            "d10" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.1),
+            "d100" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.01),
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,
         }
         Some(())
+    }
+
+    /// Multiplies keys, operations and memory, so that they stay in proportion.
+    fn resize(&mut self, factor: f64) {
+        let Memory { write, cache } = self.memory;
+        (self.keys, self.ops) = (times(self.keys, factor), times(self.ops, factor));
+        self.memory = Memory { write: times(write, factor), cache: times(cache, factor) };
     }
 
     fn scale(&mut self, scale: &Scale) -> Result<(), String> {
@@ -206,17 +254,38 @@ impl Workload {
         match self.kind {
             // All keys are the point of it.
             Kind::Walk => (self.ops, self.threads) = (self.keys, 1),
+            Kind::Open => self.threads = 1,
             Kind::FillInOrder | Kind::DeleteInOrder => self.ops = self.keys,
             _ => {}
         }
-        if self.keys < 2 || self.ops == 0 || self.threads == 0 {
-            return Err("--keys is at least 2, --ops and --threads at least 1".into());
+        if self.keys < 2 || self.ops == 0 || self.threads <= self.readers {
+            let least = self.readers + 1;
+            return Err(format!("--keys is at least 2, --ops at least 1, --threads at least {least}"));
         }
         if self.key.bytes < 8 {
             return Err("--key-size is at least 8".into());
         }
         Ok(())
     }
+}
+
+impl Scale {
+    /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
+    pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
+        let mut total = 0;
+        let (mut keys, mut ops) = (None, None);
+        for workload in named(name, &Scale::default())? {
+            let Memory { write, cache } = workload.memory;
+            (keys, ops) =
+                (Some(times(workload.keys, factor).max(2)), Some(times(workload.ops, factor).max(1)));
+            total = times(write + cache, factor * memory).max(MEMORY_MIN);
+        }
+        Ok(Scale { keys, ops, memory: Some(total), ..Scale::default() })
+    }
+}
+
+fn times(number: u64, factor: f64) -> u64 {
+    (number as f64 * factor).round() as u64
 }
 
 #[cfg(test)]
@@ -232,6 +301,8 @@ mod tests {
         names().for_each(|name| assert_eq!(named(name, &Scale::default()).unwrap().len(), 1, "{name}"));
         assert_eq!(one("ws1:x20").keys, 20_000_000);
         assert_eq!(one("ws1:x20").memory.write, 80 << 20);
+        assert_eq!(one("accordion-zipf:d100").keys, 100_000);
+        assert_eq!(one("accordion-mix:d10").memory, Memory { write: 13_421_773, cache: 13_421_773 });
         assert_eq!(one("ws3:r50").kind, Kind::Mix(Mix { read: 0.5, ..Mix::default() }));
         assert_eq!(one("ycsb-a:uniform:batched").distribution, Distribution::Uniform);
         assert_eq!(one("ycsb-a:uniform:batched").batch, BATCH);
@@ -243,6 +314,16 @@ mod tests {
         for wrong in ["", "fill", "ycsb-g", "ws1:x21", "fillseq:zipf", "syncput:3", "ycsb-load:zipf"] {
             assert!(named(wrong, &Scale::default()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_factor_leaves_the_proportions_as_they_are() {
+        let scaled = &named("ws1", &Scale::of("ws1", 0.1, 1.0).unwrap()).unwrap()[0];
+        let (divided, whole) = (one("ws1:d10"), one("ws1"));
+        assert_eq!((scaled.keys, scaled.ops), (divided.keys, divided.ops));
+        assert_eq!((scaled.keys, scaled.ops), (whole.keys / 10, whole.ops / 10));
+        assert!(scaled.memory.write.abs_diff(whole.memory.write / 10) < 10);
+        assert!(named("accordion-mix", &Scale { threads: Some(2), ..Scale::default() }).is_err());
     }
 
     #[test]

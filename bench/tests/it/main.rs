@@ -7,11 +7,12 @@ fn bench(args: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone-bench"));
     command.args(args);
-    if matches!(args[0], "run" | "compare") {
+    let measures = matches!(args[0], "run" | "compare" | "paper");
+    if measures {
         command.arg("--dir").arg(dir.path());
     }
     let output = command.output().unwrap();
-    if matches!(args[0], "run" | "compare") {
+    if measures {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "directories are removed");
     }
     output
@@ -35,9 +36,9 @@ fn tiny(args: &[&str]) -> Vec<Value> {
 fn every_workload_runs_and_its_record_adds_up() {
     let all = "fillseq,fillrandom,overwrite,readrandom,readmissing,seekrandom,readseq,readwhilewriting,deleteseq,\
                ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,ycsb-a:batched,ycsb-d:uniform,ycsb-f:latest,\
-               ycsb-e:batched,ws1,ws2:r50,ws3,mixgraph,stability";
+               ycsb-e:batched,ws1,ws2:r50,ws3,ws3:x20:r50,mixgraph,stability,accordion-zipf,accordion-uniform:d100";
     let records = tiny(&["run", "--workload", all]);
-    assert_eq!(records.len(), 26, "one each, two of stability");
+    assert_eq!(records.len(), 29, "one each, two of stability");
     for record in &records {
         let name = record["workload"].as_str().unwrap();
         let in_order = ["fillseq", "readseq", "deleteseq", "ycsb-load"].contains(&name);
@@ -47,12 +48,17 @@ fn every_workload_runs_and_its_record_adds_up() {
         assert_eq!(record["ops"], counted, "{name}");
         let wrote = record["user_bytes"].as_u64().unwrap() > 0;
         assert_eq!(wrote, record["write_amp"].is_number(), "{name}");
+        for told in ["flushed_bytes", "log_bytes", "flushes"] {
+            assert_eq!(wrote, record[told].as_u64().unwrap() > 0, "{name}: {told}");
+        }
+        assert!(record["merged_bytes"].is_u64() && record["merges"].is_u64(), "{name}");
         assert_eq!(record["settled"], true);
         assert!(record["cpu_us_op"].as_f64().unwrap() > 0.0, "{name}");
         assert!(record["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
     }
     let of = |name: &str| records.iter().find(|record| record["workload"] == name).unwrap();
     assert_eq!(of("fillseq")["user_bytes"], 3000 * 116);
+    assert_eq!(of("accordion-zipf")["user_bytes"], 2000 * 4 * (25 + 25), "a row is four cells");
     assert_eq!(of("deleteseq")["space_amp"], Value::Null);
     assert_eq!(of("readseq")["latency"]["scan"]["count"], 3000);
     assert!(of("stability")["settings"]["rate"].is_string());
@@ -64,6 +70,54 @@ fn synced_puts_are_of_the_synced_class_with_one_and_with_eight_writers() {
     let seen: Vec<_> = records.iter().map(|r| (r["workload"].clone(), r["threads"].clone())).collect();
     assert_eq!(seen, [("syncput:1".into(), 1.into()), ("syncput:8".into(), 8.into())]);
     assert!(records.iter().all(|record| record["durability"] == "sync"));
+}
+
+#[test]
+fn readers_get_beside_the_writers_and_end_with_them() {
+    let record = &tiny(&["run", "--workload", "accordion-mix"])[0];
+    assert_eq!((&record["threads"], &record["latency"]["write"]["count"]), (&12.into(), &2000.into()));
+    let reads = record["latency"]["read"]["count"].as_u64().unwrap();
+    assert!((1..=4000).contains(&reads), "{reads}");
+    assert_eq!(record["user_bytes"], 2000 * 4 * (25 + 25), "of the writers alone");
+}
+
+#[test]
+fn a_store_of_little_memory_is_loaded_in_small_batches() {
+    assert_eq!(tiny(&["run", "--workload", "ycsb-e", "--memory", "256K"])[0]["ops"], 2000);
+}
+
+#[test]
+fn a_store_is_opened_after_closing_and_after_a_kill() {
+    let records =
+        bench(&["run", "--workload", "open", "--keys", "3000", "--ops", "2", "--memory", "8M", "--json"]);
+    assert!(records.status.success(), "{}", String::from_utf8_lossy(&records.stderr));
+    let records = lines(&records);
+    let names: Vec<_> = records.iter().map(|record| record["workload"].as_str().unwrap()).collect();
+    assert_eq!(names, ["open:closed", "open:killed"]);
+    for record in &records {
+        assert_eq!((&record["latency"]["open"]["count"], &record["ops"]), (&2.into(), &2.into()));
+        assert!(record["p50_us"].as_f64().unwrap() > 0.0 && record["space_amp"].is_number());
+    }
+}
+
+#[test]
+fn a_paper_prints_its_figures_beside_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    let args = ["paper", "triad", "--scale", "0.02", "--json", "--html", page.to_str().unwrap()];
+    let output = bench(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = lines(&output);
+    let kind = |kind: &str| records.iter().filter(|r| r["kind"] == kind).collect::<Vec<_>>();
+    let figures = kind("figure");
+    assert!(!figures.is_empty() && !kind("run").is_empty());
+    for figure in figures {
+        assert!(figure["id"].as_str().unwrap().starts_with("TRIAD figure"), "{figure}");
+        assert!(figure["paper"].is_number() && figure["ours"].is_number(), "{figure}");
+        assert!(figure["goal"].is_string() && figure["holds"].is_boolean(), "{figure}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Figures of papers") && page.contains("<svg class=\"bars\""));
 }
 
 #[test]
@@ -91,7 +145,12 @@ fn the_same_seed_writes_the_same_bytes_and_another_does_not() {
 
 #[test]
 fn wrong_names_are_wrong_usage_and_say_what_is_wrong() {
-    for args in [["--workload", "fillup"], ["--workload", "ws1:x3"], ["--keys", "1"]] {
+    for args in [
+        ["--workload", "fillup"],
+        ["--workload", "ws1:x3"],
+        ["--keys", "1"],
+        ["--stores", "siltstone:basic+s0"],
+    ] {
         let rest = if args[0] == "--workload" { [].as_slice() } else { &["--workload", "fillseq"] };
         let output = bench(&[&["run"], args.as_slice(), rest].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");

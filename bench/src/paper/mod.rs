@@ -1,0 +1,180 @@
+//! The papers' own comparisons, run on ours: what each paper measured against what it was built on, here measured
+//! against our own store with the mechanism off, and the paper's figure beside ours.
+//!
+//! A paper is two lists: cells, which say what is run (workloads and the configurations that take turns on them), and
+//! figures, each of which relates two configurations of a cell. What a figure aims at is the paper's figure where it
+//! counts flushes, merges or bytes, and where our own aim is written down, that one. For throughput it is less: part of
+//! what the papers gained came from a garbage collector or a skiplist that ours never had.
+
+mod accordion;
+mod triad;
+
+use crate::compare::{Figure as Metric, How, Plan, Relation, median, pairs};
+use crate::record::{FigureRecord, RunRecord};
+use crate::report::Records;
+use crate::store::Result;
+use crate::workload::Scale;
+
+/// Which paper, and how much of it.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Paper {
+    #[arg(value_enum)]
+    paper: Which,
+    /// Multiplies keys, operations and memory of all workloads, which stay in proportion.
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    scale: f64,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Which {
+    /// Accordion: policies of in-memory merging.
+    Accordion,
+    /// TRIAD: its parts, each alone and all together.
+    Triad,
+}
+
+/// The smallest scale: below, memory holds a few cells only and says nothing.
+const SCALE_MIN: f64 = 0.002;
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (SCALE_MIN..=100.0).contains(factor));
+    factor.ok_or_else(|| format!("{text} is not between {SCALE_MIN} and 100"))
+}
+
+/// One workload, and our configurations that take turns on it.
+struct Cell {
+    workload: &'static str,
+    /// Multiplies its memory, keys and operations left as they are.
+    memory: f64,
+    configs: Vec<String>,
+}
+
+/// A figure of a paper: on one workload, a metric of one configuration over that of another.
+struct Figure {
+    /// Names the paper's figure or table and what is related.
+    id: String,
+    workload: &'static str,
+    metric: Metric,
+    above: String,
+    /// The one with the most operations a second of these.
+    below: Vec<String>,
+    paper: f64,
+    goal: Goal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Goal {
+    fn words(self) -> String {
+        match self {
+            Goal::AtLeast(bound) => format!("at least {bound}"),
+            Goal::AtMost(bound) => format!("at most {bound}"),
+        }
+    }
+
+    fn holds(self, ours: f64) -> bool {
+        match self {
+            Goal::AtLeast(bound) => ours >= bound,
+            Goal::AtMost(bound) => ours <= bound,
+        }
+    }
+}
+
+/// What is run and what is made of it.
+struct Contents {
+    cells: Vec<Cell>,
+    figures: Vec<Figure>,
+}
+
+impl Which {
+    fn contents(self) -> Contents {
+        match self {
+            Which::Accordion => accordion::contents(),
+            Which::Triad => triad::contents(triad::PARTS),
+        }
+    }
+}
+
+impl Paper {
+    /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.
+    pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
+        let Contents { cells, figures } = self.paper.contents();
+        let mut failures = Vec::new();
+        for cell in cells {
+            let plan = Plan {
+                workload: vec![cell.workload.into()],
+                stores: cell.configs.iter().map(|config| format!("siltstone:{config}")).collect(),
+                how: self.how.clone(),
+                scale: Scale::of(cell.workload, self.scale, cell.memory)?,
+            };
+            failures.extend(plan.check()?.measure(|run| {
+                seen(run);
+                records.runs.push(run.clone());
+            })?);
+        }
+        for figure in &figures {
+            match figure.record(&records.runs) {
+                Some(made) => records.figures.push(made),
+                None => eprintln!("siltstone-bench: no figure for want of numbers: {}", figure.id),
+            }
+        }
+        Ok(failures)
+    }
+}
+
+impl Figure {
+    /// Nothing if a run is missing, or if what was counted is zero: too little was written.
+    fn record(&self, runs: &[RunRecord]) -> Option<FigureRecord> {
+        let of = |config: &str| -> Vec<&RunRecord> {
+            runs.iter().filter(|run| run.workload == self.workload && run.config == config).collect()
+        };
+        let rate = |config: &&String| {
+            let mut rates: Vec<f64> = of(config).iter().map(|run| run.ops_s).collect();
+            rates.sort_by(f64::total_cmp);
+            if rates.is_empty() { 0.0 } else { median(&rates) }
+        };
+        let below = self.below.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+        let ours = Relation::of(&pairs(&of(&self.above), &of(below)), self.metric)?.median;
+        Some(FigureRecord {
+            kind: "figure".into(),
+            id: self.id.clone(),
+            paper: self.paper,
+            ours,
+            goal: self.goal.words(),
+            holds: self.goal.holds(ours),
+        })
+    }
+}
+
+/// Operations a second.
+fn ops_s(run: &RunRecord) -> f64 {
+    run.ops_s
+}
+
+fn flushed_merged_bytes(run: &RunRecord) -> f64 {
+    run.flushed_merged_bytes().unwrap_or(f64::NAN)
+}
+
+fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_string()).collect()
+}
+
+/// A latency of one kind of operation, from its raw histogram, as `share` of the operations did not exceed it.
+fn quantile(run: &RunRecord, kind: &str, share: f64) -> f64 {
+    let Some(latency) = run.latency.get(kind) else { return f64::NAN };
+    let wanted = (latency.count as f64 * share).ceil() as u64;
+    let sums = latency.histogram.iter().scan(0, |sum, (nanos, count)| {
+        *sum += count;
+        Some((*sum, *nanos))
+    });
+    sums.into_iter().find(|(sum, _)| *sum >= wanted).map_or(f64::NAN, |(_, nanos)| nanos as f64)
+}
+
+#[cfg(test)]
+mod tests;

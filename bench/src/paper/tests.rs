@@ -1,0 +1,82 @@
+use super::*;
+use crate::store;
+use std::collections::BTreeMap;
+
+#[test]
+fn every_figure_relates_configurations_that_exist_and_are_run() {
+    for which in [Which::Accordion, Which::Triad] {
+        let Contents { cells, figures } = which.contents();
+        for cell in &cells {
+            assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);
+            for config in &cell.configs {
+                assert!(store::named(&format!("siltstone:{config}")).is_ok(), "{config}");
+            }
+        }
+        for figure in &figures {
+            let cell = cells.iter().find(|cell| cell.workload == figure.workload).unwrap();
+            let all = std::iter::once(&figure.above).chain(&figure.below);
+            all.for_each(|config| assert!(cell.configs.contains(config), "{}: {config}", figure.id));
+            assert!(figure.paper > 0.0);
+        }
+        let mut ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+        ids.sort_unstable();
+        assert!(!ids.is_empty() && ids.windows(2).all(|two| two[0] != two[1]), "{ids:?}");
+    }
+}
+
+fn run(config: &str, round: u32, ops_s: f64, flushes: u64) -> RunRecord {
+    let latency = crate::record::Latency {
+        count: 100,
+        histogram: vec![(1_000, 90), (2_000, 6), (9_000, 4)],
+        ..Default::default()
+    };
+    RunRecord {
+        ops_s,
+        flushes: Some(flushes),
+        latency: BTreeMap::from([("read".to_string(), latency)]),
+        ..crate::report::made_up_run("accordion-zipf", "siltstone", config, round, 200_000.0)
+    }
+}
+
+fn figure(metric: Metric, below: &[&str], goal: Goal) -> Figure {
+    let (id, workload) = ("table 0".to_string(), "accordion-zipf");
+    Figure { id, workload, metric, above: "basic+s5".into(), below: strings(below), paper: 0.8, goal }
+}
+
+#[test]
+fn a_figure_is_the_median_over_the_rounds_and_holds_or_not() {
+    let runs = [(1, 6), (2, 8), (3, 10)].map(|(round, flushes)| run("basic+s5", round, 1.0, flushes));
+    let runs = [runs, [1, 2, 3].map(|round| run("none", round, 1.0, 10))].concat();
+    let made = |goal| figure(|r| crate::compare::number(r.flushes), &["none"], goal).record(&runs).unwrap();
+    let record = made(Goal::AtMost(0.8));
+    assert_eq!(
+        (record.ours, record.paper, record.goal.as_str(), record.holds),
+        (0.8, 0.8, "at most 0.8", true)
+    );
+    assert!(
+        !made(Goal::AtMost(0.7)).holds && made(Goal::AtLeast(0.7)).holds && !made(Goal::AtLeast(0.9)).holds
+    );
+}
+
+#[test]
+fn below_the_line_stands_the_fastest() {
+    let runs = [run("basic+s5", 1, 90.0, 1), run("none", 1, 50.0, 1), run("eager", 1, 100.0, 1)];
+    let record = figure(ops_s, &["none", "eager"], Goal::AtLeast(1.0)).record(&runs).unwrap();
+    assert_eq!((record.ours, record.holds), (0.9, false));
+}
+
+#[test]
+fn a_figure_without_its_runs_or_without_anything_counted_is_not_made() {
+    let flushes: Metric = |r| crate::compare::number(r.flushes);
+    let alone = [run("basic+s5", 1, 1.0, 1)];
+    assert!(figure(flushes, &["none"], Goal::AtMost(1.0)).record(&alone).is_none());
+    let nothing = [run("basic+s5", 1, 1.0, 0), run("none", 1, 1.0, 0)];
+    assert!(figure(flushes, &["none"], Goal::AtMost(1.0)).record(&nothing).is_none());
+}
+
+#[test]
+fn quantiles_come_from_the_raw_histogram() {
+    let run = run("none", 1, 1.0, 1);
+    assert_eq!([0.5, 0.9, 0.95, 0.99].map(|share| quantile(&run, "read", share)), [1e3, 1e3, 2e3, 9e3]);
+    assert!(quantile(&run, "scan", 0.5).is_nan());
+}

@@ -1,0 +1,98 @@
+//! TRIAD (USENIX ATC 2017, section 5): its parts, each alone and all together, against the same store without them.
+//!
+//! The paper's write amplification is (flushed + merged) over flushed bytes. Its read amplification, disk accesses a
+//! get, is not made here: what a get reads comes from the page cache.
+
+use super::Goal::{AtLeast, AtMost};
+use super::{Cell, Contents, Figure, flushed_merged_bytes, ops_s, strings};
+use crate::record::RunRecord;
+
+/// What TRIAD was built on merges level 0 at four flushes.
+const BASE: &str = "none+l4";
+const OURS: &str = "default";
+const WORKLOADS: &[&str] = &["ws1", "ws1:r50", "ws2", "ws2:r50", "ws3", "ws3:r50"];
+
+/// One of the three techniques.
+pub(super) struct Part {
+    name: &'static str,
+    /// Parts of a configuration's name that switch it on; the first is the one it has together with the others.
+    settings: &'static [&'static str],
+    /// Write amplification of it alone on ws3, over that without (figure 11).
+    write_amp: f64,
+    /// On this workload, its throughput alone over that of all together (figure 10).
+    of_all: (&'static str, f64),
+}
+
+pub(super) const PARTS: &[Part] = &[
+    Part { name: "MEM", settings: &["hot2", "hot1", "top1"], write_amp: 1.0, of_all: ("ws1", 0.97) },
+    Part { name: "DISK", settings: &["defer"], write_amp: 0.4, of_all: ("ws3", 0.85) },
+];
+
+pub(super) fn contents(parts: &[Part]) -> Contents {
+    let alone = |setting: &str| format!("{BASE}+{setting}");
+    let settings = parts.iter().flat_map(|part| part.settings);
+    let mut configs: Vec<String> = settings.map(|setting| alone(setting)).collect();
+    configs.splice(0..0, strings(&[OURS, BASE]));
+    let mut figures = Vec::new();
+    let mut figure = |id: String, workload, metric, above: &str, below: &str, paper, goal| {
+        let (id, above, below) = (format!("TRIAD {id}"), above.to_string(), strings(&[below]));
+        figures.push(Figure { id, workload, metric, above, below, paper, goal });
+    };
+    for part in parts {
+        for setting in part.settings {
+            let id =
+                format!("figure 11: write amplification, ws3, {} alone ({setting}) over none", part.name);
+            figure(id, "ws3", write_amp, &alone(setting), BASE, part.write_amp, AtMost(part.write_amp));
+        }
+    }
+    if let [first, others @ ..] = parts
+        && !others.is_empty()
+    {
+        let all =
+            others.iter().fold(alone(first.settings[0]), |all, part| format!("{all}+{}", part.settings[0]));
+        for part in parts {
+            let (workload, paper) = part.of_all;
+            let id = format!("figure 10: throughput, {workload}, {} alone over all together", part.name);
+            figure(id, workload, ops_s, &alone(part.settings[0]), &all, paper, AtMost(1.05));
+        }
+        for (workload, paper) in
+            [("ws1", 1.5), ("ws1:r50", 1.5), ("ws2", 1.51), ("ws2:r50", 1.25), ("ws3", 2.2), ("ws3:r50", 2.2)]
+        {
+            let id = format!("figure 9B: throughput, {workload}, all together over none");
+            figure(id, workload, ops_s, &all, BASE, paper, AtLeast(1.0));
+        }
+        for (workload, paper) in [("ws1", 1.0), ("ws2", 0.25), ("ws3", 0.25)] {
+            let id = format!("figure 9C: write amplification, {workload}, all together over none");
+            figure(id, workload, write_amp, &all, BASE, paper, AtMost(paper));
+        }
+        let id = "figure 9D: flushed and merged bytes, ws1, all together over none".to_string();
+        figure(id, "ws1", flushed_merged_bytes, &all, BASE, 0.1, AtMost(0.125));
+        configs.push(all);
+    }
+    let cells = WORKLOADS.iter().map(|workload| Cell { workload, memory: 1.0, configs: configs.clone() });
+    Contents { cells: cells.collect(), figures }
+}
+
+/// As the paper counts it.
+fn write_amp(run: &RunRecord) -> f64 {
+    flushed_merged_bytes(run) / crate::compare::number(run.flushed_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_parts_are_also_run_together() {
+        let part = |name, settings| Part { name, settings, write_amp: 0.5, of_all: ("ws1", 0.9) };
+        let Contents { cells, figures } = contents(&[part("A", &["a2", "a1"]), part("B", &["b"])]);
+        assert_eq!(
+            cells[0].configs,
+            ["default", BASE, "none+l4+a2", "none+l4+a1", "none+l4+b", "none+l4+a2+b"]
+        );
+        assert_eq!(cells.len(), 6);
+        let of = |id: &str| figures.iter().find(|figure| figure.id.contains(id)).unwrap();
+        assert_eq!(of("B alone over all together").below, ["none+l4+a2+b"]);
+        assert!(contents(&[part("A", &["a1"])]).figures.iter().all(|figure| !figure.id.contains("together")));
+    }
+}
