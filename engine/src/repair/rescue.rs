@@ -52,7 +52,7 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
     let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
     let epoch = on_disk.chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
-    let writer = Writer { env, dir, epoch, job: 0, tables: 0, cells: 0 };
+    let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
     let rescue = Rescue { env, dir, plan, files, writer, meter, report, aside: Vec::new(), changed: false };

@@ -143,6 +143,8 @@ impl TableInfo {
             seqs: Default::default(),
             times: Default::default(),
             created: 0,
+            log_bytes: 0,
+            logs: Vec::new(),
             ingested_at: None,
             clip: None,
         }
