@@ -27,6 +27,8 @@ pub enum EventKind {
     Open,
     /// A store's memory was written to tables.
     Flush,
+    /// A flush left its values in the log, or why it did not.
+    LogTable,
     /// Segments in memory became one, all versions kept.
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.

@@ -151,6 +151,9 @@ pub struct FamilyOptions {
     pub strategy: StrategyOptions,
     /// When frozen segments are merged in memory. Default `none`.
     pub memory: MemoryPolicy,
+    /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
+    /// Default false.
+    pub log_tables: bool,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Name of a registered [`crate::MergeOperator`].
@@ -171,6 +174,7 @@ impl Default for FamilyOptions {
             bloom_bits: 10,
             strategy: StrategyOptions::default(),
             memory: MemoryPolicy::default(),
+            log_tables: false,
             write_memory: 0,
             merge_operator: None,
             filter: None,

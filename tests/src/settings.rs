@@ -64,6 +64,7 @@ pub const FAMILY: Values<FamilyOptions> = &[
             |o| o.memory = MemoryPolicy::Sketch(Segments { segments: 2 }),
         ],
     ),
+    ("log_tables", &[|o| o.log_tables = false, |o| o.log_tables = true]),
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
 ];
 

@@ -127,6 +127,7 @@ impl Setup {
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy: strategy.parse().expect("the strategy is written as it should be"),
             write_memory: *rng.pick(&[0, 8 << 10]),
+            log_tables: rng.one_in(2),
             ..FamilyOptions::default()
         }
     }

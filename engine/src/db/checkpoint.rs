@@ -3,9 +3,11 @@
 //! The manifest's lock is held, so tables and log files stay as they are. One moment with no write between log and
 //! memory gives the log's end E; the copy's manifest is ours plus "history ends at E". So a batch over several
 //! families is in the copy wholly or not at all, without flushing anything. Tables are linked (they never change; a
-//! linked file is never hole-punched), the few log files are copied, since ours are recycled later.
+//! linked file is never hole-punched), and so are log files that only tables need; the few files of the log itself are
+//! copied, since ours are recycled later.
 
 use super::Inner;
+use super::log_table::needed_logs;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
@@ -57,6 +59,11 @@ impl Inner {
                 let (from, target) = (self.dir.join(&name), to.join(&name));
                 storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             }
+        }
+        // Those that the log still has are copied below.
+        for file in needed_logs(&state).range(..state.log_first) {
+            let (from, target) = (self.dir.join(file_name(*file)), to.join(file_name(*file)));
+            storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
         }
         kill_point!("checkpoint-tables-linked");
         let mut next = end.file;

@@ -9,6 +9,7 @@
 use super::Inner;
 use super::background::Advanced;
 use super::install::Install;
+use super::log_table::LogTableJob;
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -29,6 +30,8 @@ pub(crate) struct FlushJob {
     logged_to: LogPosition,
     /// Keys below are done.
     clip: Vec<u8>,
+    /// Where its values may stay in the log.
+    log_table: Option<LogTableJob>,
     memory_bytes: u64,
     began_ns: u64,
     busy_ns: u64,
@@ -47,7 +50,9 @@ impl FlushJob {
             work.flushing = true;
             work.pipeline = PipelineState::default();
         }
+        let mut log_table = None;
         if store.version().flush.segments.is_empty() {
+            log_table = db.prepare_log_table(store);
             db.freeze(store);
         }
         store.swap(|now| {
@@ -74,6 +79,7 @@ impl FlushJob {
             tombstones: segment.fragments().tombstones_within(&range).collect(),
             cursor: Box::new(segment.cursor()),
         });
+        let log_table = log_table.map(|choice| LogTableJob::new(db, store, choice, &version.flush, logged_to));
         let id = db.next_job();
         let table_bytes = settings.options.strategy.strategy().table_bytes();
         let spec = MergeSpec {
@@ -113,6 +119,7 @@ impl FlushJob {
             generation,
             logged_to,
             clip,
+            log_table,
             memory_bytes,
             began_ns,
             busy_ns,
@@ -126,6 +133,10 @@ impl FlushJob {
 
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         let from = db.env.clock.monotonic_ns();
+        if self.log_table.as_mut().is_some_and(|job| job.advance(db, &mut self.merge)) {
+            self.busy_ns += db.env.clock.monotonic_ns() - from;
+            return Ok(Advanced::More);
+        }
         let progress = self.merge.advance()?;
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = self.merge.bytes_written().max(self.reported);
@@ -140,6 +151,9 @@ impl FlushJob {
             db.log()?.sync_to(self.logged_to).inspect_err(|e| db.poison(e))?;
         }
         kill_point!("flush-before-install");
+        if let Some(job) = &mut self.log_table {
+            job.note(db, &step.outputs);
+        }
         let range = KeyRange { start: self.clip.clone(), end: step.upto.clone() };
         self.clip = step.upto.clone().unwrap_or_default();
         db.install(Install {
@@ -160,6 +174,9 @@ impl FlushJob {
 
     fn finish(&self, db: &Arc<Inner>) {
         self.store.work.lock().flushing = false;
+        if let Some(job) = &self.log_table {
+            job.finish(db, &self.store);
+        }
         let (taken, kept) = self.merge.cells();
         let bytes = self.merge.bytes_written();
         db.metrics.flushes.add(1);

@@ -3,6 +3,7 @@
 //! - `open`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
+//! - `log_table`: flushes that leave values in the log.
 //! - `background`, `flush`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
@@ -18,6 +19,7 @@ mod get;
 mod ingest;
 mod inspect;
 mod install;
+mod log_table;
 mod manual;
 mod merges;
 #[cfg(all(test, any(loom, shuttle)))]
@@ -37,6 +39,7 @@ pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
 pub use manual::CompactionControl;
 pub use open::Builder;
+pub(crate) use log_table::needed_logs;
 pub(crate) use open::{read_log, refuse_leftovers};
 pub use scan::{Entry, Scan};
 pub(crate) use store::{FAMILY, OPTIONS, STORE, table_names};

@@ -269,6 +269,11 @@ impl Inner {
         self.recount_memory();
     }
 
+    /// Begins a new log file, so that all logged so far is in complete ones.
+    pub(crate) fn begin_log_file(&self) -> Result<()> {
+        self.commit()?.stage.lock().appender.begin_next()
+    }
+
     /// Runs with nothing being logged and everything logged applied.
     pub(crate) fn with_writes_held<T>(&self, run: impl FnOnce(SeqNo) -> T) -> Result<T> {
         let commit = self.commit()?;

@@ -41,7 +41,7 @@ pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
 #[cfg(test)]
 pub(crate) use writer::Appended;
-pub(crate) use writer::{Appender, Log, LogOptions, LogStart};
+pub(crate) use writer::{Appender, Claim, Log, LogOptions, LogStart};
 
 use crate::types::{LogFileId, LogPosition};
 

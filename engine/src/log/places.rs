@@ -28,15 +28,17 @@ pub(crate) struct Places {
 
 /// One file's part.
 pub(crate) struct FilePlaces {
-    pub(crate) file: LogFileId,
+    file: LogFileId,
     /// Sequence number of the first operation in `offsets`.
     first_seq: u64,
     /// Offset of each operation's entry; zero where that is not a value of the store.
     offsets: Vec<u32>,
     /// Bytes of the file that are entries of the store.
     pub(crate) owned: u64,
+    /// Bytes of the file that are entries of any store.
+    pub(crate) entries: u64,
     /// Bytes of history in the file.
-    pub(crate) used: u64,
+    used: u64,
 }
 
 impl Places {
@@ -50,8 +52,9 @@ impl Places {
         }
     }
 
-    pub(crate) fn files(&self) -> &[FilePlaces] {
-        &self.files
+    /// How many files they are in.
+    pub(crate) fn files(&self) -> usize {
+        self.files.len()
     }
 
     /// Forgets the files for which that does not hold.
@@ -92,7 +95,7 @@ impl PlaceScan {
             let identity = FileIdentity::new(self.found.database, info.file);
             let reader = LogReader::open(&self.env, &self.dir, identity)?;
             let (file, used) = (info.file, info.used);
-            let places = FilePlaces { file, first_seq: 0, offsets: Vec::new(), owned: 0, used };
+            let places = FilePlaces { file, first_seq: 0, offsets: Vec::new(), owned: 0, entries: 0, used };
             self.reading = reader.map(|reader| Reading { reader, at: HEADER_BYTES, places });
             return Ok(true);
         };
@@ -121,6 +124,7 @@ impl FilePlaces {
     fn take_frame(&mut self, reader: &mut LogReader, at: &mut u64, store: StoreId) -> Result<bool> {
         let Ok(frame) = reader.frame(*at)? else { return Ok(false) };
         for logged in frame.entries() {
+            self.entries += logged.place.length;
             if logged.store == store {
                 self.owned += logged.place.length;
             }

@@ -8,6 +8,7 @@
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
 //! - `pipeline` says when segments in memory are merged, and how.
+//! - `log_table` says whether a flush leaves values in the log.
 //! - `plan_db` decides across stores; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
@@ -17,6 +18,7 @@
 mod apply;
 mod backpressure;
 mod leveled;
+mod log_table;
 mod major;
 mod options;
 mod pipeline;
@@ -31,6 +33,7 @@ mod properties;
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
 pub use leveled::LeveledOptions;
+pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::major;
 pub use options::StrategyOptions;
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};
