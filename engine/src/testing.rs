@@ -65,6 +65,8 @@ mod switches {
         "family-drop-marked",
         "flush-after-install",
         "flush-before-install",
+        "flush-log-file-begun",
+        "flush-places-found",
         "ingest-before-commit",
         "ingest-committed",
         "ingest-linked",

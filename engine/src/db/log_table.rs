@@ -63,6 +63,7 @@ impl Inner {
         if choice.leave {
             // Reserved and synced ahead here, so that writers hardly wait for the change of files.
             let begun = self.log().and_then(|log| log.prepare()).and_then(|_| self.begin_log_file());
+            kill_point!("flush-log-file-begun");
             if begun.is_err() {
                 choice = LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
             }
@@ -147,6 +148,7 @@ impl LogTableJob {
     fn tell(&mut self, mut places: Places, merge: &mut Merge) {
         places.retain(|file| 4 * file.owned >= 3 * file.entries);
         self.files = places.files();
+        kill_point!("flush-places-found");
         if self.files > 0 {
             let database = places.database;
             let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));

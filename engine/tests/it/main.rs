@@ -2,6 +2,7 @@
 
 mod api;
 mod basics;
+mod log_tables;
 mod memory;
 #[cfg(feature = "testing")]
 mod space;
