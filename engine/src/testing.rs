@@ -259,6 +259,10 @@ mod switches {
         ForgetLogEnd = "forget-log-end",
         /// A log file is recycled though its cells are still needed.
         RecycleNeededLog = "recycle-needed-log",
+        /// Log files that tables have values in are written over.
+        RecycleShelvedLog = "recycle-shelved-log",
+        /// At an open, log files that only tables need are removed.
+        ForgetShelvedLogs = "forget-shelved-logs",
         /// The filter denies keys that are there.
         FilterFalseNegative = "filter-false-negative",
         /// A reader takes its read point before the version.

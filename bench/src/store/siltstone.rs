@@ -23,6 +23,9 @@ const CONFIGS: &[Row] = &[
     ("adaptive", "lz4", "Accordion's adaptive in-memory compaction, R 0.5", |_, family| {
         family.memory = MemoryPolicy::Adaptive(Default::default());
     }),
+    ("logtables", "lz4", "values stay in the log at a flush where that pays", |_, family| {
+        family.log_tables = true
+    }),
     ("nofilter", "lz4", "without filters", |_, family| family.bloom_bits = 0),
     ("uncompressed", "none", "without compression", |_, family| family.compression = Compression::None),
 ];

@@ -79,7 +79,8 @@ impl FlushJob {
             tombstones: segment.fragments().tombstones_within(&range).collect(),
             cursor: Box::new(segment.cursor()),
         });
-        let log_table = log_table.map(|choice| LogTableJob::new(db, store, choice, &version.flush, logged_to));
+        let log_table =
+            log_table.map(|choice| LogTableJob::new(db, store, choice, &version.flush, logged_to));
         let id = db.next_job();
         let table_bytes = settings.options.strategy.strategy().table_bytes();
         let spec = MergeSpec {

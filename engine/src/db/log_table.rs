@@ -15,7 +15,7 @@ use super::Inner;
 use super::store::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::log::{PlaceScan, Places, entry_bytes};
+use crate::log::{Claim, PlaceScan, Places, entry_bytes};
 use crate::merge::{LeftInLog, Merge};
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
@@ -51,7 +51,10 @@ pub(super) struct LogTableJob {
 impl Inner {
     /// Gives up the log before `front`, except for what tables need of it.
     pub(super) fn release_log(&self, front: LogFileId) -> Result<()> {
-        self.log()?.release_unless(front, &|file| self.graveyard.logs.claim(file))
+        self.log()?.release_unless(front, &|file| match planted!(Bug::RecycleShelvedLog) {
+            false => self.graveyard.logs.claim(file),
+            true => Claim::Never,
+        })
     }
 
     /// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
@@ -65,7 +68,8 @@ impl Inner {
             let begun = self.log().and_then(|log| log.prepare()).and_then(|_| self.begin_log_file());
             kill_point!("flush-log-file-begun");
             if begun.is_err() {
-                choice = LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
+                choice =
+                    LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
             }
         }
         Some(choice)

@@ -446,7 +446,9 @@ fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Reco
             let _ = env.storage.remove(&dir.join(name));
         }
     }
-    for file in recovered.stale.iter().filter(|file| !needed.contains(file)) {
+    for file in
+        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
+    {
         let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
     }
 }

@@ -56,7 +56,8 @@ impl ClosedLogFile {
         let bad = |message: String| Error::corruption(&self.path, offset, message);
         let short = || bad("an entry of the log shorter than its checksum".into());
         let (covered, stored) = bytes.split_last_chunk::<4>().ok_or_else(short)?;
-        let (stored, found) = (u32::from_le_bytes(*stored), crc32c_append(self.identity.seed(offset), covered));
+        let (stored, found) =
+            (u32::from_le_bytes(*stored), crc32c_append(self.identity.seed(offset), covered));
         if stored != found && !planted!(Bug::SkipLogChecksum) {
             return Err(bad(format!("checksum of a log entry is {found:08x}, expected {stored:08x}")));
         }

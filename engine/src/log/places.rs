@@ -57,6 +57,11 @@ impl Places {
         self.files.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.files.iter().map(|file| size_of_val(&file.offsets[..])).sum()
+    }
+
     /// Forgets the files for which that does not hold.
     pub(crate) fn retain(&mut self, wanted: impl FnMut(&FilePlaces) -> bool) {
         self.files.retain(wanted);

@@ -262,11 +262,7 @@ impl Log {
 
     /// The same where tables may need files: what they want of each is asked once. A file left to them gives back the
     /// room behind its history.
-    pub(crate) fn release_unless(
-        &self,
-        before: LogFileId,
-        claim: &dyn Fn(LogFileId) -> Claim,
-    ) -> Result<()> {
+    pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         self.poison.check()?;
         if self.synced().file < before {
             self.sync()?;
@@ -319,9 +315,7 @@ impl Log {
     /// The files that are complete, oldest first.
     pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
         let live = self.live.lock();
-        let info = |f: &LiveFile| {
-            f.used.map(|used| LogFileInfo { file: f.file, reserved: f.reserved, used })
-        };
+        let info = |f: &LiveFile| f.used.map(|used| LogFileInfo { file: f.file, reserved: f.reserved, used });
         live.iter().filter_map(info).collect()
     }
 

@@ -45,7 +45,12 @@ pub(crate) struct LogTableChoice {
 
 /// Whether to leave values in the log.
 pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
-    let no = |reason: &str| LogTableChoice { leave: false, reason: reason.into(), saved_percent: 0, live_percent: 0 };
+    let no = |reason: &str| LogTableChoice {
+        leave: false,
+        reason: reason.into(),
+        saved_percent: 0,
+        live_percent: 0,
+    };
     if facts.cells == 0 || facts.log_bytes < LOG_BYTES_MIN {
         return no("too little was logged");
     }

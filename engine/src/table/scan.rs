@@ -135,10 +135,8 @@ impl ScanReport {
                     let mut fetched = Fetched::default();
                     if cursor.is_reference() {
                         if !logs.fetch(&cell, &mut fetched) {
-                            self.lost_keys.push(KeyRange {
-                                start: cell.key.to_vec(),
-                                end: Some(successor(cell.key)),
-                            });
+                            self.lost_keys
+                                .push(KeyRange { start: cell.key.to_vec(), end: Some(successor(cell.key)) });
                             moved = cursor.next();
                             continue;
                         }

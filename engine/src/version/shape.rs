@@ -118,7 +118,9 @@ impl TableInfo {
         match self.log_bytes {
             0 => live,
             // Values are spread over the file as its own bytes are.
-            log_bytes => live + (u128::from(log_bytes) * u128::from(live) / u128::from(self.bytes)) as u64,
+            log_bytes => {
+                live + (u128::from(log_bytes) * u128::from(live) / u128::from(self.bytes.max(1))) as u64
+            }
         }
     }
 

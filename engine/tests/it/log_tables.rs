@@ -51,7 +51,8 @@ fn assert_reads(db: &Db, round: u32) {
     }
     let mut expected: Vec<_> = (0..KEYS).map(|n| (key(n), value(n, round))).collect();
     expected.sort();
-    let scanned: Vec<_> = db.scan::<&str>(..).map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec())).collect();
+    let scanned: Vec<_> =
+        db.scan::<&str>(..).map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec())).collect();
     assert_eq!(scanned, expected);
     expected.reverse();
     let backward = db.scan::<&str>(..).reverse().map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec()));
