@@ -31,7 +31,7 @@ pub(crate) struct FlushJob {
     /// Keys below are done.
     clip: Vec<u8>,
     /// Where its values may stay in the log.
-    log_table: Option<LogTableJob>,
+    log_table: Option<Box<LogTableJob>>,
     memory_bytes: u64,
     began_ns: u64,
     busy_ns: u64,
@@ -80,7 +80,7 @@ impl FlushJob {
             cursor: Box::new(segment.cursor()),
         });
         let log_table =
-            log_table.map(|choice| LogTableJob::new(db, store, choice, &version.flush, logged_to));
+            log_table.map(|choice| Box::new(LogTableJob::new(db, store, choice, &version.flush, logged_to)));
         let id = db.next_job();
         let table_bytes = settings.options.strategy.strategy().table_bytes();
         let spec = MergeSpec {

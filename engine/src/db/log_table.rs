@@ -89,6 +89,7 @@ impl Inner {
             user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
             survive: survive.min(1.0),
             log_bytes: self.log().ok()?.files().iter().filter(|f| f.file >= front).map(|f| f.used).sum(),
+            log_file_bytes: self.options.log_file_bytes,
             key_bytes: KEY_BYTES,
             compressed: 1.0,
             value_bytes_min: VALUE_BYTES_MIN as u64,
@@ -142,7 +143,7 @@ impl LogTableJob {
                 }
             }
             looks += 1;
-            if looks % FRAMES_PER_LOOK == 0 && db.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+            if looks.is_multiple_of(FRAMES_PER_LOOK) && db.env.clock.monotonic_ns() - began >= ADVANCE_NS {
                 self.scan = Some(scan);
                 return true;
             }

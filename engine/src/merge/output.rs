@@ -30,8 +30,11 @@ pub(crate) struct OutputRules {
 /// Values that stay in the log of a database, where `find` tells their places.
 pub(crate) struct LeftInLog {
     pub(crate) database: u64,
-    pub(crate) find: Box<dyn Fn(&CellRef<'_>) -> Option<Reference> + Send>,
+    pub(crate) find: Box<FindPlace>,
 }
+
+/// Tells where in the log a cell is, if its value is to stay there.
+pub(crate) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
 
 /// The tables being written.
 pub(crate) struct Output {

@@ -15,6 +15,8 @@ pub(crate) struct LogTableFacts {
     pub(crate) survive: f64,
     /// Bytes of log since the oldest of these cells, other stores' included.
     pub(crate) log_bytes: u64,
+    /// Length of a log file.
+    pub(crate) log_file_bytes: u64,
     /// Length of a key.
     pub(crate) key_bytes: f64,
     /// Bytes that this store's tables take for each byte of keys and values.
@@ -29,8 +31,8 @@ const REFERENCE_BYTES: f64 = 10.0;
 const SAVED_MIN: f64 = 0.4;
 /// A table would take at least this part of the log files that stay in its place.
 const LIVE_MIN: f64 = 0.4;
-/// Below this nothing is worth the trouble.
-const LOG_BYTES_MIN: u64 = 1 << 10;
+/// A log file is begun for the flush: at least this part of one should have been filled.
+const FILE_SHARE_MIN: u64 = 16;
 
 /// The decision.
 #[derive(Clone, PartialEq, Debug)]
@@ -51,7 +53,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
         saved_percent: 0,
         live_percent: 0,
     };
-    if facts.cells == 0 || facts.log_bytes < LOG_BYTES_MIN {
+    if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {
         return no("too little was logged");
     }
     let cells = facts.cells as f64;
@@ -88,6 +90,7 @@ mod tests {
             user_bytes: 263_000_000,
             survive: 0.98,
             log_bytes: 312_000_000,
+            log_file_bytes: 16 << 20,
             key_bytes: 8.0,
             compressed: 1.0,
             value_bytes_min: 48,
@@ -110,6 +113,7 @@ mod tests {
         };
         let facts = uniform();
         assert_eq!(refused(LogTableFacts { cells: 0, user_bytes: 0, ..facts }), "too little was logged");
+        assert_eq!(refused(LogTableFacts { log_bytes: 1 << 19, ..facts }), "too little was logged");
         assert_eq!(refused(LogTableFacts { user_bytes: 50_000_000, ..facts }), "values are short");
         assert_eq!(refused(LogTableFacts { survive: 0.1, ..facts }), "too little of the log is live");
         assert_eq!(refused(LogTableFacts { compressed: 0.3, ..facts }), "too little of the log is live");

@@ -27,7 +27,9 @@ use std::sync::Arc;
 /// Values shorter than this stay in the table: the bytes a reference saves would not pay for the access.
 pub(crate) const VALUE_BYTES_MIN: usize = 48;
 /// A log file is brought into memory in pieces of this.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 64 << 10;
+/// A buffer that grew beyond this for one long value is not kept for the next.
+const KEEP_BYTES: usize = 1 << 20;
 
 /// The place of a cell's entry in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +143,7 @@ impl Fetched {
         let length = reference.length as usize;
         let from_image = image.and_then(|bytes| bytes.get(reference.offset as usize..)?.get(..length));
         self.bytes.clear();
-        self.bytes.shrink_to(PIECE_BYTES as usize);
+        self.bytes.shrink_to(KEEP_BYTES);
         match from_image {
             Some(bytes) => self.bytes.extend_from_slice(bytes),
             None => {
@@ -221,13 +223,13 @@ impl Images {
 
 /// Reads a file front to back; keeps the bytes if asked to.
 fn read_through(log: &ClosedLogFile, length: u64, keep: bool, image: &mut Vec<u8>) -> Result<()> {
+    image.resize(if keep { length } else { length.min(PIECE_BYTES) } as usize, 0);
     let mut at = 0;
     while at < length {
-        let piece = (length - at).min(PIECE_BYTES);
+        let piece = (length - at).min(PIECE_BYTES) as usize;
         let from = if keep { at as usize } else { 0 };
-        image.resize(from + piece as usize, 0);
-        log.read(&mut image[from..], at)?;
-        at += piece;
+        log.read(&mut image[from..from + piece], at)?;
+        at += piece as u64;
     }
     if !keep {
         *image = Vec::new();
