@@ -31,6 +31,8 @@ pub enum EventKind {
     Keep,
     /// What memory holds of the oldest log file was logged again, or found to be too much for that.
     Clean,
+    /// A flush left its values in the log, or why it did not.
+    LogTable,
     /// Segments in memory became one, all versions kept.
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.

@@ -27,6 +27,8 @@ pub(crate) struct Metrics {
     pub(crate) user_bytes: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
+    pub(crate) log_tables: Counter,
+    pub(crate) log_table_bytes_saved: Counter,
     pub(crate) merges: Counter,
     pub(crate) merge_steps: Counter,
     pub(crate) moves: Counter,
@@ -75,6 +77,10 @@ pub struct Statistics {
     pub flushes: u64,
     /// Table bytes written by flushes.
     pub flushed_bytes: u64,
+    /// Tables written by flushes that left values in the log.
+    pub log_tables: u64,
+    /// Bytes of those values, which were not written again.
+    pub log_table_bytes_saved: u64,
     /// Merges finished, moves apart.
     pub merges: u64,
     /// Steps made durable by merges and flushes.

@@ -168,6 +168,9 @@ pub struct FamilyOptions {
     pub memory: MemoryPolicy,
     /// Which keys stay in memory when it is flushed. Default: those updated more than twice the mean.
     pub hot_keys: HotKeys,
+    /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
+    /// Default false.
+    pub log_tables: bool,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Name of a registered [`crate::MergeOperator`].
@@ -189,6 +192,7 @@ impl Default for FamilyOptions {
             strategy: StrategyOptions::default(),
             memory: MemoryPolicy::default(),
             hot_keys: HotKeys::default(),
+            log_tables: false,
             write_memory: 0,
             merge_operator: None,
             filter: None,

@@ -83,6 +83,8 @@ mod switches {
         "flush-after-install",
         "flush-before-install",
         "flush-kept-logged",
+        "flush-log-file-begun",
+        "flush-places-found",
         "ingest-before-commit",
         "ingest-committed",
         "ingest-linked",
@@ -283,6 +285,10 @@ mod switches {
         ForgetLogEnd = "forget-log-end",
         /// A log file is recycled though its cells are still needed.
         RecycleNeededLog = "recycle-needed-log",
+        /// Log files that tables have values in are written over.
+        RecycleShelvedLog = "recycle-shelved-log",
+        /// At an open, log files that only tables need are removed.
+        ForgetShelvedLogs = "forget-shelved-logs",
         /// The filter denies keys that are there.
         FilterFalseNegative = "filter-false-negative",
         /// A reader takes its read point before the version.

@@ -148,6 +148,7 @@ impl Setup {
             .parse()
             .expect("the rule is written as it should be"),
             write_memory: *rng.pick(&[0, 8 << 10]),
+            log_tables: rng.one_in(2),
             ..FamilyOptions::default()
         }
     }

@@ -12,7 +12,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("log", &["error", "storage", "sync", "types"]),
     ("memory", &["error", "sync", "types"]),
     ("cache", &["error", "sync", "table", "types"]),
-    ("table", &["Error", "ErrorKind", "cache", "error", "storage", "types", "version::shape"]),
+    ("table", &["Error", "ErrorKind", "cache", "error", "log", "storage", "types", "version::shape"]),
     ("strategy", &["simulate", "types", "version::shape"]),
     ("simulate", &["error", "strategy", "types", "version::shape"]),
     ("merge", &["error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"]),

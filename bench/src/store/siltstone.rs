@@ -77,10 +77,14 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
-    ("none+hot2", "keys updated more than 2 times the mean stay in memory at a flush", |_, family, hot_factor| {
-        family.hot_keys = HotKeys::Factor(HotFactor { hot_factor });
-        true
-    }),
+    (
+        "none+hot2",
+        "keys updated more than 2 times the mean stay in memory at a flush",
+        |_, family, hot_factor| {
+            family.hot_keys = HotKeys::Factor(HotFactor { hot_factor });
+            true
+        },
+    ),
     ("none+top1", "the most updated 1 % of the keys stay in memory at a flush", |_, family, percent| {
         family.hot_keys = HotKeys::Top(HotTop { percent });
         true
@@ -95,6 +99,10 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("uncompressed", "without compression", |_, family, _| {
         family.compression = Compression::None;
+        true
+    }),
+    ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
+        family.log_tables = true;
         true
     }),
 ];

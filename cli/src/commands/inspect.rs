@@ -139,6 +139,7 @@ fn levels_json(shape: &Shape) -> Value {
             "tombstones": t.tombstones, "range_tombstones": t.range_tombstones, "distinct": t.distinct,
             "start": key(&t.range.start), "end": t.range.end.as_deref().map(key),
             "seqs": [t.seqs.0, t.seqs.1], "created_us": t.created,
+            "log_bytes": t.log_bytes, "logs": t.logs.iter().map(|file| file.0).collect::<Vec<_>>(),
             "clip": t.clip.as_ref().map(|c| json!({ "key": key(&c.key), "bytes_below": c.bytes_below })),
         })
     };
@@ -185,6 +186,7 @@ fn table_text(t: &TableListing) -> String {
         ("tombstones", format!("{}, and {} of ranges", grouped(t.tombstones), grouped(t.range_tombstones))),
         ("merge operands", grouped(t.operands)),
         ("raw bytes", format!("{} of keys, {} of values", grouped(t.key_bytes), grouped(t.value_bytes))),
+        ("values in the log", values_in_log(t)),
         ("sequence numbers", format!("{} to {}", t.seqs.0, t.seqs.1)),
         ("timestamps", format!("{} to {}", t.times.0, t.times.1)),
         ("created", format!("{}.{:06} s since 1970", t.created / 1_000_000, t.created % 1_000_000)),
@@ -218,6 +220,14 @@ fn table_text(t: &TableListing) -> String {
     text
 }
 
+fn values_in_log(t: &TableListing) -> String {
+    if t.logs.is_empty() {
+        return "none".into();
+    }
+    let files: Vec<String> = t.logs.iter().map(|file| format!("{file:010}.log")).collect();
+    format!("{} bytes, in {}", grouped(t.log_bytes), files.join(", "))
+}
+
 fn table_json(t: &TableListing) -> Value {
     let block = |b: &siltstone::BlockListing| {
         json!({
@@ -229,6 +239,7 @@ fn table_json(t: &TableListing) -> Value {
         "bytes": t.bytes, "start": unicode(&t.range.start), "end": t.range.end.as_deref().map(unicode),
         "cells": t.cells, "distinct": t.distinct, "tombstones": t.tombstones, "operands": t.operands,
         "range_tombstones": t.range_tombstones, "key_bytes": t.key_bytes, "value_bytes": t.value_bytes,
+        "log_bytes": t.log_bytes, "logs": t.logs,
         "seqs": [t.seqs.0, t.seqs.1], "times": [t.times.0, t.times.1], "created_us": t.created,
         "block_bytes": t.block_bytes, "bloom_bits": t.bloom_bits, "compression": t.compression, "names": t.names,
         "blocks": t.blocks.iter().map(block).collect::<Vec<_>>(),

@@ -13,7 +13,7 @@
 use super::checkpoint::Moment;
 use super::{Db, Inner};
 use crate::backup::{BackupInfo, Descriptor, Making};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::LogHold;
 use crate::repair::CheckProgress;
@@ -62,14 +62,20 @@ impl Inner {
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
-        let total = missing.sum::<u64>() + moment.logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let mut logs = moment.logs.clone();
+        for name in &moment.table_logs {
+            let path = self.dir.join(name);
+            let bytes = self.env.storage.open(&path).and_then(|file| file.len());
+            logs.push((name.clone(), bytes.map_err(|e| Error::io("look at", &path, e))?));
+        }
+        let total = missing.sum::<u64>() + logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let mut done = 0;
         let mut advance = |file: &str, bytes: u64| {
             done += bytes;
             progress(CheckProgress { file: file.to_string(), done, total });
         };
         let mut stored_logs = Vec::new();
-        for (name, bytes) in &moment.logs {
+        for (name, bytes) in &logs {
             let from = self.dir.join(name);
             stored_logs.push(making.copy(&from, name.clone(), *bytes, &mut |n| advance(name, n))?);
         }

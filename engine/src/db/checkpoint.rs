@@ -3,9 +3,11 @@
 //! The manifest's lock is held, so tables and log files stay as they are. One moment with no write between log and
 //! memory gives the log's end E; the copy's manifest is ours plus "history ends at E". So a batch over several
 //! families is in the copy wholly or not at all, without flushing anything. Tables are linked (they never change; a
-//! linked file is never hole-punched), the few log files are copied, since ours are recycled later.
+//! linked file is never hole-punched), and so are log files that only tables need; the few files of the log itself are
+//! copied, since ours are recycled later.
 
 use super::Inner;
+use super::log_table::needed_logs;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::log::{LogEnd, file_name};
@@ -45,7 +47,7 @@ impl Inner {
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
         let storage = &*self.env.storage;
         let manifest = self.manifest.lock();
-        let Moment { state, manifest_number, logs } = self.moment(&manifest)?;
+        let Moment { state, manifest_number, logs, table_logs } = self.moment(&manifest)?;
         let seq = state.last_seq;
         self.log()?.sync().inspect_err(|e| self.poison(e))?;
         for store in state.stores.values() {
@@ -54,6 +56,11 @@ impl Inner {
                 let (from, target) = (self.dir.join(&name), to.join(&name));
                 storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             }
+        }
+        // Those that the log still has are copied below.
+        for name in table_logs {
+            let (from, target) = (self.dir.join(&name), to.join(&name));
+            storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
         }
         kill_point!("checkpoint-tables-linked");
         for (name, bytes) in logs {
@@ -82,11 +89,12 @@ impl Inner {
                 logs.push((file_name(file.file), bytes));
             }
         }
+        let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
         state.last_seq = last;
         state.log_synced = end;
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         // Numbered on from ours, as the log's notes speak of ours.
-        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs })
+        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
     }
 }
 
@@ -98,4 +106,6 @@ pub(super) struct Moment {
     pub(super) manifest_number: u64,
     /// Names of the log files that hold history, and how much of each does.
     pub(super) logs: Vec<(String, u64)>,
+    /// Names of the log files that only tables need. They stay as long as the tables do.
+    pub(super) table_logs: Vec<String>,
 }

@@ -210,7 +210,7 @@ impl CleanJob {
             front
         };
         kill_point!("clean-committed");
-        match db.log()?.release(front) {
+        match db.release_log(front) {
             Err(e) if e.kind() == ErrorKind::Poisoned => {
                 db.poison(&e);
                 Err(e)

@@ -14,6 +14,7 @@
 use super::Inner;
 use super::background::Advanced;
 use super::install::{Flushed, Install};
+use super::log_table::LogTableJob;
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -40,6 +41,8 @@ pub(crate) struct FlushJob {
     logged_to: LogPosition,
     /// Keys below are done.
     clip: Vec<u8>,
+    /// Where its values may stay in the log.
+    log_table: Option<Box<LogTableJob>>,
     memory_bytes: u64,
     began_ns: u64,
     busy_ns: u64,
@@ -60,8 +63,10 @@ impl FlushJob {
             work.pipeline = PipelineState::default();
             work.hot.clone()
         };
+        let mut log_table = None;
         let left_over = !store.version().flush.segments.is_empty();
         if !left_over {
+            log_table = db.prepare_log_table(store);
             db.freeze(store);
         }
         store.swap(|now| {
@@ -88,7 +93,7 @@ impl FlushJob {
         let budget = db.keep_budget(store, memory_bytes);
         let hot = (settings.options.hot_keys != HotKeys::Off && !left_over).then(|| {
             // With an id of its own only where something was written since the last cells were kept.
-            match may_stay && generation < reserved {
+            match may_stay && generation < reserved && !store.is_leaving() {
                 true => settings.options.hot_keys.plan(budget, &hot_state),
                 false => HotPlan { over: None, reason: "this flush is to keep nothing".into() },
             }
@@ -102,6 +107,8 @@ impl FlushJob {
             tombstones: segment.fragments().tombstones_within(&range).collect(),
             cursor: Box::new(segment.cursor()),
         });
+        let log_table =
+            log_table.map(|choice| Box::new(LogTableJob::new(db, store, choice, &version.flush, logged_to)));
         let id = db.next_job();
         let table_bytes = settings.options.strategy.strategy().table_bytes();
         let spec = MergeSpec {
@@ -148,6 +155,7 @@ impl FlushJob {
             kept: (0, 0),
             logged_to,
             clip,
+            log_table,
             memory_bytes,
             began_ns,
             busy_ns,
@@ -161,6 +169,10 @@ impl FlushJob {
 
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         let from = db.env.clock.monotonic_ns();
+        if self.log_table.as_mut().is_some_and(|job| job.advance(db, &mut self.merge)) {
+            self.busy_ns += db.env.clock.monotonic_ns() - from;
+            return Ok(Advanced::More);
+        }
         let progress = self.merge.advance()?;
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = self.merge.bytes_written().max(self.reported);
@@ -183,6 +195,9 @@ impl FlushJob {
         self.kept.0 += step.aside.len() as u64;
         self.kept.1 += kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64);
         kill_point!("flush-before-install");
+        if let Some(job) = &mut self.log_table {
+            job.note(db, &step.outputs);
+        }
         let range = KeyRange { start: self.clip.clone(), end: step.upto.clone() };
         self.clip = step.upto.clone().unwrap_or_default();
         db.install(Install {
@@ -204,6 +219,9 @@ impl FlushJob {
     fn finish(&mut self, db: &Arc<Inner>) {
         self.note_kept(db);
         self.store.work.lock().flushing = false;
+        if let Some(job) = &self.log_table {
+            job.finish(db, &self.store);
+        }
         let (taken, survived) = self.merge.cells();
         let written = survived - self.merge.cells_aside();
         let bytes = self.merge.bytes_written();

@@ -88,6 +88,10 @@ pub struct TableListing {
     pub key_bytes: u64,
     /// Bytes of all values.
     pub value_bytes: u64,
+    /// Bytes of those values that are not in the file but in the log.
+    pub log_bytes: u64,
+    /// The log files they are in.
+    pub logs: Vec<u64>,
     /// The keys it covers, range tombstones included.
     pub range: KeyRange,
     /// Smallest and largest sequence number.
@@ -161,6 +165,8 @@ impl TableListing {
             distinct: p.distinct,
             key_bytes: p.key_bytes,
             value_bytes: p.value_bytes,
+            log_bytes: p.log_bytes,
+            logs: p.logs.keys().map(|file| file.0).collect(),
             range: p.range,
             seqs: p.seqs,
             times: p.times,
@@ -216,6 +222,8 @@ impl Inner {
             log_bytes,
             flushes: m.flushes.get(),
             flushed_bytes: m.flushed_bytes.get(),
+            log_tables: m.log_tables.get(),
+            log_table_bytes_saved: m.log_table_bytes_saved.get(),
             merges: m.merges.get(),
             merge_steps: m.merge_steps.get(),
             moves: m.moves.get(),

@@ -117,7 +117,7 @@ impl Inner {
         kill_point!("install-after-note");
         if let Some(front) = front {
             // The step is installed whatever comes of this; what is not released now is with the next flush.
-            if let Err(e) = self.log()?.release(front)
+            if let Err(e) = self.release_log(front)
                 && e.kind() == ErrorKind::Poisoned
             {
                 self.poison(&e);

@@ -3,7 +3,7 @@
 //! - `open`, `replay`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
-//! - `background`, `flush`, `keep`, `clean`, `merges`, `manual`: work on workers.
+//! - `background`, `flush`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
@@ -21,6 +21,7 @@ mod ingest;
 mod inspect;
 mod install;
 mod keep;
+mod log_table;
 mod manual;
 mod merges;
 #[cfg(all(test, any(loom, shuttle)))]
@@ -40,6 +41,7 @@ pub(crate) use close::Shared;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
+pub(crate) use log_table::needed_logs;
 pub use manual::CompactionControl;
 pub use open::Builder;
 pub(crate) use open::{read_log, refuse_leftovers};

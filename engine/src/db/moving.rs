@@ -95,6 +95,13 @@ impl Inner {
         self.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
         self.flush_out(store)?;
+        if store.version().tables().any(|open| open.info.is_log_table()) {
+            let message = format!(
+                "family {} has values in the log; set log_tables to false and compact all of it first",
+                store.name
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let storage = &self.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let (state, held) = self.state_alone(store)?;

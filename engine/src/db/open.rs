@@ -174,6 +174,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     };
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
+    graveyard.logs.set_first(state.log_first);
     let mut replay =
         Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
@@ -232,6 +233,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let state = loaded.state;
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
+    graveyard.logs.set_first(state.log_first);
     let mut replay =
         Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
@@ -352,6 +354,7 @@ pub(crate) fn read_log(
 /// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
 /// cannot be removed now is tried again at the next open.
 fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Recovered) {
+    let needed = super::log_table::needed_logs(state);
     let Ok(names) = env.storage.list(dir) else { return };
     let live = |id: TableId| {
         state.stores.values().any(|store| store.shape.tables().any(|(_, _, table)| table.id == id))
@@ -366,7 +369,9 @@ fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Reco
             let _ = env.storage.remove(&dir.join(name));
         }
     }
-    for file in &recovered.stale {
+    for file in
+        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
+    {
         let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
     }
 }

@@ -279,6 +279,13 @@ impl Inner {
         self.recount_memory();
     }
 
+    /// Begins a new log file, so that all logged so far is in complete ones.
+    pub(crate) fn begin_log_file(&self) -> Result<()> {
+        let mut stage = self.commit()?.stage.lock();
+        let next = stage.next_seq;
+        stage.appender.begin_next(next)
+    }
+
     /// Runs with nothing being logged and everything logged applied.
     pub(crate) fn with_writes_held<T>(&self, run: impl FnOnce(SeqNo) -> T) -> Result<T> {
         let commit = self.commit()?;

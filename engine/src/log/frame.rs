@@ -404,7 +404,7 @@ impl<'a> Items<'a> {
     }
 }
 
-fn read_cell<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> Read<CellRef<'a>> {
+pub(super) fn read_cell<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> Read<CellRef<'a>> {
     if tag & !(TAG_CELL | COPIED | CELL_TIMESTAMP | CELL_WRITTEN | 3) != 0 {
         return Err(Malformed("unknown bits in a cell's tag"));
     }

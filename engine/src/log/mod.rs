@@ -4,17 +4,20 @@
 //! with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
 //! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
 //! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,
-//! telling a torn end (normal after a crash) from damage (an error); `salvage` reads on behind damage. Byte layouts: `docs/format-log.md`.
+//! telling a torn end (normal after a crash) from damage (an error); `salvage` reads on behind damage. `places` finds
+//! where a store's values lie in closed files and `entry` reads one of them alone, for log tables. Byte layouts: `docs/format-log.md`.
 //!
 //! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
 //! first file, a position known synced, and where earlier recoveries ended ([`LogEnd`]).
 
 mod encoder;
+mod entry;
 mod file;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
+mod places;
 mod pool;
 mod recover;
 mod salvage;
@@ -25,16 +28,18 @@ mod tests;
 mod writer;
 
 pub(crate) use encoder::FrameEncoder;
+pub(crate) use entry::ClosedLogFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, parse_file_name};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
+pub(crate) use places::{PlaceScan, Places, entry_bytes};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
-pub(crate) use writer::{Appended, Appender, Log, LogHold, LogOptions, LogStart};
+pub(crate) use writer::{Appended, Appender, Claim, Log, LogHold, LogOptions, LogStart};
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 

@@ -165,7 +165,7 @@ impl Pool {
         Ok(())
     }
 
-    fn remove(&self, file: LogFileId) -> Result<()> {
+    pub(super) fn remove(&self, file: LogFileId) -> Result<()> {
         let path = file_path(&self.dir, file);
         match self.storage.remove(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),

@@ -49,6 +49,20 @@ impl Default for LogOptions {
 /// 15 us each time.
 const WINDOW_BYTES: u64 = 128 << 10;
 
+/// Holes begin at the file system's blocks.
+const HOLE_ALIGN: u64 = 4096;
+
+/// What tables want of a log file that the log needs no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// No table ever had values in it: it may be written over.
+    Never,
+    /// Values of tables are in it: it stays, and is theirs to remove.
+    Held,
+    /// There were, but are not any more: it goes.
+    Past,
+}
+
 /// Where a log begins to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStart {
@@ -255,7 +269,14 @@ impl Log {
     /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the manifest
     /// says so durably. They are kept to be used again, or removed. What is left must not be behind what was cut, so the
     /// log is synced unless it is durable into file `before` already.
+    #[cfg(test)]
     pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
+        self.release_unless(before, &|_| Claim::Never)
+    }
+
+    /// The same where tables may need files: what they want of each is asked once. A file left to them gives back the
+    /// room behind its history.
+    pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         self.poison.check()?;
         if self.synced().file < before {
             self.sync()?;
@@ -274,7 +295,20 @@ impl Log {
         }
         kill_point!("log-before-release");
         // All are tried; one that cannot be removed is stale and goes at the next open.
-        let results: Vec<_> = released.iter().map(|f| self.pool.give_back(f.file, f.reserved)).collect();
+        let let_go = |f: &LiveFile| match claim(f.file) {
+            Claim::Never => self.pool.give_back(f.file, f.reserved),
+            Claim::Past => self.pool.remove(f.file),
+            Claim::Held => {
+                let used = f.used.unwrap_or(f.reserved).next_multiple_of(HOLE_ALIGN);
+                if used < f.reserved {
+                    let path = file_path(&self.dir, f.file);
+                    // Where holes cannot be punched the room goes with the file.
+                    let _ = self.storage.punch_hole(&path, used, f.reserved - used);
+                }
+                Ok(())
+            }
+        };
+        let results: Vec<_> = released.iter().map(let_go).collect();
         results.into_iter().collect()
     }
 
@@ -308,6 +342,23 @@ impl Log {
             first_seq: f.first_seq,
         };
         live.iter().map(info).collect()
+    }
+
+    /// The files that are complete, oldest first.
+    pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
+        let live = self.live.lock();
+        let info = |f: &LiveFile| f.used.map(|used| LogFileInfo {
+            file: f.file,
+            reserved: f.reserved,
+            used,
+            first_seq: f.first_seq,
+        });
+        live.iter().filter_map(info).collect()
+    }
+
+    /// Whose log it is.
+    pub(crate) fn database(&self) -> u64 {
+        self.database_id
     }
 
     /// Bytes of history in live files.
@@ -423,6 +474,16 @@ impl Appender {
         log.frames.store(log.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
         Ok(Appended { start: LogPosition { file, offset }, end })
+    }
+
+    /// Ends the newest file, if it holds anything, and begins the next, with that sequence number to come: then all that
+    /// was logged is in complete files.
+    pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
+        self.log.poison.check()?;
+        match &self.newest {
+            Some(newest) if newest.offset > HEADER_BYTES => self.begin_file(0, first_seq),
+            _ => Ok(()),
+        }
     }
 
     /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window costs less

@@ -5,7 +5,7 @@
 use super::aside::{Aside, AsideRules};
 use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
-use super::output::{Output, OutputRules};
+use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone};
@@ -97,6 +97,11 @@ impl Merge {
             started: false,
             done: false,
         }
+    }
+
+    /// Values of the outputs stay in the log where these places are known. To be said before the first advance.
+    pub(crate) fn leave_in_log(&mut self, left: LeftInLog) {
+        self.output.leave_in_log(left);
     }
 
     /// Does a little. After the last step (`upto` is `None`) it must not be called again.

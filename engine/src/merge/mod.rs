@@ -18,5 +18,5 @@ pub(crate) use aside::AsideRules;
 pub(crate) use keep::{Below, KeepRules};
 pub(crate) use machine::{Merge, MergeSpec, Progress, Source};
 pub(crate) use merging::Merging;
-pub(crate) use output::OutputRules;
+pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use run::{Floor, RunCursor};

@@ -7,7 +7,7 @@
 use super::keep::Keep;
 use crate::error::Result;
 use crate::storage::Env;
-use crate::table::{TableBuilder, TableOptions};
+use crate::table::{Reference, TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
 use crate::version::shape::TableInfo;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,21 @@ pub(crate) struct OutputRules {
     pub(crate) names: Vec<(&'static str, String)>,
 }
 
+/// Values that stay in the log of a database, where `find` tells their places.
+pub(crate) struct LeftInLog {
+    pub(crate) database: u64,
+    pub(crate) find: Box<FindPlace>,
+}
+
+/// Tells where in the log a cell is, if its value is to stay there.
+pub(crate) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
+
 /// The tables being written.
 pub(crate) struct Output {
     env: Env,
     rules: OutputRules,
     builder: Option<TableBuilder>,
+    left: Option<LeftInLog>,
     part: u32,
     /// Where the current table's interval begins.
     low: Vec<u8>,
@@ -44,7 +54,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
-        Self { env, rules, builder: None, part: 0, low, finished: Vec::new(), bytes: 0, cells: 0 }
+        Self { env, rules, builder: None, left: None, part: 0, low, finished: Vec::new(), bytes: 0, cells: 0 }
     }
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
@@ -56,6 +66,9 @@ impl Output {
             let created = self.env.clock.wall_us();
             let storage = &*self.env.storage;
             let mut builder = TableBuilder::new(storage, &path, id, identity, &self.rules.table, created)?;
+            if let Some(left) = &self.left {
+                builder.set_log_database(left.database);
+            }
             for (name, value) in &self.rules.names {
                 builder.set_name(name, value);
             }
@@ -65,12 +78,18 @@ impl Output {
     }
 
     pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
-        self.builder()?.add(cell)
+        let reference = self.left.as_ref().and_then(|left| (left.find)(cell));
+        self.builder()?.add_with(cell, reference.as_ref())
+    }
+
+    /// From now on values stay where they are in the log.
+    pub(super) fn leave_in_log(&mut self, left: LeftInLog) {
+        self.left = Some(left);
     }
 
     /// Whether the table should end before the next key.
     pub(crate) fn is_full(&self) -> bool {
-        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.table_bytes)
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.table_bytes)
     }
 
     /// Data blocks of the current table so far.

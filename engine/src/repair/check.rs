@@ -2,7 +2,7 @@
 
 use super::{CheckProgress, CheckReport, Damage, Meter, list};
 use crate::cache::BlockCache;
-use crate::db::{read_log, refuse_leftovers};
+use crate::db::{needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
@@ -109,6 +109,7 @@ impl Check<'_> {
         }
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
         live.extend(table_names(&state.stores));
+        live.extend(needed_logs(state).into_iter().map(log::file_name));
         let log_bytes = self.files.iter().filter(|(name, _)| log::parse_file_name(name).is_some());
         self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
         match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(())) {

@@ -23,7 +23,7 @@ use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
 use super::{CheckProgress, Loss, Meter, RepairReport, list};
-use crate::db::{FAMILY, OPTIONS, STORE, table_names};
+use crate::db::{FAMILY, OPTIONS, STORE, needed_logs, table_names};
 use crate::error::{Error, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
@@ -52,7 +52,7 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
     let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
     let epoch = on_disk.chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
-    let writer = Writer { env, dir, epoch, job: 0, tables: 0, cells: 0 };
+    let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
     let (attached, aside) = (Vec::new(), Vec::new());
@@ -77,6 +77,7 @@ struct Rescue<'a> {
 impl Rescue<'_> {
     fn run(mut self) -> Result<RepairReport> {
         self.changed = !self.plan.damaged.is_empty();
+        let needed_before = needed_logs(&self.plan.state);
         for damaged in &self.plan.damaged {
             let message = match self.plan.sure {
                 true => format!("{}; nothing in it was lost", damaged.why),
@@ -94,6 +95,11 @@ impl Rescue<'_> {
         } else {
             self.rebuild()?;
         }
+        // Log files whose log tables were rewritten, because they are damaged or together with them.
+        let (state, needed) = (&self.plan.state, needed_logs(&self.plan.state));
+        let freed = needed_before.difference(&needed).filter(|file| **file < state.log_first);
+        let freed: Vec<String> = freed.map(|file| log::file_name(*file)).collect();
+        self.aside.extend(freed.into_iter().filter(|name| !self.aside.contains(name)).collect::<Vec<_>>());
         self.report.tables_written = self.writer.tables;
         self.report.cells_written = self.writer.cells;
         self.report.families = self.plan.state.stores.values().map(|store| store.name.clone()).collect();
@@ -424,7 +430,9 @@ impl Rescue<'_> {
         state.log_first = highest.next();
         state.log_synced = LogPosition { file: state.log_first, offset: 0 };
         state.log_ends.clear();
-        self.aside.extend(found.files.iter().map(|file| log::file_name(*file)));
+        let needed = needed_logs(state);
+        let files = found.files.iter().filter(|file| !needed.contains(file));
+        self.aside.extend(files.map(|file| log::file_name(*file)));
     }
 
     fn table_losses(

@@ -39,6 +39,8 @@ impl Style {
 pub(super) struct Writer<'a> {
     pub(super) env: &'a Env,
     pub(super) dir: &'a Path,
+    /// Whose log tables refer to.
+    pub(super) database: u64,
     pub(super) epoch: u32,
     pub(super) job: u32,
     pub(super) tables: u64,
@@ -99,12 +101,12 @@ impl Writer<'_> {
         let path = self.dir.join(file);
         let identity = known.map(|info| info.identity);
         // Twice through: what the table says of its family stands behind its cells.
-        let report = scan_readable(storage, &path, identity, &mut |_| {})?;
+        let report = scan_readable(storage, &path, identity, self.database, &mut |_| {})?;
         let (mut builder, target) = self.builder(&style(&report))?;
         let floor = known.map_or(&[][..], |info| info.live_start());
         let mut written = Ok(());
         let mut last: Option<(Vec<u8>, Timestamp, SeqNo)> = None;
-        scan_readable(storage, &path, identity, &mut |cell| {
+        scan_readable(storage, &path, identity, self.database, &mut |cell| {
             let here = (cell.key.to_vec(), cell.timestamp, cell.seq);
             // A sound block cannot be out of order, but a table written by a faulty program might.
             let in_order = last.as_ref().is_none_or(|(key, timestamp, seq)| {

@@ -8,6 +8,7 @@
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
 //! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others go.
+//! - `log_table` says whether a flush leaves values in the log.
 //! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer waits.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
@@ -19,6 +20,7 @@ mod backpressure;
 mod clean;
 mod hot;
 mod leveled;
+mod log_table;
 mod major;
 mod options;
 mod pipeline;
@@ -36,6 +38,7 @@ pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use hot::{HotFactor, HotKeys, HotTop};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX};
 pub use leveled::LeveledOptions;
+pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::major;
 pub use options::StrategyOptions;
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};

@@ -21,7 +21,9 @@ pub(super) const FLAG_KIND: u8 = 0b0000_0011;
 pub(super) const FLAG_TIMESTAMP: u8 = 0b0000_0100;
 pub(super) const FLAG_WRITTEN: u8 = 0b0000_1000;
 pub(super) const FLAG_SEQ: u8 = 0b0001_0000;
-const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ;
+/// What stands for the value is a reference to the log.
+pub(super) const FLAG_REFERENCE: u8 = 0b0010_0000;
+const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | FLAG_REFERENCE;
 
 /// Bytes a restart point takes: offset and key bytes.
 pub(super) const RESTART_BYTES: usize = 4 + 8;
@@ -48,6 +50,7 @@ pub(super) struct Entry {
     pub(super) suffix: Range<usize>,
     pub(super) value: Range<usize>,
     pub(super) kind: Kind,
+    pub(super) is_reference: bool,
     pub(super) seq: SeqNo,
     pub(super) timestamp: Timestamp,
     pub(super) written: u64,
@@ -149,6 +152,7 @@ impl Block {
             suffix: suffix_at..value_at,
             value: value_at..value_at + value_len,
             kind,
+            is_reference: flags & FLAG_REFERENCE != 0,
             seq: SeqNo(seq),
             timestamp: Timestamp(timestamp),
             written,

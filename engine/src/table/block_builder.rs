@@ -1,6 +1,6 @@
 //! Writes the sorted block that `block` reads.
 
-use super::block::{FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES};
+use super::block::{FLAG_REFERENCE, FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES};
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 
@@ -32,6 +32,16 @@ impl BlockBuilder {
 
     /// Appends a cell; the caller keeps the order.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
+        self.put(cell, 0);
+    }
+
+    /// Appends a cell whose value is an encoded reference.
+    pub(super) fn add_reference(&mut self, cell: &CellRef<'_>) {
+        self.put(cell, FLAG_REFERENCE);
+    }
+
+    #[inline]
+    fn put(&mut self, cell: &CellRef<'_>, reference: u8) {
         let shared = if self.entries == 0 || self.since_restart == self.interval {
             self.restarts.push((self.bytes.len() as u32, self.keys.len() + cell.key.len()));
             self.keys.extend_from_slice(cell.key);
@@ -40,7 +50,7 @@ impl BlockBuilder {
         } else {
             common_prefix(&self.last_key, cell.key)
         };
-        let mut flags = cell.kind as u8;
+        let mut flags = cell.kind as u8 | reference;
         flags |= if cell.seq != SeqNo::ZERO { FLAG_SEQ } else { 0 };
         flags |= if cell.timestamp != Timestamp::ZERO { FLAG_TIMESTAMP } else { 0 };
         flags |= if cell.written != 0 { FLAG_WRITTEN } else { 0 };

@@ -136,7 +136,13 @@ impl BlockCursor {
         Err(Malformed("restart point is not at an entry"))
     }
 
-    /// The cell here. Must be valid.
+    /// Whether the value here is a reference.
+    #[inline]
+    pub(super) fn is_reference(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.is_reference)
+    }
+
+    /// The cell here, with the reference where its value is in the log. Must be valid.
     #[inline]
     pub(super) fn cell(&self) -> CellRef<'_> {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {

@@ -11,6 +11,7 @@ use super::filter::Filter;
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::Properties;
+use super::reference::Reference;
 use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
 use crate::error::{Error, Result};
 use crate::storage::{Storage, WriteFile};
@@ -44,6 +45,9 @@ pub(crate) struct TableBuilder {
     tombstones: Vec<RangeTombstone>,
     sketch: Sketch,
     properties: Properties,
+    log_database: u64,
+    /// The last reference, encoded.
+    reference: Vec<u8>,
     /// Bytes of finished index and filter partitions.
     waiting_bytes: usize,
 }
@@ -97,6 +101,8 @@ impl TableBuilder {
                 compression: options.compression,
                 ..Properties::default()
             },
+            log_database: 0,
+            reference: Vec::new(),
             waiting_bytes: 0,
             options,
         })
@@ -112,6 +118,16 @@ impl TableBuilder {
     /// # Panics
     /// If the cell does not come behind the last one in the order of cells.
     pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        self.add_with(cell, None)
+    }
+
+    /// The cells added with a reference are in that database's log.
+    pub(crate) fn set_log_database(&mut self, database: u64) {
+        self.log_database = database;
+    }
+
+    /// As `add`; with a reference the value is left where that says, in the log.
+    pub(crate) fn add_with(&mut self, cell: &CellRef<'_>, reference: Option<&Reference>) -> Result<()> {
         if cell.key.len() > KEY_BYTES_MAX || cell.value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "key of {} or value of {} bytes is over the limit",
@@ -150,7 +166,18 @@ impl TableBuilder {
         }
         self.count(cell);
         self.last = Some((cell.timestamp, cell.seq));
-        self.block.add(cell);
+        match reference {
+            None => self.block.add(cell),
+            Some(reference) => {
+                let p = &mut self.properties;
+                p.log_database = self.log_database;
+                p.log_bytes += cell.value.len() as u64;
+                let end = p.logs.entry(reference.file).or_default();
+                *end = reference.end().max(*end);
+                reference.encode(&mut self.reference);
+                self.block.add_reference(&CellRef { value: &self.reference, ..*cell });
+            }
+        }
         if self.block.size() >= self.options.block_bytes {
             self.cut_block()?;
         }
@@ -178,6 +205,11 @@ impl TableBuilder {
         let open =
             self.block.size() + self.index.size() + self.hashes.len() * self.options.bloom_bits as usize / 8;
         self.out.offset() + (open + self.waiting_bytes) as u64 + FOOTER_BYTES as u64
+    }
+
+    /// Bytes of values left in the log so far.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.properties.log_bytes
     }
 
     /// Data blocks finished so far.

@@ -9,7 +9,9 @@ use super::block::Block;
 use super::block_cursor::BlockCursor;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
+use super::pin::pin_fetched;
 use super::reader::Table;
+use super::reference::{Fetched, Images};
 use crate::error::Result;
 use crate::types::codec::Decoded;
 use crate::types::{CellRef, Cursor, Pinned};
@@ -49,6 +51,10 @@ pub(crate) struct TableCursor {
     window: Window,
     /// Blocks wholly below are not read.
     floor: Vec<u8>,
+    /// The current cell's value, where that is in the log.
+    fetched: Arc<Fetched>,
+    /// A merge's: it reads log files whole.
+    images: Option<Images>,
 }
 
 /// Bytes read ahead.
@@ -72,6 +78,8 @@ impl Table {
             handle: Handle::default(),
             window: Window::default(),
             floor: Vec::new(),
+            fetched: Arc::default(),
+            images: (!options.through_cache && !self.logs.is_empty()).then(|| Images::new(self)),
         }
     }
 }
@@ -118,9 +126,23 @@ impl TableCursor {
         Ok(found?.unwrap_or(0))
     }
 
-    /// Runs one step; on an error the cursor is not valid.
+    /// Fetches the value here, if it is in the log: a cell is handed out whole.
+    #[inline]
+    fn fetch(&mut self) -> Result<()> {
+        if self.data.is_reference() { self.fetch_reference() } else { Ok(()) }
+    }
+
+    fn fetch_reference(&mut self) -> Result<()> {
+        if Arc::get_mut(&mut self.fetched).is_none() {
+            self.fetched = Arc::default();
+        }
+        let Some(into) = Arc::get_mut(&mut self.fetched) else { return Ok(()) };
+        self.table.fetch(self.handle.offset, &self.data.cell(), self.images.as_mut(), into)
+    }
+
+    /// Runs one step and fetches the value at the new cell; on an error the cursor is not valid.
     fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let result = step(self);
+        let result = step(self).and_then(|()| self.fetch());
         if result.is_err() {
             self.data.reset();
             self.index.reset();
@@ -300,7 +322,8 @@ impl Cursor for TableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         match self.data.next() {
-            Ok(true) => Ok(()),
+            Ok(true) if !self.data.is_reference() => Ok(()),
+            Ok(true) => self.guarded(|_| Ok(())),
             Ok(false) => self.guarded(Self::next_block),
             Err(e) => self.guarded(|cursor| cursor.check_data(Err(e))),
         }
@@ -308,7 +331,7 @@ impl Cursor for TableCursor {
 
     fn prev(&mut self) -> Result<()> {
         match self.data.prev() {
-            Ok(true) => Ok(()),
+            Ok(true) => self.guarded(|_| Ok(())),
             Ok(false) => self.guarded(Self::prev_block),
             Err(e) => self.guarded(|cursor| cursor.check_data(Err(e))),
         }
@@ -322,12 +345,15 @@ impl Cursor for TableCursor {
     #[inline]
     fn cell(&self) -> CellRef<'_> {
         let mut cell = self.data.cell();
+        if self.data.is_reference() {
+            cell.value = self.fetched.value();
+        }
         cell.seq = self.table.seq(cell.seq);
         cell
     }
 
     fn pinned_value(&self) -> Pinned {
-        self.data.pinned_value()
+        if self.data.is_reference() { pin_fetched(&self.fetched) } else { self.data.pinned_value() }
     }
 }
 

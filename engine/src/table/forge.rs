@@ -11,9 +11,12 @@ use super::filter::Filter;
 use super::frame::{BlockKind, HEAD_BYTES, Handle, Head, open_block, seed};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
+use super::reference::Reference;
 use super::tombstones;
 use crate::testing::decoders::Target;
-use crate::types::{Cell, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp};
+use crate::types::{
+    Cell, Fragments, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,8 +35,24 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "filter", seeds: filter_seeds, sign: |_| {}, decode: filter },
     Target { name: "properties", seeds: properties_seeds, sign: |_| {}, decode: properties },
     Target { name: "range-tombstones", seeds: tombstone_seeds, sign: |_| {}, decode: range_tombstones },
+    Target { name: "reference", seeds: reference_seeds, sign: |_| {}, decode: reference },
     Target { name: "sketch", seeds: sketch_seeds, sign: |_| {}, decode: sketch },
 ];
+
+fn reference_seeds() -> Vec<Vec<u8>> {
+    let encoded = |file, offset, length| {
+        let mut bytes = Vec::new();
+        Reference { file: LogFileId(file), offset, length }.encode(&mut bytes);
+        bytes
+    };
+    vec![encoded(1, 80, 300), encoded(u64::MAX, u64::from(u32::MAX), 1 << 30)]
+}
+
+fn reference(bytes: &[u8]) {
+    if let Ok(reference) = Reference::decode(bytes) {
+        assert!(reference.end() >= reference.offset);
+    }
+}
 
 fn path() -> &'static Path {
     Path::new("forged")

@@ -4,7 +4,7 @@
 //! `frame` puts every block under a checksum seeded with the table's identity and the block's offset, `ends` are
 //! header and footer, `compression` the codecs; `block`, `block_builder` and `block_cursor` are the sorted
 //! block, `filter` the Bloom partition, `index` separators and index entries, `properties` and `tombstones` the
-//! small blocks. On top stand `builder` (writes a table), `reader` (opens it, point reads), `cursor` (both ways,
+//! small blocks; `reference` reads values that a log table left in the log. On top stand `builder` (writes a table), `reader` (opens it, point reads), `cursor` (both ways,
 //! read-ahead), and for people and repair `inspect`, `verify` and `scan`.
 //!
 //! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
@@ -27,6 +27,7 @@ mod inspect;
 mod pin;
 mod properties;
 mod reader;
+mod reference;
 mod scan;
 mod tombstones;
 mod verify;
@@ -41,6 +42,7 @@ pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use filter::Filter;
 pub(crate) use inspect::BlockListing;
 pub(crate) use reader::Table;
+pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use verify::Verified;
 

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a value is handed out without copying; its block keeps the bytes alive")]
 
 use super::block::Block;
+use super::reference::Fetched;
 use crate::types::{Owner, Pinned};
 use std::any::Any;
 use std::ops::Range;
@@ -13,6 +14,20 @@ unsafe impl Owner for Arc<Block> {
     fn pin(&self) -> Arc<dyn Any + Send + Sync> {
         Arc::clone(self) as Arc<dyn Any + Send + Sync>
     }
+}
+
+// SAFETY: what was fetched is changed only while nobody shares it (`Arc::get_mut`), and the pin shares it. Of a cell
+// handed out with this owner the value always lies in it.
+unsafe impl Owner for Arc<Fetched> {
+    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(self) as Arc<dyn Any + Send + Sync>
+    }
+}
+
+/// The value fetched from the log, pinned.
+pub(super) fn pin_fetched(fetched: &Arc<Fetched>) -> Pinned {
+    // SAFETY: the value is a part of what is the owner.
+    unsafe { Pinned::held(fetched.value(), fetched) }
 }
 
 /// The bytes of that range of the block, pinned.

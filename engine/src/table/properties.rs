@@ -3,7 +3,7 @@
 
 use super::compression::Compression;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
-use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
+use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
 use crate::version::shape::TableInfo;
 use std::collections::BTreeMap;
 
@@ -25,6 +25,12 @@ pub(crate) struct Properties {
     pub(crate) created: u64,
     pub(crate) block_bytes: u64,
     pub(crate) bloom_bits: u64,
+    /// Bytes of values that are in the log; they count among `value_bytes`.
+    pub(crate) log_bytes: u64,
+    /// The database whose log that is; zero without.
+    pub(crate) log_database: u64,
+    /// Log files referred to, each with the end of the last entry referred to.
+    pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
     /// Free-form names: writer, merge operator and the like.
     pub(crate) names: BTreeMap<String, String>,
@@ -47,6 +53,9 @@ impl Default for Properties {
             created: 0,
             block_bytes: 0,
             bloom_bits: 0,
+            log_bytes: 0,
+            log_database: 0,
+            logs: BTreeMap::new(),
             compression: Compression::None,
             names: BTreeMap::new(),
         }
@@ -57,10 +66,13 @@ const RANGE_START: u64 = 32;
 const RANGE_END: u64 = 33;
 const COMPRESSION: u64 = 34;
 const NAME: u64 = 35;
+const LOG: u64 = 36;
+/// Numbers from this tag on are left out where they are zero.
+const OPTIONAL_FROM: u64 = 16;
 
 impl Properties {
     /// The tagged numbers, in one place for both directions.
-    fn numbers(&mut self) -> [(u64, &mut u64); 15] {
+    fn numbers(&mut self) -> [(u64, &mut u64); 17] {
         [
             (1, &mut self.cells),
             (2, &mut self.tombstones),
@@ -77,6 +89,8 @@ impl Properties {
             (13, &mut self.created),
             (14, &mut self.block_bytes),
             (15, &mut self.bloom_bits),
+            (16, &mut self.log_bytes),
+            (17, &mut self.log_database),
         ]
     }
 
@@ -87,6 +101,9 @@ impl Properties {
             put_bytes(&mut out, bytes);
         };
         for (tag, number) in self.clone().numbers() {
+            if tag >= OPTIONAL_FROM && *number == 0 {
+                continue;
+            }
             let mut bytes = Vec::with_capacity(10);
             put_varint(&mut bytes, *number);
             put(tag, &bytes);
@@ -96,6 +113,12 @@ impl Properties {
             put(RANGE_END, end);
         }
         put(COMPRESSION, self.compression.to_string().as_bytes());
+        for (file, end) in &self.logs {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, file.0);
+            put_varint(&mut bytes, *end);
+            put(LOG, &bytes);
+        }
         for (name, value) in &self.names {
             let mut bytes = Vec::new();
             put_bytes(&mut bytes, name.as_bytes());
@@ -128,6 +151,11 @@ impl Properties {
                     pair.finish()?;
                     properties.names.insert(name, value);
                 }
+                LOG => {
+                    let mut pair = Decoder::new(value);
+                    properties.logs.insert(LogFileId(pair.varint()?), pair.varint()?);
+                    pair.finish()?;
+                }
                 _ => {
                     if let Some((_, number)) = properties.numbers().into_iter().find(|(t, _)| *t == tag) {
                         let mut value = Decoder::new(value);
@@ -158,6 +186,8 @@ impl Properties {
             seqs: self.seqs,
             times: self.times,
             created: self.created,
+            log_bytes: self.log_bytes,
+            logs: self.logs.keys().copied().collect(),
             ingested_at: None,
             clip: None,
         }

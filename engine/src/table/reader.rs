@@ -11,6 +11,7 @@ use super::filter::Filter;
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
+use super::reference::{Fetched, Images, Logs};
 use super::tombstones;
 use crate::cache::{BlockCache, BlockKey};
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ pub(crate) struct Table {
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
+    /// Where values that are not in the file are.
+    pub(super) logs: Logs,
 }
 
 /// What an open table holds of a partition itself, so that a read need not look it up in the cache.
@@ -92,7 +95,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let opened = Opened::read(&**storage, path)?;
         opened.compare(path, &info)?;
-        opened.table(path, info, cache)
+        opened.table(&**storage, path, info, cache)
     }
 
     /// Opens a table nothing is known of; its info is what the file says of itself.
@@ -103,7 +106,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let opened = Opened::read(&**storage, path)?;
         let info = Arc::new(opened.info());
-        opened.table(path, info, cache)
+        opened.table(&**storage, path, info, cache)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -164,7 +167,7 @@ impl Table {
                     BlockEntry::decode(index.value(&entry), partition.data_end),
                 )?;
                 let block = self.data(handle)?;
-                match self.check(handle.offset, self.visit_block(&block, key, read, visit))? {
+                match self.visit_block(&block, handle, key, read, visit)? {
                     Visited::Stopped => return Ok(ControlFlow::Break(())),
                     Visited::Passed => return Ok(ControlFlow::Continue(())),
                     Visited::End if !continues => return Ok(ControlFlow::Continue(())),
@@ -188,11 +191,13 @@ impl Table {
     fn visit_block(
         &self,
         block: &Arc<Block>,
+        handle: Handle,
         key: &[u8],
         read: SeqNo,
         visit: &mut Visit<'_>,
-    ) -> Decoded<Visited> {
-        let Some(mut entry) = block.lower_bound(key)? else { return Ok(Visited::Passed) };
+    ) -> Result<Visited> {
+        let first = self.check(handle.offset, block.lower_bound(key))?;
+        let Some(mut entry) = first else { return Ok(Visited::Passed) };
         while block.is_key(&entry, key) {
             let seq = self.seq(entry.seq);
             if seq <= read {
@@ -204,16 +209,36 @@ impl Table {
                     written: entry.written,
                     value: block.value(&entry),
                 };
-                if visit(&cell, block).is_break() {
+                let visited = match entry.is_reference {
+                    false => visit(&cell, block),
+                    true => {
+                        let mut fetched = Fetched::default();
+                        self.fetch(handle.offset, &cell, None, &mut fetched)?;
+                        let fetched = Arc::new(fetched);
+                        visit(&CellRef { value: fetched.value(), ..cell }, &fetched)
+                    }
+                };
+                if visited.is_break() {
                     return Ok(Visited::Stopped);
                 }
             }
             if entry.end >= block.entries_end() {
                 return Ok(Visited::End);
             }
-            entry = block.entry(entry.end)?;
+            entry = self.check(handle.offset, block.entry(entry.end))?;
         }
         Ok(Visited::Passed)
+    }
+
+    /// Fetches the value of a cell of the block at `offset` that has a reference in its place.
+    pub(super) fn fetch(
+        &self,
+        offset: u64,
+        cell: &CellRef<'_>,
+        images: Option<&mut Images>,
+        into: &mut Fetched,
+    ) -> Result<()> {
+        self.check(offset, self.logs.fetch(cell, images, into)?)
     }
 
     /// Names file and offset in a decoder's complaint.
@@ -414,7 +439,15 @@ impl Opened {
         Err(Error::corruption(path, 0, message))
     }
 
-    fn table(self, path: &Path, info: Arc<TableInfo>, cache: &Arc<BlockCache>) -> Result<Arc<Table>> {
+    fn table(
+        self,
+        storage: &dyn Storage,
+        path: &Path,
+        info: Arc<TableInfo>,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Arc<Table>> {
+        let dir = path.parent().unwrap_or(Path::new(""));
+        let logs = Logs::open(storage, dir, self.properties.log_database, &self.properties.logs)?;
         let mut tombstones = self.tombstones;
         if let Some(seq) = info.ingested_at {
             tombstones.iter_mut().for_each(|t| t.seq = seq);
@@ -430,6 +463,7 @@ impl Opened {
             footer: self.footer,
             fragments: Fragments::new(tombstones),
             properties: self.properties,
+            logs,
         }))
     }
 }

@@ -11,6 +11,7 @@ use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, HEAD_BYTES, Head};
 use super::properties::Properties;
+use super::reference::{Fetched, FoundLogs};
 use super::tombstones;
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
@@ -49,11 +50,13 @@ pub(crate) struct ScanReport {
 }
 
 /// Calls `visit` with every cell in a readable data block, in file order (which is the order of cells). Only a
-/// file that cannot be opened or measured is an error; everything else is in the report.
+/// file that cannot be opened or measured is an error; everything else is in the report. Values that a log table left in
+/// the log are fetched from the log of `database`; cells whose value is lost there are lost.
 pub(crate) fn scan_readable(
     storage: &dyn Storage,
     path: &Path,
     identity: Option<u64>,
+    database: u64,
     visit: &mut dyn FnMut(CellRef<'_>),
 ) -> Result<ScanReport> {
     let file = storage.open(path).map_err(|e| Error::io("open table", path, e))?;
@@ -73,12 +76,13 @@ pub(crate) fn scan_readable(
         report.lose(0..len.min(HEADER_BYTES as u64));
     }
     let end = if footer.is_some() { footer_at } else { len };
+    let mut logs = FoundLogs::new(storage, path.parent().unwrap_or(Path::new("")), database);
     let mut walk = Walk { file: &*file, identity, end, window: 0..0, bytes: Vec::new() };
     let mut at = HEADER_BYTES as u64;
     while at < end {
         match walk.head(at) {
             Some(head) => {
-                match walk.payload(&head).filter(|payload| report.take(&head, payload, visit)) {
+                match walk.payload(&head).filter(|payload| report.take(&head, payload, &mut logs, visit)) {
                     Some(_) => {}
                     None => {
                         report.gap |= head.kind == BlockKind::Data;
@@ -112,7 +116,13 @@ impl ScanReport {
     }
 
     /// Takes a block whose checksum holds; false if it does not decode all the same.
-    fn take(&mut self, head: &Head, payload: &[u8], visit: &mut dyn FnMut(CellRef<'_>)) -> bool {
+    fn take(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        logs: &mut FoundLogs<'_>,
+        visit: &mut dyn FnMut(CellRef<'_>),
+    ) -> bool {
         self.past_data |= head.kind != BlockKind::Data;
         match head.kind {
             BlockKind::Data => {
@@ -121,7 +131,17 @@ impl ScanReport {
                 cursor.set(Arc::new(block));
                 let mut moved = cursor.first();
                 while moved == Ok(true) {
-                    let cell = cursor.cell();
+                    let mut cell = cursor.cell();
+                    let mut fetched = Fetched::default();
+                    if cursor.is_reference() {
+                        if !logs.fetch(&cell, &mut fetched) {
+                            self.lost_keys
+                                .push(KeyRange { start: cell.key.to_vec(), end: Some(successor(cell.key)) });
+                            moved = cursor.next();
+                            continue;
+                        }
+                        cell.value = fetched.value();
+                    }
                     if std::mem::take(&mut self.gap) {
                         let range = KeyRange { start: self.last.clone(), end: Some(successor(cell.key)) };
                         self.lost_keys.push(range);

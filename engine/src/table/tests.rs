@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 mod damage;
+mod references;
 
 struct Fixture {
     _dir: tempfile::TempDir,

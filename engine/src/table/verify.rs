@@ -6,6 +6,7 @@ use super::filter::Filter;
 use super::frame::{BlockKind, Handle, read_at};
 use super::properties::Properties;
 use super::reader::Table;
+use super::reference::{Fetched, Images, Reference};
 use crate::error::{Error, Result};
 use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) struct Verified {
 }
 
 impl Table {
-    /// Reads every byte of the file and checks it: checksums, order, bounds, that blocks lie without gaps, and
-    /// that index, filters, sketch and properties agree with the cells. Blocks wholly below the clip of the
+    /// Reads every byte of the file, and of the log every value that it refers to, and checks it: checksums, order,
+    /// bounds, that blocks lie without gaps, and that index, filters, sketch and properties agree with the cells. Blocks wholly below the clip of the
     /// info the table was opened with are skipped.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut header = [0; HEADER_BYTES];
@@ -111,6 +112,8 @@ struct Check<'t> {
     last_key: Vec<u8>,
     last: Option<(Timestamp, SeqNo)>,
     last_handle: Handle,
+    images: Images,
+    fetched: Fetched,
 }
 
 impl<'t> Check<'t> {
@@ -126,6 +129,8 @@ impl<'t> Check<'t> {
             last_key: Vec::new(),
             last: None,
             last_handle: Handle::default(),
+            images: Images::new(table),
+            fetched: Fetched::default(),
         }
     }
 
@@ -174,7 +179,16 @@ impl<'t> Check<'t> {
         self.table.check(handle.offset, cursor.first())?;
         let mut count = 0;
         while cursor.valid() {
-            let cell = cursor.cell();
+            let mut cell = cursor.cell();
+            if cursor.is_reference() {
+                self.table.fetch(handle.offset, &cell, Some(&mut self.images), &mut self.fetched)?;
+                let file = Reference::decode(cell.value).map(|reference| (reference.file, reference.end()));
+                let (file, end) = self.table.check(handle.offset, file)?;
+                let known = self.found.logs.entry(file).or_default();
+                *known = end.max(*known);
+                cell.value = self.fetched.value();
+                self.found.log_bytes += cell.value.len() as u64;
+            }
             let hash = hash(cell.key);
             let same_key = self.last.is_some() && self.last_key == cell.key;
             if self.last.is_some() && self.last_key.as_slice() > cell.key
@@ -265,6 +279,7 @@ impl<'t> Check<'t> {
         found.range_tombstones = expected.range_tombstones;
         (found.created, found.block_bytes, found.bloom_bits) =
             (expected.created, expected.block_bytes, expected.bloom_bits);
+        found.log_database = expected.log_database;
         (found.compression, found.names) = (expected.compression, expected.names.clone());
         if found != *expected {
             return Err(table.bad(at, format!("properties say {expected:?}, found {found:?}")));

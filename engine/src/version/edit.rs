@@ -358,6 +358,11 @@ fn put_table(out: &mut Vec<u8>, table: &TableInfo) {
     for n in [table.seqs.0.0, table.seqs.1.0, table.times.0.0, table.times.1.0, table.created] {
         put_varint(out, n);
     }
+    put_varint(out, table.log_bytes);
+    put_varint(out, table.logs.len() as u64);
+    for file in &table.logs {
+        put_varint(out, file.0);
+    }
     match table.ingested_at {
         Some(seq) => {
             out.push(1);
@@ -473,6 +478,18 @@ fn count(input: &mut Decoder<'_>) -> Decoded<u64> {
     }
 }
 
+fn logs(input: &mut Decoder<'_>) -> Decoded<Vec<LogFileId>> {
+    let mut logs: Vec<LogFileId> = Vec::new();
+    for _ in 0..input.varint()? {
+        let file = LogFileId(input.varint()?);
+        if logs.last().is_some_and(|last| *last >= file) {
+            return Err(Malformed("log files of a table out of order"));
+        }
+        logs.push(file);
+    }
+    Ok(logs)
+}
+
 fn table(input: &mut Decoder<'_>) -> Decoded<TableInfo> {
     Ok(TableInfo {
         id: table_id(input)?,
@@ -486,6 +503,8 @@ fn table(input: &mut Decoder<'_>) -> Decoded<TableInfo> {
         seqs: (SeqNo(input.varint()?), SeqNo(input.varint()?)),
         times: (Timestamp(input.varint()?), Timestamp(input.varint()?)),
         created: input.varint()?,
+        log_bytes: count(input)?,
+        logs: logs(input)?,
         ingested_at: if flag(input)? { Some(SeqNo(input.varint()?)) } else { None },
         clip: if flag(input)? { Some(clip(input)?) } else { None },
     })
@@ -508,6 +527,8 @@ mod tests {
             seqs: (SeqNo(1), SeqNo(9)),
             times: (Timestamp(0), Timestamp(0)),
             created: 77,
+            log_bytes: u64::from(part) * 100,
+            logs: (0..u64::from(part)).map(|file| LogFileId(3 * file)).collect(),
             ingested_at: (part == 1).then_some(SeqNo(4)),
             clip: None,
         })

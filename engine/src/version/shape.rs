@@ -14,7 +14,7 @@ pub(crate) use text::key_text;
 #[cfg(test)]
 pub(crate) use text::{parse_key, parse_range, range_text};
 
-use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
+use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,6 +55,10 @@ pub struct TableInfo {
     pub times: (Timestamp, Timestamp),
     /// Wall-clock microseconds when it was made.
     pub created: u64,
+    /// Log tables: bytes of values that are in the log. Zero for a table that holds all its values itself.
+    pub log_bytes: u64,
+    /// Log tables: the log files those values are in, ascending.
+    pub logs: Vec<LogFileId>,
     /// Ingested tables: the sequence number that all their cells take.
     pub ingested_at: Option<SeqNo>,
     /// Set while (or after) a step merge moved its lower part elsewhere.
@@ -108,9 +112,21 @@ impl TableInfo {
         self.tombstones + self.range_tombstones
     }
 
-    /// About how many bytes the live range holds.
+    /// About how many bytes the live range holds, values in the log included.
     pub fn live_bytes(&self) -> u64 {
-        self.bytes - self.clip.as_ref().map_or(0, |clip| clip.bytes_below.min(self.bytes))
+        let live = self.bytes - self.clip.as_ref().map_or(0, |clip| clip.bytes_below.min(self.bytes));
+        match self.log_bytes {
+            0 => live,
+            // Values are spread over the file as its own bytes are.
+            log_bytes => {
+                live + (u128::from(log_bytes) * u128::from(live) / u128::from(self.bytes.max(1))) as u64
+            }
+        }
+    }
+
+    /// Whether values of it are in the log.
+    pub fn is_log_table(&self) -> bool {
+        !self.logs.is_empty()
     }
 }
 

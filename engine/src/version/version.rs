@@ -3,6 +3,8 @@
 //! and swap it in; who loses the race builds again from the winner's.
 
 use super::shape::{Shape, TableInfo};
+use super::shelf::Shelf;
+use crate::log;
 use crate::memory::{Active, Segment};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
@@ -126,6 +128,7 @@ pub(crate) struct TableHandle {
 
 impl TableHandle {
     pub(crate) fn new(table: Arc<Table>, path: PathBuf, graveyard: Arc<Graveyard>) -> Arc<Self> {
+        graveyard.logs.hold(&table.info().logs);
         Arc::new(Self { table, path, obsolete: AtomicBool::new(false), graveyard })
     }
 
@@ -137,8 +140,13 @@ impl TableHandle {
 
 impl Drop for TableHandle {
     fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            self.graveyard.files.lock().push(std::mem::take(&mut self.path));
+        let obsolete = self.obsolete.load(Ordering::Acquire);
+        let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
+        if obsolete {
+            let logs = logs.into_iter().map(|file| self.path.with_file_name(log::file_name(file)));
+            let mut files = self.graveyard.files.lock();
+            files.extend(logs);
+            files.push(std::mem::take(&mut self.path));
         }
     }
 }
@@ -149,6 +157,8 @@ pub(crate) struct Graveyard {
     versions: Mutex<Buried>,
     files: Mutex<Vec<PathBuf>>,
     punches: Mutex<Vec<Punch>>,
+    /// The log files that tables need.
+    pub(crate) logs: Shelf,
 }
 
 /// Versions that were swapped out, numbered in that order.

@@ -7,6 +7,7 @@ mod basics;
 mod clean;
 #[cfg(feature = "testing")]
 mod hot;
+mod log_tables;
 mod memory;
 mod moving;
 #[cfg(feature = "testing")]

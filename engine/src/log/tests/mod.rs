@@ -4,6 +4,7 @@ mod disk;
 mod frames;
 #[cfg(any(loom, shuttle))]
 mod model;
+mod places;
 mod writing;
 
 use super::*;

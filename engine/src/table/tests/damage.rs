@@ -124,7 +124,7 @@ fn a_scan_rescues_all_blocks_but_the_damaged_one() {
         std::fs::write(&fixture.path, bytes).unwrap();
         let mut cells = Vec::new();
         let report =
-            scan_readable(&*fixture.storage, &fixture.path, identity, &mut |c| cells.push(c.to_cell()))
+            scan_readable(&*fixture.storage, &fixture.path, identity, 0, &mut |c| cells.push(c.to_cell()))
                 .unwrap();
         (report, cells)
     };

@@ -54,6 +54,9 @@ impl fmt::Display for TableInfo {
                 write!(f, " {word} {n}")?;
             }
         }
+        if self.log_bytes > 0 {
+            write!(f, " log {}", exact(self.log_bytes))?;
+        }
         if self.distinct != self.cells {
             write!(f, " distinct {}", self.distinct)?;
         }
@@ -120,6 +123,7 @@ fn parse_table(text: &str, next_part: u32) -> Result<TableInfo, String> {
             "cells" => table.cells = number(word("a number")?)?,
             "tomb" => table.tombstones = number(word("a number")?)?,
             "rtomb" => table.range_tombstones = number(word("a number")?)?,
+            "log" => table.log_bytes = parse_size(word("the bytes in the log")?)?,
             "distinct" => distinct = Some(number(word("a number")?)?),
             _ => return Err(format!("`{text}`: unknown word `{name}`")),
         }
@@ -143,6 +147,8 @@ impl TableInfo {
             seqs: Default::default(),
             times: Default::default(),
             created: 0,
+            log_bytes: 0,
+            logs: Vec::new(),
             ingested_at: None,
             clip: None,
         }

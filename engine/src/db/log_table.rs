@@ -1,0 +1,193 @@
+//! Log tables (TRI-4): flushes that leave values in the log, and the log files that stay for them.
+//!
+//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a log file is begun, so that
+//! the memory to be flushed lies in complete files, and once the flush set is taken these files are read through, once
+//! and in order, for the places of its cells (`log/places.rs`, with the reasons). The tables are then written with
+//! references for values; before the edit that names them the log is synced as for any flush (invariant I2).
+//!
+//! Of a file of which other stores own more than a quarter nothing is referred to: it would stay on disk for too few.
+//! Whatever stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
+//! error: memory has all values.
+//!
+//! Which log files stay for tables is counted in `version/shelf.rs`.
+
+use super::Inner;
+use super::store::Store;
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::log::{Claim, PlaceScan, Places, entry_bytes};
+use crate::merge::{LeftInLog, Merge};
+use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
+use crate::table::{Reference, VALUE_BYTES_MIN};
+use crate::types::{CellRef, Kind, LogFileId, LogPosition, Sketch};
+use crate::version::edit::State;
+use crate::version::shape::TableInfo;
+use crate::version::{FlushSet, Version};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How long an advance looks for places.
+const ADVANCE_NS: u64 = 2_000_000;
+/// Frames between two looks at the clock.
+const FRAMES_PER_LOOK: u32 = 32;
+/// Length of keys until a table tells.
+const KEY_BYTES: f64 = 24.0;
+
+/// The log files that tables have values in.
+pub(crate) fn needed_logs(state: &State) -> BTreeSet<LogFileId> {
+    let tables = state.stores.values().flat_map(|store| store.shape.tables());
+    tables.flat_map(|(_, _, table)| table.logs.iter().copied()).collect()
+}
+
+/// The part of a flush that leaves its values in the log.
+pub(super) struct LogTableJob {
+    choice: LogTableChoice,
+    /// Until places are known.
+    scan: Option<PlaceScan>,
+    files: usize,
+    left_bytes: u64,
+}
+
+impl Inner {
+    /// Gives up the log before `front`, except for what tables need of it.
+    pub(super) fn release_log(&self, front: LogFileId) -> Result<()> {
+        self.log()?.release_unless(front, &|file| match planted!(Bug::RecycleShelvedLog) {
+            false => self.graveyard.logs.claim(file),
+            true => Claim::Never,
+        })
+    }
+
+    /// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
+    pub(super) fn prepare_log_table(&self, store: &Store) -> Option<LogTableChoice> {
+        // What leaves this database must not leave values behind.
+        if !store.settings().options.log_tables || store.is_leaving() {
+            return None;
+        }
+        let mut choice = leave_in_log(&self.log_table_facts(&store.version())?);
+        if choice.leave {
+            // Reserved and synced ahead here, so that writers hardly wait for the change of files.
+            let begun = self.log().and_then(|log| log.prepare()).and_then(|_| self.begin_log_file());
+            kill_point!("flush-log-file-begun");
+            if begun.is_err() {
+                choice =
+                    LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
+            }
+        }
+        Some(choice)
+    }
+
+    fn log_table_facts(&self, version: &Version) -> Option<LogTableFacts> {
+        let front = super::install::store_front(version)?;
+        let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
+        let (mut flat_cells, mut keys) = (0, Sketch::new());
+        for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
+            flat_cells += flat.cells();
+            flat.sketch_into(&mut keys);
+        }
+        let survive = if flat_cells == 0 { 1.0 } else { keys.estimate() as f64 / flat_cells as f64 };
+        let mut facts = LogTableFacts {
+            cells: segments().map(|segment| segment.cells() as u64).sum(),
+            user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+            survive: survive.min(1.0),
+            log_bytes: self.log().ok()?.files().iter().filter(|f| f.file >= front).map(|f| f.used).sum(),
+            log_file_bytes: self.options.log_file_bytes,
+            key_bytes: KEY_BYTES,
+            compressed: 1.0,
+            value_bytes_min: VALUE_BYTES_MIN as u64,
+        };
+        if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
+            let p = open.table().properties();
+            facts.key_bytes = p.key_bytes as f64 / p.cells as f64;
+        }
+        if let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.is_log_table()) {
+            let p = open.table().properties();
+            facts.compressed = open.info.bytes as f64 / (p.key_bytes + p.value_bytes).max(1) as f64;
+        }
+        facts.compressed = facts.compressed.min(1.0);
+        Some(facts)
+    }
+}
+
+impl LogTableJob {
+    /// For a flush set just taken, all of which was logged before `logged_to`.
+    pub(super) fn new(
+        db: &Inner,
+        store: &Store,
+        choice: LogTableChoice,
+        flush: &FlushSet,
+        logged_to: LogPosition,
+    ) -> Self {
+        let front = flush.segments.iter().filter_map(|segment| segment.log_front()).min();
+        let scan = front.filter(|_| choice.leave).zip(db.log().ok()).map(|(front, log)| {
+            let mut files = log.complete_files();
+            files.retain(|f| f.file >= front && f.file <= logged_to.file);
+            PlaceScan::new(&db.env, &db.dir, log.database(), store.id, files)
+        });
+        Self { choice, scan, files: 0, left_bytes: 0 }
+    }
+
+    /// Looks for places a little; when done, tells the merge. Whether there is more to do.
+    pub(super) fn advance(&mut self, db: &Inner, merge: &mut Merge) -> bool {
+        let Some(mut scan) = self.scan.take() else { return false };
+        let began = db.env.clock.monotonic_ns();
+        let mut looks = 0u32;
+        loop {
+            match scan.advance() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.tell(scan.finish(), merge);
+                    return false;
+                }
+                Err(_) => {
+                    self.choice.reason = "the log could not be read back".into();
+                    return false;
+                }
+            }
+            looks += 1;
+            if looks.is_multiple_of(FRAMES_PER_LOOK) && db.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+                self.scan = Some(scan);
+                return true;
+            }
+        }
+    }
+
+    fn tell(&mut self, mut places: Places, merge: &mut Merge) {
+        places.retain(|file| 4 * file.owned >= 3 * file.entries);
+        self.files = places.files();
+        kill_point!("flush-places-found");
+        if self.files > 0 {
+            let database = places.database;
+            let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));
+            merge.leave_in_log(LeftInLog { database, find });
+        }
+    }
+
+    /// Counts what a step left in the log.
+    pub(super) fn note(&mut self, db: &Inner, outputs: &[Arc<TableInfo>]) {
+        let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
+        let bytes = outputs.iter().map(|table| table.log_bytes).sum();
+        self.left_bytes += bytes;
+        db.metrics.log_tables.add(tables);
+        db.metrics.log_table_bytes_saved.add(bytes);
+    }
+
+    /// Tells what was decided, on which numbers, and what it gave.
+    pub(super) fn finish(&self, db: &Inner, store: &Store) {
+        let numbers = [
+            ("saved_percent", self.choice.saved_percent),
+            ("live_percent", self.choice.live_percent),
+            ("log_files", self.files as u64),
+            ("left_bytes", self.left_bytes),
+        ];
+        db.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+    }
+}
+
+/// Where the cell's value is, if it is worth leaving there.
+fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
+    if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
+        return None;
+    }
+    let (file, offset) = places.find(cell.seq)?;
+    Some(Reference { file, offset, length: entry_bytes(cell) })
+}

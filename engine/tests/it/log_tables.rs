@@ -1,0 +1,288 @@
+//! Log tables as a user meets them: values are not written twice, every way of reading finds them, their log files stay
+//! as long as they are needed and no longer, and damage in those is told.
+#![expect(clippy::disallowed_methods, reason = "damages real files, and waits for real workers")]
+
+use siltstone::storage::Env;
+use siltstone::{Builder, CheckReport, Db, FamilyOptions, Options, check, repair};
+use std::path::{Path, PathBuf};
+
+const KEYS: u32 = 600;
+const VALUE_BYTES: usize = 400;
+
+fn family(log_tables: bool) -> FamilyOptions {
+    FamilyOptions {
+        log_tables,
+        compression: siltstone::Compression::None,
+        strategy: "leveled{l0_runs_trigger=4}".parse().unwrap(),
+        ..FamilyOptions::default()
+    }
+}
+
+fn open_with(dir: &Path, log_tables: bool) -> Db {
+    let options = Options {
+        write_memory: 1 << 20,
+        memory_budget: 4 << 20,
+        log_file_bytes: 256 << 10,
+        ..Options::default()
+    };
+    Builder::new().options(options).family("default", family(log_tables)).open(dir).unwrap()
+}
+
+fn open(dir: &Path) -> Db {
+    open_with(dir, true)
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key{:06}", n.wrapping_mul(7919) % 1_000_000).into_bytes()
+}
+
+fn value(n: u32, round: u32) -> Vec<u8> {
+    (0..VALUE_BYTES as u32).map(|i| (n.wrapping_mul(31) ^ round.wrapping_mul(77) ^ i) as u8).collect()
+}
+
+fn fill(db: &Db, round: u32) {
+    for n in 0..KEYS {
+        db.put(&key(n), &value(n, round)).unwrap();
+    }
+}
+
+fn assert_reads(db: &Db, round: u32) {
+    for n in 0..KEYS {
+        assert_eq!(db.get(&key(n)).unwrap().expect("there"), value(n, round), "key {n}");
+    }
+    let mut expected: Vec<_> = (0..KEYS).map(|n| (key(n), value(n, round))).collect();
+    expected.sort();
+    let scanned: Vec<_> =
+        db.scan::<&str>(..).map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec())).collect();
+    assert_eq!(scanned, expected);
+    expected.reverse();
+    let backward = db.scan::<&str>(..).reverse().map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec()));
+    assert_eq!(backward.collect::<Vec<_>>(), expected);
+}
+
+/// The log files that tables have values in.
+fn needed(db: &Db) -> Vec<u64> {
+    let shape = db.default_family().shape();
+    let mut files: Vec<u64> = shape.tables().flat_map(|(_, _, t)| t.logs.iter().map(|f| f.0)).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+fn log_path(dir: &Path, file: u64) -> PathBuf {
+    dir.join(format!("{file:010}.log"))
+}
+
+fn logs_on_disk(dir: &Path) -> usize {
+    let names = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".log")).count()
+}
+
+fn checked(dir: &Path) -> CheckReport {
+    check(&Env::local(), dir, &mut |_| {}).unwrap()
+}
+
+/// A closed database with one log table; its log files.
+fn with_log_table(dir: &Path) -> Vec<u64> {
+    let db = open(dir);
+    fill(&db, 1);
+    db.flush().unwrap();
+    let files = needed(&db);
+    assert!(!files.is_empty());
+    db.close().unwrap();
+    files
+}
+
+#[test]
+fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    fill(&db, 1);
+    db.flush().unwrap();
+    let done = db.statistics();
+    assert_eq!((done.log_tables, done.log_table_bytes_saved), (1, u64::from(KEYS) * VALUE_BYTES as u64));
+    assert!(done.flushed_bytes < done.log_table_bytes_saved / 5, "{} bytes flushed", done.flushed_bytes);
+    assert_reads(&db, 1);
+    let pinned = db.get(&key(5)).unwrap().unwrap();
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(pinned, value(5, 1), "a value outlives its database");
+    assert_reads(&Builder::new().open_read_only(dir.path()).unwrap(), 1);
+    assert_reads(&open(dir.path()), 1);
+    assert!(checked(dir.path()).is_clean(), "{:?}", checked(dir.path()));
+    assert!(checked(dir.path()).leftovers.is_empty());
+}
+
+#[test]
+fn a_merge_writes_the_values_and_the_log_files_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    for round in 1..4 {
+        fill(&db, round);
+        db.flush().unwrap();
+    }
+    let before = needed(&db);
+    assert!(before.len() >= 3, "{before:?}");
+    let scan = db.scan::<&str>(..);
+    db.default_family().compact::<&str>(..).unwrap();
+    assert!(needed(&db).is_empty(), "what a merge writes holds its values");
+    assert!(before.iter().all(|file| log_path(dir.path(), *file).exists()), "a scan still reads them");
+    assert_eq!(scan.filter(|e| e.is_ok()).count(), KEYS as usize);
+    // The log lets go of its part with the next flush.
+    db.put(b"key000000", &value(0, 3)).unwrap();
+    db.flush().unwrap();
+    for _ in 0..1000 {
+        if before.iter().all(|file| !log_path(dir.path(), *file).exists()) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(before.iter().all(|file| !log_path(dir.path(), *file).exists()));
+    assert_reads(&db, 3);
+    db.close().unwrap();
+    assert!(checked(dir.path()).is_clean());
+}
+
+#[test]
+fn the_option_is_changed_at_run_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_with(dir.path(), false);
+    fill(&db, 1);
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log_tables, 0);
+    db.default_family().alter(family(true)).unwrap();
+    fill(&db, 2);
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log_tables, 1);
+    db.default_family().alter(family(false)).unwrap();
+    fill(&db, 3);
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log_tables, 1);
+    assert_reads(&db, 3);
+}
+
+#[test]
+fn a_checkpoint_has_the_log_files_of_its_tables_and_lives_on_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("copy");
+    let db = open(&dir.path().join("db"));
+    fill(&db, 1);
+    db.flush().unwrap();
+    fill(&db, 2);
+    db.checkpoint(&copy).unwrap();
+    fill(&db, 3);
+    db.default_family().compact::<&str>(..).unwrap();
+    db.close().unwrap();
+    std::fs::remove_dir_all(dir.path().join("db")).unwrap();
+    assert!(checked(&copy).is_clean(), "{:?}", checked(&copy));
+    let db = open(&copy);
+    assert!(!needed(&db).is_empty());
+    assert_reads(&db, 2);
+    db.default_family().compact::<&str>(..).unwrap();
+    assert_reads(&db, 2);
+}
+
+#[test]
+fn files_that_only_tables_need_survive_an_open_and_go_when_they_are_not_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = with_log_table(dir.path());
+    for _ in 0..3 {
+        let db = open(dir.path());
+        assert_eq!(needed(&db), files);
+        db.put(b"more", b"1").unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+    }
+    let db = open(dir.path());
+    db.default_family().compact::<&str>(..).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = open(dir.path());
+    assert!(files.iter().all(|file| !log_path(dir.path(), *file).exists()));
+    db.close().unwrap();
+    let report = checked(dir.path());
+    assert!(report.is_clean() && report.leftovers.is_empty(), "{report:?}");
+    assert_eq!(logs_on_disk(dir.path()) as u64, report.log_files);
+}
+
+#[test]
+fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = with_log_table(dir.path());
+    let path = log_path(dir.path(), files[0]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let n = (0..KEYS).find(|n| bytes.windows(VALUE_BYTES).any(|w| w == value(*n, 1))).unwrap();
+    let at = bytes.windows(VALUE_BYTES).position(|w| w == value(n, 1)).unwrap();
+    bytes[at + 100] ^= 4;
+    // Written in place: the file is not another one.
+    std::fs::write(&path, &bytes).unwrap();
+    let report = checked(dir.path());
+    assert_eq!(report.damages.len(), 1, "{report:?}");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert_eq!(report.damages[0].file, name);
+    assert!(report.damages[0].offset.unwrap() as usize <= at);
+    let db = open(dir.path());
+    let mut wrong = 0;
+    for n in 0..KEYS {
+        match db.get(&key(n)) {
+            Ok(found) => assert_eq!(found.unwrap(), value(n, 1)),
+            Err(e) => {
+                assert!(e.to_string().contains(name), "{e}");
+                wrong += 1;
+            }
+        }
+    }
+    assert_eq!(wrong, 1);
+    assert!(db.scan::<&str>(..).any(|e| e.is_err()));
+    drop(db);
+    let mended = repair(&Env::local(), dir.path(), &mut |_| {}).unwrap();
+    assert_eq!(mended.lost.len(), 1, "{mended:?}");
+    let lost = mended.lost[0].keys.clone().unwrap();
+    assert!(lost.contains(&key(n)), "{lost:?}");
+    assert!(checked(dir.path()).is_clean());
+    let db = open(dir.path());
+    let there = (0..KEYS).filter(|n| db.get(&key(*n)).unwrap().is_some()).count();
+    assert_eq!(there, KEYS as usize - 1);
+}
+
+#[test]
+fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = with_log_table(dir.path());
+    let path = log_path(dir.path(), files[0]);
+    std::fs::remove_file(&path).unwrap();
+    let refused = Builder::new().open(dir.path()).unwrap_err();
+    assert!(refused.to_string().contains("log file is missing"), "{refused}");
+    assert!(refused.to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{refused}");
+    assert!(!checked(dir.path()).is_clean());
+    let mended = repair(&Env::local(), dir.path(), &mut |_| {}).unwrap();
+    assert!(!mended.is_complete());
+    assert!(checked(dir.path()).is_clean());
+    let db = open(dir.path());
+    for n in 0..KEYS {
+        if let Some(found) = db.get(&key(n)).unwrap() {
+            assert_eq!(found, value(n, 1));
+        } else {
+            assert!(mended.lost.iter().any(|loss| loss.keys.as_ref().is_some_and(|k| k.contains(&key(n)))));
+        }
+    }
+}
+
+#[test]
+fn short_values_and_dead_ones_are_written_as_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    for n in 0..5_000u32 {
+        db.put(&key(n), b"a short value").unwrap();
+    }
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log_tables, 0);
+    // The same few keys, again and again: the log is mostly dead.
+    for round in 0..400 {
+        for n in 0..5 {
+            db.put(&key(n), &value(n, round)).unwrap();
+        }
+    }
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log_tables, 0, "{:?}", db.events());
+}
