@@ -176,7 +176,7 @@ impl FlushJob {
     fn finish(&self, db: &Arc<Inner>) {
         self.store.work.lock().flushing = false;
         if let Some(job) = &self.log_table {
-            job.finish(db, &self.store);
+            job.finish(db, &self.store, self.merge.cells());
         }
         let (taken, kept) = self.merge.cells();
         let bytes = self.merge.bytes_written();

@@ -46,6 +46,8 @@ pub(crate) struct StoreWork {
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush.
     pub(crate) pipeline: PipelineState,
+    /// The part of the cells that the last flush wrote, where it noted that.
+    pub(crate) survived: Option<f64>,
     /// Measured cost of copying in memory; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }
