@@ -220,7 +220,7 @@ impl FlushJob {
         self.note_kept(db);
         self.store.work.lock().flushing = false;
         if let Some(job) = &self.log_table {
-            job.finish(db, &self.store);
+            job.finish(db, &self.store, self.merge.cells());
         }
         let (taken, survived) = self.merge.cells();
         let written = survived - self.merge.cells_aside();

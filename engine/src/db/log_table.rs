@@ -20,9 +20,9 @@ use crate::merge::{LeftInLog, Merge};
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition, Sketch};
+use crate::version::FlushSet;
 use crate::version::edit::State;
 use crate::version::shape::TableInfo;
-use crate::version::{FlushSet, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Inner {
         if !store.settings().options.log_tables || store.is_leaving() {
             return None;
         }
-        let mut choice = leave_in_log(&self.log_table_facts(&store.version())?);
+        let mut choice = leave_in_log(&self.log_table_facts(store)?);
         if choice.leave {
             // Reserved and synced ahead here, so that writers hardly wait for the change of files.
             let begun = self.log().and_then(|log| log.prepare()).and_then(|_| self.begin_log_file());
@@ -76,17 +76,23 @@ impl Inner {
         Some(choice)
     }
 
-    fn log_table_facts(&self, version: &Version) -> Option<LogTableFacts> {
-        let front = super::install::store_front(version)?;
+    fn log_table_facts(&self, store: &Store) -> Option<LogTableFacts> {
+        let version = store.version();
+        let front = super::install::store_front(&version)?;
         let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
         let (mut flat_cells, mut keys) = (0, Sketch::new());
         for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
             flat_cells += flat.cells();
             flat.sketch_into(&mut keys);
         }
-        let survive = if flat_cells == 0 { 1.0 } else { keys.estimate() as f64 / flat_cells as f64 };
+        let cells = segments().map(|segment| segment.cells() as u64).sum();
+        let mut survive = if flat_cells == 0 { 1.0 } else { keys.estimate() as f64 / flat_cells as f64 };
+        if 2 * (flat_cells as u64) < cells {
+            // Segments that are not flat do not know their keys. What the last flush found may hold again.
+            survive = store.work.lock().survived.unwrap_or(1.0).min(survive);
+        }
         let mut facts = LogTableFacts {
-            cells: segments().map(|segment| segment.cells() as u64).sum(),
+            cells,
             user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
             survive: survive.min(1.0),
             log_bytes: self.log().ok()?.files().iter().filter(|f| f.file >= front).map(|f| f.used).sum(),
@@ -172,7 +178,9 @@ impl LogTableJob {
     }
 
     /// Tells what was decided, on which numbers, and what it gave.
-    pub(super) fn finish(&self, db: &Inner, store: &Store) {
+    /// `cells` are those the flush met, and of these those that survived.
+    pub(super) fn finish(&self, db: &Inner, store: &Store, cells: (u64, u64)) {
+        store.work.lock().survived = Some(cells.1 as f64 / cells.0.max(1) as f64);
         let numbers = [
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),

@@ -53,6 +53,8 @@ pub(crate) struct StoreWork {
     pub(crate) pipeline: PipelineState,
     /// What the store's flushes met, for the choice of hot keys.
     pub(crate) hot: HotState,
+    /// The part of the cells that the last flush wrote, where it noted that.
+    pub(crate) survived: Option<f64>,
     /// Measured cost of copying in memory; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }

@@ -347,12 +347,14 @@ impl Log {
     /// The files that are complete, oldest first.
     pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
         let live = self.live.lock();
-        let info = |f: &LiveFile| f.used.map(|used| LogFileInfo {
-            file: f.file,
-            reserved: f.reserved,
-            used,
-            first_seq: f.first_seq,
-        });
+        let info = |f: &LiveFile| {
+            f.used.map(|used| LogFileInfo {
+                file: f.file,
+                reserved: f.reserved,
+                used,
+                first_seq: f.first_seq,
+            })
+        };
         live.iter().filter_map(info).collect()
     }
 

@@ -12,6 +12,7 @@ const VALUE_BYTES: usize = 400;
 fn family(log_tables: bool) -> FamilyOptions {
     FamilyOptions {
         log_tables,
+        memory: "none".parse().unwrap(),
         compression: siltstone::Compression::None,
         strategy: "leveled{l0_runs_trigger=4}".parse().unwrap(),
         ..FamilyOptions::default()

@@ -141,6 +141,10 @@ impl Damage {
         let put = |file: &Path, at: u64, block: &[u8]| {
             let mut all = bytes(file);
             let end = all.len().min(at as usize + block.len());
+            if end < at as usize {
+                // An earlier damage cut the file before this place.
+                return false;
+            }
             let place = &mut all[at as usize..end];
             let changes = *place != block[..place.len()];
             place.copy_from_slice(&block[..place.len()]);

@@ -14,7 +14,7 @@ fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(ID.file_name());
     let env = Env::local();
-    let options = LogOptions { file_bytes: 4096, ..LogOptions::default() };
+    let options = LogOptions { file_bytes: 1024, ..LogOptions::default() };
     let (log, mut appender) = Log::open(&env, dir.path(), options, LogStart::fresh(DATABASE)).unwrap();
     // Logged in order of sequence numbers, which is not that of keys.
     let mut logged: Vec<&Cell> = cells.iter().collect();
