@@ -579,6 +579,12 @@ impl Inner {
         }
     }
 
+    /// Whether writers are held up for merges.
+    pub(super) fn merges_press(&self) -> bool {
+        let p = self.pressure();
+        p.debt > p.debt_low || p.level0_runs > p.level0_low
+    }
+
     /// What flushing a byte of memory was measured to cost.
     pub(super) fn drain_ns_per_byte(&self) -> f64 {
         match self.drain_ns_per_kib.get() {

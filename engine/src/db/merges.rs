@@ -52,6 +52,7 @@ impl Inner {
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
             flush_bytes: super::background::memory_low(&self.options),
+            pressed: self.merges_press(),
             merges_max,
             distinct: &distinct,
         };

@@ -264,6 +264,7 @@ impl<'a> Simulator<'a> {
                 free_disk: u64::MAX,
                 running: &[],
                 flush_bytes: self.options.memory_bytes,
+                pressed: false,
                 merges_max: 8,
                 distinct: &distinct,
             };

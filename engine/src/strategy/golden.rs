@@ -1,7 +1,7 @@
 //! Runs the stories in `testdata/`: a shape as text, a few facts, a command, and the expected answer.
 //! `UPDATE_GOLDEN=1` writes the answers anew; review the diff.
 //!
-//! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `redundant SHARE` (of the
+//! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`, `redundant SHARE` (of the
 //! keys of any tables), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
 //! (the running merge has come so far), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
 //! planned merges are done, the shape that results), `major RANGE`. The answer follows `--`.
@@ -15,6 +15,7 @@ struct Story {
     strategy: StrategyOptions,
     flush: u64,
     redundant: f64,
+    pressed: bool,
     merges: usize,
     running: Vec<RunningMerge>,
     state: PlanState,
@@ -36,6 +37,7 @@ impl Story {
             free_disk: u64::MAX,
             running: &self.running,
             flush_bytes: self.flush,
+            pressed: self.pressed,
             merges_max: self.merges,
             distinct,
         }
@@ -70,6 +72,7 @@ fn tell(input: &str) -> String {
         strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
         redundant: 0.0,
+        pressed: false,
         merges: 8,
         running: Vec::new(),
         state: PlanState::default(),
@@ -83,6 +86,7 @@ fn tell(input: &str) -> String {
             "" => {}
             "strategy" => story.strategy = rest.parse().expect("a strategy"),
             "flush" => story.flush = parse_size(rest).expect("a size"),
+            "pressed" => story.pressed = true,
             "redundant" => story.redundant = rest.parse().expect("a share"),
             "merges" => story.merges = rest.parse().expect("a number"),
             "start" => {

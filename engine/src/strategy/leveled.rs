@@ -290,9 +290,10 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// TRIAD-DISK: level 0 waits while merging it would drop little.
+    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for it: what several families
+    /// put off may together be more debt than is let gather.
     fn wait_for_redundancy(&self, runs: &[&Run]) -> Option<String> {
-        let least = self.options.defer_below?;
+        let least = self.options.defer_below.filter(|_| !self.facts.pressed)?;
         if runs.len() as u64 > self.options.defer_runs_max {
             return None;
         }

@@ -88,6 +88,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) running: &'a [RunningMerge],
     /// What a flush of full memory writes.
     pub(crate) flush_bytes: u64,
+    /// Writers are held up for what is to be merged: nothing that can be merged waits.
+    pub(crate) pressed: bool,
     /// No more merges than this are wanted.
     pub(crate) merges_max: usize,
     /// Estimated number of distinct keys in the union of these tables.

@@ -148,6 +148,7 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
         free_disk: u64::MAX,
         running,
         flush_bytes: 2000,
+        pressed: false,
         merges_max,
         distinct: &|tables| tables.len() as u64,
     }
