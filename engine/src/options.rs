@@ -164,7 +164,7 @@ pub struct FamilyOptions {
     pub bloom_bits: u32,
     /// When and what to merge. Default `leveled`.
     pub strategy: StrategyOptions,
-    /// When frozen segments are merged in memory. Default `none`.
+    /// When frozen segments are merged in memory. Default `sketch`.
     pub memory: MemoryPolicy,
     /// Which keys stay in memory when it is flushed. Default: those updated more than twice the mean.
     pub hot_keys: HotKeys,

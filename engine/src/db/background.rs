@@ -184,6 +184,12 @@ impl Inner {
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
+    /// Whether the log's front is being cleaned. Flushes and cleanings are started by one planner at a time, so what this
+    /// says holds until the planner is done.
+    pub(super) fn is_cleaning(&self) -> bool {
+        self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
+    }
+
     fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
         let mut list = self.jobs.list.lock();
         let best = list

@@ -103,6 +103,7 @@ impl CleanJob {
                 cleaning.push(Cleaning::new(store, &segments, front, below, visible));
             }
         }
+        debug_assert!(files.is_sorted_by_key(|(seq, _)| *seq), "log files ascend: {files:?}");
         let options = &db.options;
         let facts = FrontFacts {
             file_bytes,
@@ -215,8 +216,14 @@ impl CleanJob {
                 db.poison(&e);
                 Err(e)
             }
-            // What is not released now is with the next.
-            _ => Ok(()),
+            // What is not released now is with the next; that comes later where somebody copies the log's files meanwhile.
+            _ => {
+                let stays = db.log()?.files().first().is_some_and(|file| file.file <= self.front);
+                if stays {
+                    db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
+                }
+                Ok(())
+            }
         }
     }
 

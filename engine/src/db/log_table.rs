@@ -60,7 +60,9 @@ impl Inner {
     /// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
     pub(super) fn prepare_log_table(&self, store: &Store) -> Option<LogTableChoice> {
         // What leaves this database must not leave values behind.
-        if !store.settings().options.log_tables || store.is_leaving() {
+        // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
+        // the flush set, and leaves the files it came from.)
+        if !store.settings().options.log_tables || store.is_leaving() || self.is_cleaning() {
             return None;
         }
         let mut choice = leave_in_log(&self.log_table_facts(store)?);

@@ -160,6 +160,11 @@ impl Inner {
         let upto: Generation = {
             let version = store.version();
             let newest = version.segments().map(|s| s.generation()).max().unwrap_or_default();
+            // A flush under way may keep cells under the id reserved for it.
+            let newest = match version.flush.segments.is_empty() {
+                true => newest,
+                false => newest.max(version.flush.reserved),
+            };
             if version.active.is_empty() { newest } else { version.active.generation() }
         };
         {

@@ -93,6 +93,8 @@ struct Walk<'a> {
     max_seq: Option<SeqNo>,
     /// What the first frame of the file being read begins with.
     first_seq: Option<SeqNo>,
+    /// The sequence number that the next new write takes: also where all there is are copies and notes, which take none.
+    expected: SeqNo,
     note: Option<Note>,
     files: Vec<LogFileInfo>,
     frames: u64,
@@ -121,6 +123,7 @@ impl<'a> Walk<'a> {
             evidence,
             max_seq: None,
             first_seq: None,
+            expected: SeqNo::ZERO,
             note: None,
             files: Vec::new(),
             frames: 0,
@@ -155,8 +158,7 @@ impl<'a> Walk<'a> {
             };
             self.first_seq = None;
             let (end, fault) = self.read_file(file, stop.map(|(offset, _)| offset), visit)?;
-            let next_seq = || self.max_seq.map_or(SeqNo::ZERO, SeqNo::next);
-            let first_seq = self.first_seq.unwrap_or_else(next_seq);
+            let first_seq = self.first_seq.unwrap_or(self.expected);
             self.files.push(LogFileInfo { file, reserved, used: end.offset, first_seq });
             match (stop, fault) {
                 (Some((_, behind)), None) => (previous, next) = (Some(end), behind),
@@ -199,6 +201,7 @@ impl<'a> Walk<'a> {
             visit(&frame)?;
             self.frames += 1;
             self.first_seq = self.first_seq.or(Some(frame.head.first_seq));
+            self.expected = frame.last_seq.map_or(self.expected.max(frame.head.first_seq), SeqNo::next);
             self.max_seq = self.max_seq.max(frame.last_seq);
             self.note = self.note.max(frame.note());
             self.evidence = frame.head.synced.map_or(self.evidence, |synced| synced.max(self.evidence));

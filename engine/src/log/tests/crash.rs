@@ -208,3 +208,34 @@ fn a_new_database_without_a_log_file_has_an_empty_history() {
     put(&mut appender, 0, 9).unwrap();
     assert_eq!(read_back(&disk, 1, log.sync().unwrap(), &ends).unwrap().0, [0]);
 }
+
+/// Cleaning tells by these numbers which cells a file holds.
+#[test]
+fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 4096);
+    let mut encoder = FrameEncoder::new();
+    encoder.begin(SeqNo(601), 1);
+    encoder.part(StoreId(1), Generation(7));
+    let (timestamp, seq) = (Timestamp::ZERO, SeqNo(500));
+    encoder.copied_cell(&CellRef {
+        key: b"kept",
+        timestamp,
+        seq,
+        kind: Kind::Value,
+        written: 0,
+        value: b"hot",
+    });
+    appender.append(&mut encoder).unwrap();
+    appender.begin_next(SeqNo(601)).unwrap();
+    log.sync().unwrap();
+    let options = RecoverOptions {
+        database_id: DATABASE,
+        first_file: LogFileId(1),
+        known_synced: LogPosition::default(),
+        ends: &[],
+    };
+    let recovered = recover(&disk.env(), dir(), &options, &mut |_| Ok(())).unwrap();
+    let numbers: Vec<SeqNo> = recovered.files.iter().map(|file| file.first_seq).collect();
+    assert_eq!(numbers, [SeqNo(601), SeqNo(601)]);
+}
