@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(named("siltstone").unwrap().name(), "siltstone");
         assert_eq!(named("siltstone:default").unwrap().name(), "siltstone");
         assert_eq!(named("siltstone:none+defer").unwrap().config, "none+defer");
-        for wrong in ["warp", "basic+", "s2", "basic+s99", "basic+s2.5", "basic2", "adaptive+r2"] {
+        assert_eq!(named("siltstone:s2").unwrap().config, "s2");
+        for wrong in ["warp", "basic+", "s99", "basic+s99", "basic+s2.5", "basic2", "adaptive+r2"] {
             assert!(named(&format!("siltstone:{wrong}")).is_err(), "{wrong}");
         }
         assert!(named("siltstone:warp").is_err() && named("bdb").is_err());
