@@ -18,7 +18,8 @@ type Change = fn(&mut Options, &mut FamilyOptions, f64) -> bool;
 const PARTS: &[(&str, &str, Change)] = &[
     (DEFAULT_CONFIG, "its defaults", |_, _, _| true),
     ("none", "with no mechanism on memory, log or level 0: our own baseline", |_, family, _| {
-        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::default());
+        let leveled = LeveledOptions { defer_below: None, ..LeveledOptions::default() };
+        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
         family.hot_keys = HotKeys::Off;
         true
     }),
