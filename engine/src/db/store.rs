@@ -212,6 +212,13 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
+    /// The run of level 0 that the flush under way, or to be taken up again, writes.
+    pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        let newest = version.flush.segments.first()?.generation();
+        Some(newest.max(self.replayed_generation()).0)
+    }
+
     /// Recovery met this generation in the log.
     pub(crate) fn note_replayed(&self, taken: Generation) {
         self.replayed.fetch_max(taken.0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`. A new method is a file with its
+//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{LeveledOptions, Strategy};
+use super::{ExploringOptions, GeometricOptions, LeveledOptions, SmaOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,12 @@ use std::str::FromStr;
 pub enum StrategyOptions {
     /// One run a level below level 0, each level some ten times the one above.
     Leveled(LeveledOptions),
+    /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k` without end.
+    Sma(SmaOptions),
+    /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes. `remerge` is `p` 1.
+    Geometric(GeometricOptions),
+    /// HBase's selection of runs adjacent in age, of about one size.
+    Exploring(ExploringOptions),
 }
 
 impl Default for StrategyOptions {
@@ -31,13 +37,16 @@ impl Default for StrategyOptions {
     }
 }
 
-const NAMES: &str = "leveled";
+const NAMES: &str = "leveled, sma, nomerge, geometric, remerge, exploring";
 
 impl StrategyOptions {
     /// The method itself.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match self {
             StrategyOptions::Leveled(options) => options,
+            StrategyOptions::Sma(options) => options,
+            StrategyOptions::Geometric(options) => options,
+            StrategyOptions::Exploring(options) => options,
         }
     }
 
@@ -47,9 +56,14 @@ impl StrategyOptions {
         // Upper levels hold a good tenth beside the data, and tables come out smaller than they may be.
         let least = data_bytes / tables_max / 2 * 3;
         let mut scaled = self.clone();
-        let StrategyOptions::Leveled(options) = &mut scaled;
-        let factor = (least as f64 / options.table_bytes as f64).max(1.0);
-        options.table_bytes = options.table_bytes.max(least);
+        let table_bytes = match &mut scaled {
+            StrategyOptions::Leveled(options) => &mut options.table_bytes,
+            StrategyOptions::Sma(options) => &mut options.table_bytes,
+            StrategyOptions::Geometric(options) => &mut options.table_bytes,
+            StrategyOptions::Exploring(options) => &mut options.table_bytes,
+        };
+        let factor = (least as f64 / *table_bytes as f64).max(1.0);
+        *table_bytes = least.max(*table_bytes);
         (scaled, factor)
     }
 
@@ -57,12 +71,24 @@ impl StrategyOptions {
     pub fn check(&self) -> Result<(), String> {
         match self {
             StrategyOptions::Leveled(options) => options.check(),
+            StrategyOptions::Sma(options) => options.check(),
+            StrategyOptions::Geometric(options) => options.check(),
+            StrategyOptions::Exploring(options) => options.check(),
         }
     }
 
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
         match self {
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
+            StrategyOptions::Sma(options) => match options.k {
+                SmaOptions::NEVER => ("nomerge", without(changed(options), "k")),
+                _ => ("sma", changed(options)),
+            },
+            StrategyOptions::Geometric(options) => match options.p {
+                Some(1) => ("remerge", without(changed(options), "p")),
+                _ => ("geometric", changed(options)),
+            },
+            StrategyOptions::Exploring(options) => ("exploring", changed(options)),
         }
     }
 }
@@ -83,6 +109,16 @@ impl FromStr for StrategyOptions {
         };
         let strategy = match name {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
+            "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
+            "nomerge" => {
+                StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..parse_named(name, settings, &["k"])? })
+            }
+            "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
+            "remerge" => StrategyOptions::Geometric(GeometricOptions {
+                p: Some(1),
+                ..parse_named(name, settings, &["r", "p"])?
+            }),
+            "exploring" => StrategyOptions::Exploring(parse_settings(name, settings)?),
             _ => return Err(format!("unknown strategy `{name}`; there is: {NAMES}")),
         };
         strategy.check().map_err(|why| format!("strategy {name}: {why}"))?;
@@ -123,6 +159,20 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
     T::deserialize(Value::Object(settings)).map_err(|e| format!("strategy {name}: {e}"))
 }
 
+/// Settings of a method whose name already says what these options are.
+fn parse_named<T: DeserializeOwned>(name: &str, text: &str, said: &[&str]) -> Result<T, String> {
+    let given = text.split(',').filter_map(|setting| Some(setting.split_once('=')?.0.trim()));
+    match given.into_iter().find(|option| said.contains(option)) {
+        Some(option) => Err(format!("strategy {name}: option `{option}` is what the name says")),
+        None => parse_settings(name, text),
+    }
+}
+
+fn without(mut settings: Map<String, Value>, name: &str) -> Map<String, Value> {
+    settings.remove(name);
+    settings
+}
+
 /// The settings that differ from the default.
 fn changed<T: Serialize + Default>(options: &T) -> Map<String, Value> {
     let object = |options: &T| match serde_json::to_value(options) {
@@ -141,10 +191,26 @@ mod tests {
     fn a_strategy_is_parsed_and_printed_with_what_differs_from_the_default() {
         let text = "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}";
         let strategy: StrategyOptions = text.parse().unwrap();
-        let StrategyOptions::Leveled(options) = &strategy;
+        let StrategyOptions::Leveled(options) = &strategy else { panic!("{strategy}") };
         assert_eq!((options.multiplier, options.table_bytes, options.defer_below), (8, 32 << 20, Some(0.4)));
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
+        for text in [
+            "sma",
+            "sma{k=2}",
+            "nomerge",
+            "nomerge{table_bytes=8192}",
+            "geometric",
+            "geometric{r=3}",
+            "geometric{p=2}",
+            "remerge",
+            "exploring{off_peak_end=6, off_peak_start=22, ratio=3.0}",
+        ] {
+            let strategy: StrategyOptions = text.parse().unwrap();
+            assert_eq!(strategy.to_string(), text);
+            let json = serde_json::to_string(&strategy).unwrap();
+            assert_eq!(serde_json::from_str::<StrategyOptions>(&json).unwrap(), strategy, "{json}");
+        }
     }
 
     #[test]
@@ -157,6 +223,12 @@ mod tests {
             ("leveled{multiplier=8, multiplier=9}", ["`multiplier=9`", "twice"]),
             ("leveled{multiplier=8", ["expected `}`", "leveled"]),
             ("leveled{levels}", ["`levels`", "name=value"]),
+            ("sma{k=1}", ["k must be", "at least 2"]),
+            ("nomerge{k=3}", ["nomerge", "`k`"]),
+            ("geometric{r=2, p=2}", ["r and p", "exclude"]),
+            ("remerge{p=2}", ["remerge", "`p`"]),
+            ("exploring{min_runs=5, max_runs=4}", ["max_runs", "at least 5"]),
+            ("exploring{ratio=0}", ["ratio", "between 0.1"]),
         ] {
             let error = text.parse::<StrategyOptions>().unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{text}: {error}");
