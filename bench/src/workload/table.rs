@@ -33,6 +33,11 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("mixgraph", "gets, puts and seeks as traced at Facebook (FAST 2020)"),
     ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
+    (
+        "unseen",
+        "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
+    ),
+    ("offload", "the same with a tenth of scans, as measured for compaction offloading"),
     ("open", "opening 5 GB until a first get is answered: after closing, and with a log after a kill"),
 ];
 
@@ -106,6 +111,9 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         durability: Durability::Buffered,
         pace: Pace::Closed,
         companion: None,
+        merged: false,
+        seconds: 0.0,
+        direct_reads: false,
     }
 }
 
@@ -145,6 +153,8 @@ fn base_workload(name: &str) -> Option<Workload> {
             preload: Shuffled,
             ..accordion(Distribution::Zipf)
         },
+        "unseen" => unseen(reads),
+        "offload" => unseen(Kind::Mix(Mix { read: 0.9, scan: 0.1, scan_entries_max: 100, ..Mix::default() })),
         "open" => {
             Workload { keys: 5_000_000, ops: 5, value: 1000, memory: YCSB, ..classic(Kind::Open, InOrder, 1) }
         }
@@ -153,6 +163,21 @@ fn base_workload(name: &str) -> Option<Workload> {
         "ws3" => triad(Distribution::Uniform),
         _ => return ycsb(name.strip_prefix("ycsb-")?),
     })
+}
+
+/// Readers around a merge: one thread, so that on a small machine the merge has a processor too.
+fn unseen(kind: Kind) -> Workload {
+    Workload {
+        keys: 2_000_000,
+        key: Keys { form: Form::Scattered, bytes: 24 },
+        value: 1000,
+        memory: Memory { write: 64 * MIB, cache: 200 * MIB },
+        distribution: Distribution::Zipf,
+        merged: true,
+        seconds: 60.0,
+        direct_reads: true,
+        ..classic(kind, Preload::Shuffled, 1)
+    }
 }
 
 fn triad(distribution: Distribution) -> Workload {
@@ -246,6 +271,8 @@ impl Workload {
         self.key.bytes = scale.key_size.unwrap_or(self.key.bytes);
         self.value = scale.value_size.unwrap_or(self.value);
         self.threads = scale.threads.unwrap_or(self.threads);
+        self.seconds = scale.seconds.unwrap_or(self.seconds);
+        self.direct_reads |= scale.direct_reads;
         if let Some(total) = scale.memory {
             let Memory { write, cache } = self.memory;
             let write = (u128::from(total) * u128::from(write) / u128::from(write + cache)) as u64;
@@ -261,6 +288,9 @@ impl Workload {
         if self.keys < 2 || self.ops == 0 || self.threads <= self.readers {
             let least = self.readers + 1;
             return Err(format!("--keys is at least 2, --ops at least 1, --threads at least {least}"));
+        }
+        if self.merged && !(0.1..=3600.0).contains(&self.seconds) {
+            return Err("--seconds is between 0.1 and 3600".into());
         }
         if self.key.bytes < 8 {
             return Err("--key-size is at least 8".into());
