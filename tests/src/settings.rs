@@ -7,6 +7,10 @@ use siltstone::strategy::{
 };
 use siltstone::{CacheFill, Compression, FamilyOptions, Options};
 
+/// Every way to fill the cache.
+pub const FILLS: [CacheFill; 4] =
+    [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
+
 type Values<T> = &'static [(&'static str, &'static [fn(&mut T)])];
 
 /// Of a database. Later options may build on earlier ones.

@@ -5,11 +5,11 @@
 //! merge, and for as long again. All of it is told window by window: latencies, how often a block was found in the cache,
 //! and how much memory the process took more than before the merge.
 
-use super::latency::{empty, latency};
+use super::latency::{Class, Recorder, empty, latency};
 use super::worker::wait_until;
 use super::{Bench, Identity, Phase, Recorded};
 use crate::measure::{self, Usage};
-use crate::record::{Latency, RunRecord, Second, Stage, Window};
+use crate::record::{Latency, RunRecord, Stage, Window};
 use crate::store::{CacheCount, Result, Session, Store, Wanted};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
@@ -44,10 +44,8 @@ impl Counted {
         self.scans += &other.scans;
     }
 
-    fn all(&self) -> Histogram<u64> {
-        let mut all = self.gets.clone();
-        all += &self.scans;
-        all
+    fn count(&self) -> u64 {
+        self.gets.len() + self.scans.len()
     }
 }
 
@@ -61,6 +59,7 @@ struct Sample {
 /// One part of a run: all windows, with a sample at the beginning and at the end of each.
 struct Part {
     windows: Vec<Counted>,
+    recorders: Vec<Recorder>,
     samples: Vec<Sample>,
     /// The windows in which the merge began and ended.
     merge: Option<(usize, usize)>,
@@ -87,12 +86,12 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let readers = Readers { store: store.as_ref(), workload, picks: &picks, seed: identity.seed, window };
 
     let fast = readers.run(None, FAST_WINDOWS, false)?;
-    let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(|w| w.all().len()).sum();
+    let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(Counted::count).sum();
     let rate = counted as f64 / (window.as_secs_f64() * f64::from(FAST_WINDOWS - FAST_WINDOWS / 2)) * RATE;
 
     measure::forget_peak();
     let (before, written_before) = (Usage::now(), store.written());
-    let part = readers.run(Some(rate), WINDOWS, true)?;
+    let mut part = readers.run(Some(rate), WINDOWS, true)?;
     let used = Usage::now().since(&before);
     let peak_rss_bytes = measure::peak_rss_bytes();
     let disk_bytes = measure::directory_bytes(wanted.dir);
@@ -107,9 +106,10 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
         peak_disk_bytes: disk_bytes,
         peak_rss_bytes,
     };
+    let recorded = Recorded::of(std::mem::take(&mut part.recorders));
     let settings = workload.settings().into_iter().chain(store.settings());
     let more = [("rate", format!("{rate:.0}")), ("merge_seconds", format!("{:.1}", part.merge_seconds))];
-    let mut record = identity.record(workload, settings.chain(more), part.recorded(window), phase);
+    let mut record = identity.record(workload, settings.chain(more), recorded, phase);
     let (first, last) = part.merge.ok_or("the major merge did not end")?;
     let at_first = part.samples[first].rss;
     let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
@@ -150,8 +150,13 @@ impl Readers<'_> {
                     })
                 })
                 .collect();
-            let mut part =
-                Part { windows: Vec::new(), samples: vec![self.sample()], merge: None, merge_seconds: 0.0 };
+            let mut part = Part {
+                windows: Vec::new(),
+                recorders: Vec::new(),
+                samples: vec![self.sample()],
+                merge: None,
+                merge_seconds: 0.0,
+            };
             let (told, merged) = mpsc::channel();
             let mut failed = None;
             let (mut at, mut ends_at) = (0, windows);
@@ -180,7 +185,9 @@ impl Readers<'_> {
             stop.store(true, Ordering::Relaxed);
             part.windows.resize_with(at as usize, Counted::new);
             for thread in threads {
-                for (number, counted) in super::join(thread)?.iter().enumerate() {
+                let (windows, recorder) = super::join(thread)?;
+                part.recorders.push(recorder);
+                for (number, counted) in windows.iter().enumerate() {
                     if let Some(window) = part.windows.get_mut(number) {
                         window.add(counted);
                     }
@@ -201,13 +208,15 @@ impl Readers<'_> {
         rate: Option<f64>,
         began: Instant,
         stop: &AtomicBool,
-    ) -> Result<Vec<Counted>> {
+    ) -> Result<(Vec<Counted>, Recorder)> {
         let every = rate.map(|rate| Duration::from_secs_f64(f64::from(self.workload.threads) / rate));
         let mut session = self.store.session()?;
         let mut endless = self.workload.clone();
         endless.ops = u64::MAX;
         let mut key = Vec::new();
         let mut windows = Vec::new();
+        let mut recorder = Recorder::new();
+        recorder.begin(began);
         let seed = self.seed ^ u64::from(rate.is_some()) << 32;
         for (at, op) in Stream::new(&endless, self.picks, seed, thread).enumerate() {
             if stop.load(Ordering::Relaxed) {
@@ -229,10 +238,13 @@ impl Readers<'_> {
                 windows.push(Counted::new());
             }
             let counted = &mut windows[number];
-            let of = if is_scan { &mut counted.scans } else { &mut counted.gets };
-            of.saturating_record(now.saturating_duration_since(due).as_nanos() as u64);
+            let (of, class) =
+                if is_scan { (&mut counted.scans, Class::Scan) } else { (&mut counted.gets, Class::Read) };
+            let took = now.saturating_duration_since(due);
+            of.saturating_record(took.as_nanos() as u64);
+            recorder.record(class, took, now, 1);
         }
-        Ok(windows)
+        Ok((windows, recorder))
     }
 
     /// Whether it was a scan.
@@ -263,26 +275,6 @@ impl Readers<'_> {
 }
 
 impl Part {
-    /// All windows together, each as a "second" of the course.
-    fn recorded(&self, window: Duration) -> Recorded {
-        let mut sum = Counted::new();
-        self.windows.iter().for_each(|window| sum.add(window));
-        let timeline = self.windows.iter().enumerate().map(|(number, counted)| {
-            let all = latency(&counted.all());
-            let (at, ops) = (number as f64 * window.as_secs_f64(), all.count);
-            Second { at, ops, p50_us: all.p50_us, p99_us: all.p99_us, max_us: all.max_us }
-        });
-        let classes = [("read", &sum.gets), ("scan", &sum.scans)];
-        let classes = classes.into_iter().filter(|(_, histogram)| !histogram.is_empty());
-        Recorded {
-            ops: sum.all().len(),
-            took: window * self.windows.len() as u32,
-            all: latency(&sum.all()),
-            classes: classes.map(|(name, histogram)| (name.to_string(), latency(histogram))).collect(),
-            timeline: timeline.collect(),
-        }
-    }
-
     fn told(&self, window: Duration, first: usize, last: usize) -> Vec<Window> {
         let told = |(number, counted): (usize, &Counted)| {
             let stage = match number {

@@ -129,6 +129,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         options.step_bytes = (mib * f64::from(1 << 20)) as u64;
         true
     }),
+    ("warm+rate32", "merges and flushes write at most 32 MiB a second", |options, _, mib| {
+        options.rate_limit = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
     ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
         family.log_tables = true;
         true

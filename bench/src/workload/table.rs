@@ -53,6 +53,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
+/// Less around a merge shows nothing.
+const SECONDS_MIN: f64 = 0.5;
 /// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
@@ -303,14 +305,15 @@ impl Scale {
     /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
     pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
         let mut total = 0;
-        let (mut keys, mut ops) = (None, None);
+        let (mut keys, mut ops, mut seconds) = (None, None, None);
         for workload in named(name, &Scale::default())? {
             let Memory { write, cache } = workload.memory;
             (keys, ops) =
                 (Some(times(workload.keys, factor).max(2)), Some(times(workload.ops, factor).max(1)));
+            seconds = workload.merged.then(|| (workload.seconds * factor).max(SECONDS_MIN));
             total = times(write + cache, factor * memory).max(MEMORY_MIN);
         }
-        Ok(Scale { keys, ops, memory: Some(total), ..Scale::default() })
+        Ok(Scale { keys, ops, seconds, memory: Some(total), ..Scale::default() })
     }
 }
 

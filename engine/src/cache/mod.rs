@@ -8,8 +8,8 @@
 //! never outlives what it was read from.
 //!
 //! Merges put blocks of their outputs in before anybody reads them ([`Filling`]) and take those out that are dead. The
-//! cache counts *periods*, each as long as it takes for its content to be replaced once: `warmth` tells by them what
-//! was read lately.
+//! cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by them what was read
+//! lately.
 //!
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`), when a merge's
 //! come in (`db`).
@@ -106,9 +106,9 @@ pub(crate) struct BlockCache {
     hits: [Counter; 3],
     misses: [Counter; 3],
     filling: Filling,
-    /// Bytes that readers put into the data cache in the present period.
-    entered: Counter,
     period: Counter,
+    /// How often a data block was asked for when it began.
+    period_began: Counter,
     filled: Moved,
     evicted: Moved,
 }
@@ -200,6 +200,10 @@ const META_SHARE_FIRST: u64 = 16;
 const KEPT_SHARE: u64 = 4;
 /// In how many steps the room for them grows, from nothing to the whole budget.
 const KEPT_STEPS: u64 = 128;
+/// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's law those
+/// that a cache of a tenth of the data should just hold are asked for once in about that.
+const PERIOD_READS: u64 = 16;
+const PERIOD_BLOCKS_MIN: u64 = 16;
 /// Largest number of independently locked parts.
 const SHARDS_MAX: u64 = 16;
 /// A part must be able to hold a few blocks, else large ones would never fit.
@@ -228,8 +232,8 @@ impl BlockCache {
             hits: Default::default(),
             misses: Default::default(),
             filling,
-            entered: Counter::default(),
             period: Counter::default(),
+            period_began: Counter::default(),
             filled: Moved::default(),
             evicted: Moved::default(),
         })
@@ -281,13 +285,25 @@ impl BlockCache {
     /// Puts a data block in that somebody reads.
     pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
         if self.filling == Filling::Warm {
-            let bytes = Bytes.weight(&key, &block);
-            if self.entered.0.fetch_add(bytes, Ordering::Relaxed) + bytes >= self.data.capacity() {
-                self.entered.0.store(0, Ordering::Relaxed);
-                self.period.0.fetch_add(1, Ordering::Relaxed);
-            }
+            self.end_period();
         }
         self.data.insert(key, block);
+    }
+
+    /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
+    fn end_period(&self) {
+        let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
+        let asked = count(&self.hits) + count(&self.misses);
+        let began = self.period_began.0.load(Ordering::Relaxed);
+        if asked.saturating_sub(began) >= PERIOD_READS * (self.data.len() as u64).max(PERIOD_BLOCKS_MIN)
+            && self
+                .period_began
+                .0
+                .compare_exchange(began, asked, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.period.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Puts a data block in that a merge has made. With `lasting` it counts as read once: a block that nobody has read

@@ -2,9 +2,10 @@
 //! asked what it holds. They tell a merge which of the cells it moves are wanted where they go.
 //!
 //! A part is about an eighth of a block's target size, counted in the file, so that one popular key in a block does not
-//! make its neighbours look popular too. One bit says "in this period", the other "in the last one"; a period ends when
-//! as many bytes have entered the data cache as it holds ([`super::BlockCache`] counts them). Two unused periods are
-//! forgotten. The bits are a hint: concurrent readers and the end of a period may lose a mark, never more.
+//! make its neighbours look popular too. One bit says "in this period", the other "in the last one"; a period lasts for so
+//! many reads of the data cache ([`super::BlockCache`] counts them: by bytes that enter it would say little, since most of
+//! those leave at once). Two unused periods are forgotten. The bits are a hint: concurrent readers and the end of a period may
+//! lose a mark, never more.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
