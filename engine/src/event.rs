@@ -39,6 +39,8 @@ pub enum EventKind {
     MemoryCompaction,
     /// Tables were merged.
     Merge,
+    /// What a merge put into the block cache and took out.
+    Fill,
     /// A table was moved to another level without rewriting.
     Move,
     /// A merge that could be made was put off.

@@ -133,6 +133,14 @@ pub struct Statistics {
     pub cache_hits: u64,
     /// Blocks that had to be read.
     pub cache_misses: u64,
+    /// Data blocks that merges and flushes put into the block cache, and their bytes there.
+    pub cache_filled_blocks: u64,
+    /// See above.
+    pub cache_filled_bytes: u64,
+    /// Blocks that left the block cache with the files they were of, and their bytes there.
+    pub cache_evicted_blocks: u64,
+    /// See above.
+    pub cache_evicted_bytes: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
     /// Bytes the block cache may hold: the budget less write memory and `table_memory`.

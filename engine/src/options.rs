@@ -49,6 +49,14 @@ pub struct Options {
     pub step_bytes: u64,
     /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
     pub rate_limit: u64,
+    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
+    pub cache_fill: CacheFill,
+    /// Bytes a second that merges may put into the block cache for `step` and `before`; 0 for no limit. A merge that
+    /// fills faster waits. Default 0.
+    pub cache_fill_rate: u64,
+    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
+    /// file system refuses that. Log files are read as ever. Default false.
+    pub direct_reads: bool,
     /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
     pub events_kept: usize,
 }
@@ -68,6 +76,9 @@ impl Default for Options {
             workers: 2,
             step_bytes: 64 << 20,
             rate_limit: 0,
+            cache_fill: CacheFill::default(),
+            cache_fill_rate: 0,
+            direct_reads: false,
             events_kept: 1_000,
         }
     }
@@ -118,6 +129,30 @@ impl Options {
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.memory_budget - self.write_memory
     }
+}
+
+/// How caches stay warm when merges replace files: which blocks of their outputs enter the block cache before anybody
+/// reads them. Blocks of files that are gone leave it with each of these.
+///
+/// ```
+/// use siltstone::{CacheFill, Options};
+/// let options = Options { cache_fill: CacheFill::WriteThrough, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheFill {
+    /// None: readers warm them.
+    None,
+    /// Every block, as it is written.
+    WriteThrough,
+    /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once. Such a merge needs
+    /// as much disk space again as its inputs have.
+    Before,
+    /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
+    /// flush; in steps, each of which replaces its part of the inputs.
+    #[default]
+    Step,
 }
 
 /// Whether cells of a family carry timestamps.

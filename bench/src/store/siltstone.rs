@@ -3,10 +3,10 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
 //! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::{DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use siltstone::strategy::{HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, StrategyOptions};
-use siltstone::{Batch, Compression, Db, Family, FamilyOptions, Options};
+use siltstone::{Batch, CacheFill, Compression, Db, Family, FamilyOptions, Options};
 
 pub(super) const STORE: &str = "siltstone";
 
@@ -102,6 +102,38 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.compression = Compression::None;
         true
     }),
+    ("cold", "merges put nothing into the cache", |options, _, _| {
+        options.cache_fill = CacheFill::None;
+        true
+    }),
+    ("writethrough", "merges put all that they write into the cache", |options, _, _| {
+        options.cache_fill = CacheFill::WriteThrough;
+        true
+    }),
+    ("before", "merges read their whole output into the cache before they publish it", |options, _, _| {
+        options.cache_fill = CacheFill::Before;
+        true
+    }),
+    ("warm", "merges put into the cache what was read lately, step by step", |options, _, _| {
+        options.cache_fill = CacheFill::Step;
+        true
+    }),
+    ("warm+fill8", "the same, at most 8 MiB a second", |options, _, mib| {
+        options.cache_fill_rate = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
+    ("cold+onestep", "a merge is one step", |options, _, _| {
+        options.step_bytes = 1 << 50;
+        true
+    }),
+    ("warm+step16", "steps of 16 MiB", |options, _, mib| {
+        options.step_bytes = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
+    ("warm+rate32", "merges and flushes write at most 32 MiB a second", |options, _, mib| {
+        options.rate_limit = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
     ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
         family.log_tables = true;
         true
@@ -164,6 +196,7 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         write_memory: 2 * memory.write,
         ..Options::default()
     };
+    options.direct_reads = wanted.direct_reads;
     let mut family_options = FamilyOptions::default();
     change(config, &mut options, &mut family_options)?;
     let builder = Db::builder().options(options.clone());
@@ -194,6 +227,8 @@ impl Store for Siltstone {
         let (memory, strategy) = (family.memory.to_string(), family.strategy.to_string());
         settings.extend([("memory_policy", memory), ("strategy", strategy)]);
         settings.push(("hot_keys", family.hot_keys.to_string()));
+        let fill = format!("{:?}", options.cache_fill).to_lowercase();
+        settings.push(("cache_fill", fill));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }
@@ -212,6 +247,15 @@ impl Store for Siltstone {
             flushes: now.flushes,
             merges: now.merges,
         })
+    }
+
+    fn major(&self) -> Result<()> {
+        Ok(self.family.compact::<&[u8]>(..)?)
+    }
+
+    fn cache(&self) -> Option<CacheCount> {
+        let now = self.db.statistics();
+        Some(CacheCount { hits: now.cache_hits, misses: now.cache_misses })
     }
 }
 

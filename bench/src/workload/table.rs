@@ -33,6 +33,11 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("mixgraph", "gets, puts and seeks as traced at Facebook (FAST 2020)"),
     ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
+    (
+        "unseen",
+        "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
+    ),
+    ("offload", "the same with a tenth of scans, as measured for compaction offloading"),
     ("open", "opening 5 GB until a first get is answered: after closing, and with a log after a kill"),
 ];
 
@@ -48,6 +53,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
+/// Less around a merge shows nothing.
+const SECONDS_MIN: f64 = 0.5;
 /// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
@@ -106,6 +113,9 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         durability: Durability::Buffered,
         pace: Pace::Closed,
         companion: None,
+        merged: false,
+        seconds: 0.0,
+        direct_reads: false,
     }
 }
 
@@ -145,6 +155,8 @@ fn base_workload(name: &str) -> Option<Workload> {
             preload: Shuffled,
             ..accordion(Distribution::Zipf)
         },
+        "unseen" => unseen(reads),
+        "offload" => unseen(Kind::Mix(Mix { read: 0.9, scan: 0.1, scan_entries_max: 100, ..Mix::default() })),
         "open" => {
             Workload { keys: 5_000_000, ops: 5, value: 1000, memory: YCSB, ..classic(Kind::Open, InOrder, 1) }
         }
@@ -153,6 +165,21 @@ fn base_workload(name: &str) -> Option<Workload> {
         "ws3" => triad(Distribution::Uniform),
         _ => return ycsb(name.strip_prefix("ycsb-")?),
     })
+}
+
+/// Readers around a merge: one thread, so that on a small machine the merge has a processor too.
+fn unseen(kind: Kind) -> Workload {
+    Workload {
+        keys: 2_000_000,
+        key: Keys { form: Form::Scattered, bytes: 24 },
+        value: 1000,
+        memory: Memory { write: 64 * MIB, cache: 200 * MIB },
+        distribution: Distribution::Zipf,
+        merged: true,
+        seconds: 60.0,
+        direct_reads: true,
+        ..classic(kind, Preload::Shuffled, 1)
+    }
 }
 
 fn triad(distribution: Distribution) -> Workload {
@@ -246,6 +273,8 @@ impl Workload {
         self.key.bytes = scale.key_size.unwrap_or(self.key.bytes);
         self.value = scale.value_size.unwrap_or(self.value);
         self.threads = scale.threads.unwrap_or(self.threads);
+        self.seconds = scale.seconds.unwrap_or(self.seconds);
+        self.direct_reads |= scale.direct_reads;
         if let Some(total) = scale.memory {
             let Memory { write, cache } = self.memory;
             let write = (u128::from(total) * u128::from(write) / u128::from(write + cache)) as u64;
@@ -262,6 +291,9 @@ impl Workload {
             let least = self.readers + 1;
             return Err(format!("--keys is at least 2, --ops at least 1, --threads at least {least}"));
         }
+        if self.merged && !(0.1..=3600.0).contains(&self.seconds) {
+            return Err("--seconds is between 0.1 and 3600".into());
+        }
         if self.key.bytes < 8 {
             return Err("--key-size is at least 8".into());
         }
@@ -273,14 +305,15 @@ impl Scale {
     /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
     pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
         let mut total = 0;
-        let (mut keys, mut ops) = (None, None);
+        let (mut keys, mut ops, mut seconds) = (None, None, None);
         for workload in named(name, &Scale::default())? {
             let Memory { write, cache } = workload.memory;
             (keys, ops) =
                 (Some(times(workload.keys, factor).max(2)), Some(times(workload.ops, factor).max(1)));
+            seconds = workload.merged.then(|| (workload.seconds * factor).max(SECONDS_MIN));
             total = times(write + cache, factor * memory).max(MEMORY_MIN);
         }
-        Ok(Scale { keys, ops, memory: Some(total), ..Scale::default() })
+        Ok(Scale { keys, ops, seconds, memory: Some(total), ..Scale::default() })
     }
 }
 

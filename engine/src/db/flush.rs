@@ -122,6 +122,7 @@ impl FlushJob {
                 epoch: db.epoch,
                 job: id,
                 names: store.table_names(),
+                cache: db.cache.clone(),
             },
             step_bytes: db.options.step_bytes,
             cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),
@@ -206,6 +207,8 @@ impl FlushJob {
             outputs: step.outputs,
             upto: step.upto,
             flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
+            filled: step.filled,
+            opened: None,
         })?;
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;

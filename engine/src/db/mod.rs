@@ -35,6 +35,7 @@ mod store;
 mod transaction;
 mod turns;
 mod visible;
+mod warm;
 mod write;
 
 pub(crate) use close::Shared;
@@ -97,6 +98,8 @@ pub(crate) struct Inner {
     cache: Arc<BlockCache>,
     graveyard: Arc<Graveyard>,
     limiter: Limiter,
+    /// Of what merges put into the cache.
+    fill_limiter: Limiter,
     jobs: Jobs,
     next_job: AtomicU32,
     scheduler: Arc<dyn Scheduler>,
@@ -347,6 +350,11 @@ impl Db {
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
         self.inner.limiter.set_rate(bytes_per_second);
+    }
+
+    /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.
+    pub fn set_cache_fill_rate(&self, bytes_per_second: u64) {
+        self.inner.fill_limiter.set_rate(bytes_per_second);
     }
 
     /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not flushed is

@@ -243,7 +243,7 @@ impl Inner {
         floor: SeqNo,
     ) -> Result<Arc<Store>> {
         let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-        let opened = self.open_tables(&infos)?;
+        let opened = self.open_tables(&infos, &mut [])?;
         // Run ids of level 0 are generations too.
         let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
         let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));

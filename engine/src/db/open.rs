@@ -26,7 +26,7 @@ use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
 use crate::storage::{Env, create_dir_durably};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
-use crate::table::Table;
+use crate::table::{Access, Table};
 use crate::types::{Generation, SeqNo, StoreId, TableId};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
@@ -172,7 +172,11 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
             (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
         }
     };
-    let cache = BlockCache::new(builder.options.cache_bytes());
+    let cache = cache_for(&builder.options);
+    // Before any table is there to be refused.
+    if builder.options.direct_reads {
+        storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
+    }
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
     let mut replay =
@@ -231,7 +235,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
     let state = loaded.state;
-    let cache = BlockCache::new(builder.options.cache_bytes());
+    let cache = cache_for(&builder.options);
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
     let mut replay =
@@ -245,6 +249,10 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
+}
+
+fn cache_for(options: &Options) -> Arc<BlockCache> {
+    BlockCache::filled_by_merges(options.cache_bytes(), options.cache_fill.filling())
 }
 
 fn no_database(dir: &Path) -> Error {
@@ -312,7 +320,8 @@ fn open_store(
         if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
             return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
         }
-        let table = Table::open(storage, &path, info.clone(), cache)?;
+        let access = Access { direct: builder.options.direct_reads, filled: None };
+        let table = Table::open_with(storage, &path, info.clone(), cache, access)?;
         handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
     }
     // Run ids of level 0 are generations too.
@@ -413,6 +422,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         cache: parts.cache,
         graveyard: parts.graveyard,
         limiter: Limiter::new(env.clock.clone(), options.rate_limit),
+        fill_limiter: Limiter::new(env.clock.clone(), options.cache_fill_rate),
         jobs: Jobs::default(),
         next_job: AtomicU32::new(1),
         scheduler: scheduler(),

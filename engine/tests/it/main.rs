@@ -12,3 +12,5 @@ mod memory;
 mod moving;
 #[cfg(feature = "testing")]
 mod space;
+#[cfg(feature = "testing")]
+mod warm;
