@@ -45,6 +45,8 @@ pub enum EventKind {
     Defer,
     /// Writers were held up or stopped.
     Stall,
+    /// Memory was divided anew between writes and the cache.
+    Memory,
     /// Log files were given up.
     LogCut,
     /// Background work failed.

@@ -58,6 +58,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         *bound = segments as u32;
         segments.fract() == 0.0
     }),
+    ("basic+a2", "segments of 2 % of write memory (A)", |_, family, percent| {
+        family.active_share = percent / 100.0;
+        true
+    }),
     ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
         let StrategyOptions::Leveled(leveled) = &mut family.strategy;
         leveled.l0_runs_trigger = flushes as u64;
@@ -193,6 +197,7 @@ impl Store for Siltstone {
         let (memory, strategy) = (family.memory.to_string(), family.strategy.to_string());
         settings.extend([("memory_policy", memory), ("strategy", strategy)]);
         settings.push(("hot_keys", family.hot_keys.to_string()));
+        settings.push(("active_share", family.active_share.to_string()));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }

@@ -51,7 +51,7 @@ impl Inner {
             draw: self.env.random.next_u64(),
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
-            flush_bytes: super::background::memory_low(&self.options),
+            flush_bytes: self.budget.low(),
             pressed: self.merges_press(),
             merges_max,
             distinct: &distinct,

@@ -8,6 +8,7 @@
 //! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
 
 use super::background::{DbWorker, Jobs};
+use super::budget::Budget;
 use super::replay::Replay;
 use super::store::{Settings, Store, memory_options};
 use super::write::Commit;
@@ -175,8 +176,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay =
-        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
     let database = state.database;
     kill_point!("open-log-read");
@@ -234,8 +234,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = BlockCache::new(builder.options.cache_bytes());
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay =
-        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let epoch = state.epoch;
@@ -318,9 +317,13 @@ fn open_store(
     // Run ids of level 0 are generations too.
     let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));
     let first = Generation(state.last_generation.0.max(runs) + 2);
-    let active = Arc::new(Active::new(first, memory_options(&builder.options)));
+    let write_memory = builder.options.write_memory;
+    let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
-    Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
+    let next = Generation(first.0 + 1);
+    let store = Store::new(id, state.name.clone(), settings, version, next, graveyard.clone());
+    store.fit_memory(write_memory);
+    Ok(store)
 }
 
 /// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
@@ -420,12 +423,15 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         events_saved: AtomicU64::new(0),
         metrics: Metrics::default(),
         memory_used: Counter::default(),
+        joining: Counter::default(),
         table_bytes: Counter::default(),
         level0_runs: Counter::default(),
         debt: Counter::default(),
+        fitting: Mutex::new(()),
         drain_ns_per_kib: Counter::default(),
         delay_owed: AtomicU64::new(0),
         lock: Mutex::new(lock),
+        budget: Budget::of(&options),
         env,
         options,
     });
