@@ -281,7 +281,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     fill(&db, 0..20_000);
     db.family("empty").unwrap().put(b"k", b"v").unwrap();
     let first = db.family("empty").unwrap().segments();
-    assert!(first[0].bytes < 64 << 10, "a chunk of the size it has now: {first:?}");
+    assert!(first[0].bytes < 16 << 10, "a chunk of the size it has now: {first:?}");
     db.settle().unwrap();
     let now = db.statistics();
     assert!(now.log_bytes <= 8 * (128 << 10), "{} bytes of log", now.log_bytes);
