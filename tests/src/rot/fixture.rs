@@ -153,7 +153,8 @@ fn family_options(family: usize, size: Size) -> FamilyOptions {
     let options = FamilyOptions { block_bytes: 1 << 10, strategy, ..FamilyOptions::default() };
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
-        1 => FamilyOptions { compression: Compression::None, ..options },
+        // Its values are left in the log where they are long enough.
+        1 => FamilyOptions { compression: Compression::None, log_tables: true, ..options },
         _ => FamilyOptions {
             timestamps: Timestamps::Explicit,
             compression: Compression::Zstd { level: 1 },
