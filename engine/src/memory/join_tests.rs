@@ -132,25 +132,3 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
         assert_eq!(joined.seqs(), Some(SeqNo(2)..=SeqNo(5)));
     }
 }
-
-/// Counted as whole arrays: what a frozen segment takes beside the chunks that it took over.
-#[test]
-fn a_frozen_cell_takes_at_most_twelve_bytes_of_index() {
-    for rounds in [1, 3] {
-        let cells: Vec<Cell> = (0..3_000 * rounds)
-            .map(|n| cell(format!("{:08}", n % 3_000 * 7919 % 3_000), 0, n + 1, vec![7; 20]))
-            .collect();
-        let segment = Segment::from(active_of(&cells));
-        let index = |keep: &Visibility<'_>| {
-            let flat = segment.flatten(keep).as_flat().unwrap().clone();
-            let chunks: usize = flat.chunk_list().iter().map(|chunk| chunk.bytes()).sum();
-            flat.bytes() - chunks - Sketch::BYTES
-        };
-        let newest_only = Visibility { visible: SeqNo(100_000), snapshots: &[] };
-        for taken in [index(&NOBODY), index(&newest_only)] {
-            // Where keys were updated their counts come to it, for which there are fewer keys than writes.
-            assert!(taken <= 12 * cells.len() + 8 * 3_000 * (rounds as usize - 1), "{taken} bytes");
-        }
-        assert!(rounds > 1 || index(&NOBODY) == 12 * cells.len(), "eight of the key, four of its place");
-    }
-}
