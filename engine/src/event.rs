@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub enum EventKind {
     /// The database was opened; recovery's numbers.
     Open,
+    /// Part of the log was replayed, on the way to an open database.
+    Replay,
     /// A store's memory was written to tables.
     Flush,
     /// A flush left hot keys in memory, or found that that would save little.
@@ -47,6 +49,8 @@ pub enum EventKind {
     Defer,
     /// Writers were held up or stopped.
     Stall,
+    /// Memory was divided anew between writes and the cache.
+    Memory,
     /// Log files were given up.
     LogCut,
     /// Background work failed.

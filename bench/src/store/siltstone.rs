@@ -59,6 +59,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         *bound = segments as u32;
         segments.fract() == 0.0
     }),
+    ("basic+a2", "segments of 2 % of write memory (A)", |_, family, percent| {
+        family.active_share = percent / 100.0;
+        true
+    }),
     ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
         let StrategyOptions::Leveled(leveled) = &mut family.strategy;
         leveled.l0_runs_trigger = flushes as u64;
@@ -229,6 +233,7 @@ impl Store for Siltstone {
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
+        settings.push(("active_share", family.active_share.to_string()));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }

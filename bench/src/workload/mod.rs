@@ -148,9 +148,16 @@ pub(crate) struct Workload {
     pub(crate) seconds: f64,
     /// Tables are read past the page cache.
     pub(crate) direct_reads: bool,
+    /// Bytes put before a kill, where that is not what write memory holds.
+    pub(crate) logged: Option<u64>,
 }
 
 impl Workload {
+    /// Bytes put by the process that is killed.
+    pub(crate) fn before_kill(&self) -> u64 {
+        self.logged.unwrap_or(self.memory.write)
+    }
+
     /// Bytes of the value of a key.
     #[inline]
     pub(crate) fn value_bytes(&self, number: u64) -> usize {

@@ -71,7 +71,8 @@ pub(crate) fn help() -> String {
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
          16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
-         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory.",
+         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; open:log1g for\n\
+         1 GB, and a log of 1 GiB after a kill.",
     );
     text
 }
@@ -116,6 +117,7 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         merged: false,
         seconds: 0.0,
         direct_reads: false,
+        logged: None,
     }
 }
 
@@ -253,6 +255,11 @@ impl Workload {
             "x20" if base.starts_with("ws") => self.resize(20.0),
             "d10" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.1),
             "d100" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.01),
+            // Memory must hold more than is put, else it is flushed and the log goes.
+            "log1g" if base == "open" => {
+                (self.keys, self.logged) = (1_000_000, Some(1 << 30));
+                self.memory.write = 1536 * MIB;
+            }
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,
@@ -339,6 +346,9 @@ mod tests {
         assert_eq!(one("ws3:r50").kind, Kind::Mix(Mix { read: 0.5, ..Mix::default() }));
         assert_eq!(one("ycsb-a:uniform:batched").distribution, Distribution::Uniform);
         assert_eq!(one("ycsb-a:uniform:batched").batch, BATCH);
+        let long = one("open:log1g");
+        assert!(long.before_kill() == 1 << 30 && long.memory.write > 1 << 30);
+        assert_eq!(one("open").before_kill(), one("open").memory.write);
         let sync = named("syncput", &Scale::default()).unwrap();
         assert_eq!(
             sync.iter().map(|w| (w.name.as_str(), w.threads)).collect::<Vec<_>>(),

@@ -61,6 +61,7 @@ impl FlushJob {
             }
             work.flushing = true;
             work.pipeline = PipelineState::default();
+            work.flushes += 1;
             work.hot.clone()
         };
         let mut log_table = None;

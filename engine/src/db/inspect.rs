@@ -242,7 +242,7 @@ impl Inner {
             kept_bytes: m.kept_bytes.get(),
             log_cleanings: m.cleanings.get(),
             log_cleaned_bytes: m.cleaned_bytes.get(),
-            write_memory: self.memory_used.get(),
+            write_memory: self.memory_taken(),
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.table_bytes.get(),
             debt: self.debt.get(),

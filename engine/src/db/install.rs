@@ -220,19 +220,17 @@ impl Inner {
             .fold(end, LogFileId::min)
     }
 
-    /// Gives the block cache what the budget leaves it: less write memory, less what open tables hold. O(tables).
-    pub(crate) fn fit_cache(&self) {
-        let left = self.options.cache_bytes();
-        // However much the tables hold, a little cache stays: without one each read would read its index anew.
-        self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(left / 8));
-    }
-
     /// Bytes that open tables hold beside the cache.
     pub(crate) fn table_memory(&self) -> u64 {
         let of_store = |store: &Arc<Store>| -> u64 {
             store.version().tables().map(|open| open.table().memory_bytes() as u64).sum()
         };
         self.stores().iter().map(of_store).sum()
+    }
+
+    /// Bytes of unflushed writes, and what merges of them take while they run.
+    pub(crate) fn memory_taken(&self) -> u64 {
+        self.memory_used.get() + self.joining.get()
     }
 
     /// Counts write memory and table bytes anew.

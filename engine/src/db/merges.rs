@@ -67,7 +67,7 @@ impl Inner {
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
             flushing: store.flushing_run(&version),
-            flush_bytes: super::background::memory_low(&self.options),
+            flush_bytes: self.budget.low(),
             pressed: self.merges_press(),
             merges_max,
             distinct: &distinct,
