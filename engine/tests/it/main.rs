@@ -12,3 +12,4 @@ mod memory;
 mod moving;
 #[cfg(feature = "testing")]
 mod space;
+mod strategies;
