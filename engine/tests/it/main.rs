@@ -12,5 +12,6 @@ mod memory;
 mod moving;
 #[cfg(feature = "testing")]
 mod space;
+mod strategies;
 #[cfg(feature = "testing")]
 mod warm;
