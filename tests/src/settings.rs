@@ -195,7 +195,8 @@ mod tests {
         assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
         let named = |option: &String| {
-            option == "table_bytes" || strategies::OTHERS.iter().any(|text| text.contains(&format!("{option}=")))
+            option == "table_bytes"
+                || strategies::OTHERS.iter().any(|text| text.contains(&format!("{option}=")))
         };
         let others = [
             fields(&SmaOptions::default()),

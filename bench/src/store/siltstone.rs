@@ -89,11 +89,13 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
-        family.strategy = StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });
+        family.strategy =
+            StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });
         r.fract() == 0.0
     }),
     ("geop2", "geometric merging into at most 2 runs (p)", |_, family, p| {
-        family.strategy = StrategyOptions::Geometric(GeometricOptions { p: Some(p as u64), ..Default::default() });
+        family.strategy =
+            StrategyOptions::Geometric(GeometricOptions { p: Some(p as u64), ..Default::default() });
         p.fract() == 0.0
     }),
     ("remerge", "every flush is merged with all data", |_, family, _| {

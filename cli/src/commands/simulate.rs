@@ -2,8 +2,8 @@ use crate::failure::{Failure, Outcome};
 use crate::progress;
 use clap::Args;
 use siltstone::simulate::{SimulateOptions, SimulateReport, Workload, simulate};
-use siltstone::{parse_size, size_text};
 use siltstone::strategy::StrategyOptions;
+use siltstone::{parse_size, size_text};
 
 /// Run a merge strategy on any data size, without I/O
 ///
@@ -65,7 +65,8 @@ impl Simulate {
         let methods = METHODS.map(|text| text.parse().expect("a method's name"));
         let bar = progress::waiting("simulating");
         let strategies: &[StrategyOptions] = if self.methods { &methods } else { &one };
-        let reports: Result<Vec<_>, _> = strategies.iter().map(|strategy| simulate(&self.options(strategy))).collect();
+        let reports: Result<Vec<_>, _> =
+            strategies.iter().map(|strategy| simulate(&self.options(strategy))).collect();
         bar.finish_and_clear();
         let reports = reports.map_err(Failure::Usage)?;
         match (reports.as_slice(), self.json) {

@@ -114,9 +114,10 @@ impl FromStr for StrategyOptions {
         let strategy = match name {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
-            "nomerge" => {
-                StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..parse_named(name, settings, &["k"])? })
-            }
+            "nomerge" => StrategyOptions::Sma(SmaOptions {
+                k: SmaOptions::NEVER,
+                ..parse_named(name, settings, &["k"])?
+            }),
             "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
             "remerge" => StrategyOptions::Geometric(GeometricOptions {
                 p: Some(1),

@@ -72,7 +72,11 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
                 drop(family);
                 drop(db);
                 (db, scheduler) = open(&world, &options, None);
-                assert_eq!(db.default_family().options().strategy, next, "seed {seed}: it is in the manifest");
+                assert_eq!(
+                    db.default_family().options().strategy,
+                    next,
+                    "seed {seed}: it is in the manifest"
+                );
             }
             if rng.one_in(4) {
                 db.settle().unwrap();
@@ -85,7 +89,11 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
         }
         db.default_family().compact::<&str>(..).unwrap();
         db.settle().unwrap();
-        assert_eq!(db.default_family().shape().runs().count(), 1, "seed {seed}: a major merge leaves one run");
+        assert_eq!(
+            db.default_family().shape().runs().count(),
+            1,
+            "seed {seed}: a major merge leaves one run"
+        );
         assert_eq!(db.scan::<&str>(..).count(), model.len());
     }
     assert!(in_the_middle > 10, "only {in_the_middle} of {changes} changes came while a merge was under way");
@@ -106,7 +114,10 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
     for text in ["sma{k=4}", "nomerge", "geometric{r=2}", "leveled"] {
         family.alter(FamilyOptions { strategy: strategy(text), ..family.options() }).unwrap();
         db.settle().unwrap();
-        let told = db.events().into_iter().any(|event| event.reason.ends_with(&format!("gives way to {}", strategy(text))));
+        let told = db
+            .events()
+            .into_iter()
+            .any(|event| event.reason.ends_with(&format!("gives way to {}", strategy(text))));
         assert!(told, "{text}");
     }
     assert_eq!(db.statistics().merged_bytes, written, "one small run is in order everywhere");
