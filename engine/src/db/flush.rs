@@ -126,6 +126,7 @@ impl FlushJob {
                 cache: db.cache.clone(),
             },
             step_bytes: db.options.step_bytes,
+            step_fill_bytes: u64::MAX,
             cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),
             aside: hot.as_ref().map(|hot| AsideRules {
                 over: hot.over,

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Merges read this much of an input at once.
 const READ_AHEAD: usize = 512 << 10;
+/// What a step may put into the cache, as a part of the cache.
+const FILL_STEPS: u64 = 32;
 /// Plans see time in steps of this many seconds.
 const CLOCK_BUCKET_S: u64 = 60;
 
@@ -365,6 +367,10 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
         },
         // Read back as a whole, it is published as a whole.
         step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },
+        step_fill_bytes: match db.options.cache_fill {
+            CacheFill::Step => db.cache.stats().capacity / FILL_STEPS,
+            CacheFill::None | CacheFill::WriteThrough | CacheFill::Before => u64::MAX,
+        },
         cells,
         aside: None,
     };
