@@ -219,8 +219,8 @@ impl Strategy for LeveledOptions {
 
     fn level0_runs(&self) -> usize {
         match self.defer_below {
-            Some(_) => self.l0_runs_trigger.max(self.defer_runs_max) as usize,
-            None => self.l0_runs_trigger as usize,
+            Some(least) if least > 0.0 => self.l0_runs_trigger.max(self.defer_runs_max) as usize,
+            _ => self.l0_runs_trigger as usize,
         }
     }
 
@@ -339,10 +339,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for it: what several families
-    /// put off may together be more debt than is let gather.
+    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then nothing that
+    /// can be merged is put off.
     fn wait_for_redundancy(&self, runs: &[&Run]) -> Option<String> {
-        let least = self.options.defer_below.filter(|_| !self.facts.pressed)?;
+        let least = self.options.defer_below.filter(|least| *least > 0.0 && !self.facts.pressed)?;
         if runs.len() as u64 > self.options.defer_runs_max {
             return None;
         }
