@@ -35,11 +35,13 @@ impl LocalStorage {
 impl Storage for LocalStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        Ok(Box::new(LocalWrite { file, unsynced: 0 }))
+        Ok(Box::new(LocalWrite::new(file, 0)))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(LocalWrite { file: OpenOptions::new().append(true).open(path)?, unsynced: 0 }))
+        let file = OpenOptions::new().append(true).open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Box::new(LocalWrite::new(file, len)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
@@ -170,23 +172,48 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
-/// Written bytes that may wait for a sync. One sync of a whole table would hold up the worker that writes it, and with it what
-/// else it has to do, for as long as the device takes.
-const UNSYNCED_MAX: usize = 8 << 20;
+/// Whenever so many bytes were written, the kernel is told to begin writing them back. Otherwise all of a table is
+/// written by the sync at its end, which holds up the worker, and with it what else it has to do, for as long as that takes.
+const WRITE_BACK: u64 = 1 << 20;
 
 struct LocalWrite {
     file: File,
-    unsynced: usize,
+    len: u64,
+    /// Up to which writing back was begun.
+    begun: u64,
+}
+
+impl LocalWrite {
+    fn new(file: File, len: u64) -> Self {
+        Self { file, len, begun: len }
+    }
+
+    /// Waits for nothing, and decides nothing: only a sync says what is durable.
+    fn begin_write_back(&mut self) {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            let (from, len) = (self.begun as i64, (self.len - self.begun) as i64);
+            // SAFETY: the descriptor is open as long as the file is, and no memory is passed.
+            let _ = unsafe {
+                libc::sync_file_range(self.file.as_raw_fd(), from, len, libc::SYNC_FILE_RANGE_WRITE)
+            };
+        }
+        self.begun = self.len;
+    }
 }
 
 impl WriteFile for LocalWrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
-        self.unsynced += bytes.len();
-        if self.unsynced >= UNSYNCED_MAX { self.sync() } else { Ok(()) }
+        self.len += bytes.len() as u64;
+        if self.len - self.begun >= WRITE_BACK {
+            self.begin_write_back();
+        }
+        Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
-        self.unsynced = 0;
+        self.begun = self.len;
         self.file.sync_data()
     }
 }
