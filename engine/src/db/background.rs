@@ -162,7 +162,7 @@ impl Inner {
     /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
     /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
     fn is_flush_pressed(&self) -> bool {
-        self.memory_taken() > self.budget.wait()
+        self.memory_used.get() > self.budget.wait()
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
@@ -554,7 +554,8 @@ impl Inner {
         let memory_low = self.budget.low() + memory_hard / 4;
         let debt_low = 4 * memory_hard + self.table_bytes.get() / 4;
         Pressure {
-            memory_used: self.memory_taken(),
+            memory_used: self.memory_used.get(),
+            memory_joining: self.joining.get(),
             memory_low,
             memory_hard,
             debt: self.debt.get(),

@@ -11,6 +11,9 @@
 pub(crate) struct Pressure {
     /// Write memory in use, flush set included.
     pub(crate) memory_used: u64,
+    /// What merges in memory take beside that. They end soon and give it back, so nobody slows down for it; but it
+    /// counts at the bound.
+    pub(crate) memory_joining: u64,
     /// From here on writers are slowed.
     pub(crate) memory_low: u64,
     /// Here they stop.
@@ -44,7 +47,8 @@ pub(crate) fn backpressure(p: &Pressure) -> Delay {
     let x = fill(p.memory_used, p.memory_low, p.memory_hard)
         .max(fill(p.debt, p.debt_low, p.debt_hard))
         .max(fill(p.level0_runs, p.level0_low, p.level0_hard));
-    if x >= 1.0 {
+    let is_full = p.memory_hard > p.memory_low && p.memory_used + p.memory_joining >= p.memory_hard;
+    if x >= 1.0 || is_full {
         return Delay::Stop;
     }
     Delay::NsPerByte((x * x / (1.0 - x)).min(COSTS_MAX) * p.drain_ns_per_byte.max(0.0))
@@ -84,6 +88,21 @@ mod tests {
         assert_eq!(at(3000), Delay::Stop);
         let Delay::NsPerByte(ns) = at(2236) else { panic!() };
         assert!((ns - 10.0).abs() < 0.1, "the drain's own speed at 0.618: {ns}");
+    }
+
+    #[test]
+    fn merges_in_memory_count_at_the_bound_and_slow_nobody_before() {
+        let with = |memory_joining| {
+            let p =
+                Pressure { memory_used: 1000, memory_low: 1000, memory_hard: 3000, ..Pressure::default() };
+            backpressure(&Pressure { memory_joining, drain_ns_per_byte: 10.0, ..p })
+        };
+        assert_eq!(with(1999), Delay::NsPerByte(0.0));
+        assert_eq!(with(2000), Delay::Stop);
+        assert_eq!(
+            backpressure(&Pressure { memory_joining: 9, ..Pressure::default() }),
+            Delay::NsPerByte(0.0)
+        );
     }
 
     #[test]
