@@ -45,6 +45,8 @@ pub(crate) struct StoreWork {
     pub(crate) merge_not_before: u64,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
+    /// A frozen segment is being scattered.
+    pub(crate) scattering: bool,
     /// An in-memory merge is under way.
     pub(crate) joining: bool,
     /// The newest segment that the memory policy was asked about.

@@ -1,7 +1,7 @@
 //! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{LeveledOptions, Strategy};
+use super::{LeveledOptions, RangemergeOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ use std::str::FromStr;
 pub enum StrategyOptions {
     /// One run a level below level 0, each level some ten times the one above.
     Leveled(LeveledOptions),
+    /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
+    Rangemerge(RangemergeOptions),
 }
 
 impl Default for StrategyOptions {
@@ -31,13 +33,14 @@ impl Default for StrategyOptions {
     }
 }
 
-const NAMES: &str = "leveled";
+const NAMES: &str = "leveled, rangemerge";
 
 impl StrategyOptions {
     /// The method itself.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match self {
             StrategyOptions::Leveled(options) => options,
+            StrategyOptions::Rangemerge(options) => options,
         }
     }
 
@@ -47,9 +50,12 @@ impl StrategyOptions {
         // Upper levels hold a good tenth beside the data, and tables come out smaller than they may be.
         let least = data_bytes / tables_max / 2 * 3;
         let mut scaled = self.clone();
-        let StrategyOptions::Leveled(options) = &mut scaled;
-        let factor = (least as f64 / options.table_bytes as f64).max(1.0);
-        options.table_bytes = options.table_bytes.max(least);
+        let table_bytes = match &mut scaled {
+            StrategyOptions::Leveled(options) => &mut options.table_bytes,
+            StrategyOptions::Rangemerge(options) => &mut options.f,
+        };
+        let factor = (least as f64 / *table_bytes as f64).max(1.0);
+        *table_bytes = (*table_bytes).max(least);
         (scaled, factor)
     }
 
@@ -57,12 +63,14 @@ impl StrategyOptions {
     pub fn check(&self) -> Result<(), String> {
         match self {
             StrategyOptions::Leveled(options) => options.check(),
+            StrategyOptions::Rangemerge(options) => options.check(),
         }
     }
 
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
         match self {
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
+            StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
         }
     }
 }
@@ -83,6 +91,7 @@ impl FromStr for StrategyOptions {
         };
         let strategy = match name {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
+            "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
             _ => return Err(format!("unknown strategy `{name}`; there is: {NAMES}")),
         };
         strategy.check().map_err(|why| format!("strategy {name}: {why}"))?;
@@ -96,7 +105,10 @@ impl fmt::Display for StrategyOptions {
         f.write_str(name)?;
         let mut open = "{";
         for (key, value) in &settings {
-            write!(f, "{open}{key}={value}")?;
+            match value {
+                Value::String(word) => write!(f, "{open}{key}={word}")?,
+                value => write!(f, "{open}{key}={value}")?,
+            }
             open = ", ";
         }
         if settings.is_empty() { Ok(()) } else { f.write_str("}") }
@@ -141,10 +153,14 @@ mod tests {
     fn a_strategy_is_parsed_and_printed_with_what_differs_from_the_default() {
         let text = "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}";
         let strategy: StrategyOptions = text.parse().unwrap();
-        let StrategyOptions::Leveled(options) = &strategy;
+        let StrategyOptions::Leveled(options) = &strategy else { unreachable!() };
         assert_eq!((options.multiplier, options.table_bytes, options.defer_below), (8, 32 << 20, Some(0.4)));
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
+        let text = "rangemerge{f=65536, victim=most-bytes}";
+        let strategy: StrategyOptions = "rangemerge{f=64KiB, deltas=0, victim=most-bytes}".parse().unwrap();
+        assert_eq!(strategy.to_string(), text);
+        assert_eq!(text.parse(), Ok(strategy));
     }
 
     #[test]
@@ -156,6 +172,8 @@ mod tests {
             ("leveled{multiplier=1}", ["multiplier", "at least 2"]),
             ("leveled{multiplier=8, multiplier=9}", ["`multiplier=9`", "twice"]),
             ("leveled{multiplier=8", ["expected `}`", "leveled"]),
+            ("rangemerge{victim=least}", ["`victim=least`", "most-bytes"]),
+            ("rangemerge{deltas=1000}", ["deltas", "at most"]),
             ("leveled{levels}", ["`levels`", "name=value"]),
         ] {
             let error = text.parse::<StrategyOptions>().unwrap_err();

@@ -11,4 +11,6 @@ mod log_tables;
 mod memory;
 mod moving;
 #[cfg(feature = "testing")]
+mod rangemerge;
+#[cfg(feature = "testing")]
 mod space;
