@@ -3,7 +3,7 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::SimWorld;
-use siltstone::{Builder, Db, EventKind, FamilyOptions, KeyRange, Options};
+use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, KeyRange, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,7 +22,12 @@ fn options() -> Options {
 
 fn open(world: &SimWorld, strategy: &str) -> (Db, Arc<SimScheduler>) {
     let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
-    let family = FamilyOptions { strategy: strategy.parse().unwrap(), ..FamilyOptions::default() };
+    let family = FamilyOptions {
+        strategy: strategy.parse().unwrap(),
+        compression: Compression::None,
+        compression_last: None,
+        ..FamilyOptions::default()
+    };
     let builder = Builder::new().options(options()).env(world.env()).scheduler(scheduler.clone());
     (builder.family("default", family).open("/db").unwrap(), scheduler)
 }
