@@ -7,14 +7,15 @@ use siltstone::strategy::StrategyOptions;
 
 /// Run a merge strategy on any data size, without I/O
 ///
-/// Prints write, read and space amplification, the largest merge and the peak debt, and what was scaled to stay
-/// under a minute. The strategy's decisions are those of the real engine.
+/// Prints write, read and space amplification, the runs that may hold a key, the largest merge, the peaks of space and debt,
+/// the time of the fill, and what was scaled to stay under a minute. The strategy's decisions are those of the real engine.
 #[derive(Args)]
 #[command(after_help = "\
 Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
 
 Example: siltstone simulate --strategy leveled --data 100TB --memory 1GiB --workload zipf:0.99
-         siltstone simulate --strategy 'leveled{multiplier=8}' --data 1TB --memory 256M")]
+         siltstone simulate --strategy 'leveled{multiplier=8}' --data 1TB --memory 256M
+         siltstone simulate --strategy 'geometric{r=2}' --data 80GiB --memory 4GiB --overwrite 0")]
 pub(crate) struct Simulate {
     /// The strategy, with settings in braces
     #[arg(long, default_value = "leveled")]
@@ -43,6 +44,12 @@ pub(crate) struct Simulate {
     /// The most tables a shape may have, at most 20000
     #[arg(long, default_value_t = 20_000)]
     tables_max: u64,
+    /// Bytes a second that flushes and merges read and write together, for the time of the fill
+    #[arg(long, default_value = "200MB", value_parser = parse_size)]
+    device: u64,
+    /// Nanoseconds that a put takes its caller, for the time of the fill
+    #[arg(long, default_value_t = 2_000)]
+    put_ns: u64,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -60,6 +67,8 @@ impl Simulate {
             overwrite: self.overwrite,
             seed: self.seed,
             tables_max: self.tables_max,
+            device_bytes_s: self.device,
+            put_ns: self.put_ns,
         };
         let bar = progress::waiting("simulating");
         let report = simulate(&options);

@@ -47,10 +47,11 @@ impl Inner {
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
         let distinct = |tables: &[TableId]| distinct(&version, tables);
         let facts = Facts {
-            clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S,
+            clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.env.random.next_u64(),
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
+            flushing: store.flushing_run(&version),
             flush_bytes: super::background::memory_low(&self.options),
             pressed: self.merges_press(),
             merges_max,

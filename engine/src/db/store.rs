@@ -214,6 +214,12 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
+    /// The run of level 0 that the flush under way, or to be taken up again, writes.
+    pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        (!version.flush.is_empty()).then(|| version.flush.generation.max(self.replayed_generation()).0)
+    }
+
     /// Recovery met this generation in the log.
     pub(crate) fn note_replayed(&self, taken: Generation) {
         self.replayed.fetch_max(taken.0, Ordering::Relaxed);

@@ -7,11 +7,12 @@
 //! sizes.
 //!
 //! What is scaled is printed: tables are made larger, never fewer bytes of memory or data, so that a shape has at
-//! most `tables_max` of them; and where flushes would be too many, the fill is loaded in key order instead and the
-//! overwrite phase cut short.
+//! most `tables_max` of them; and where flushes would be too many, or touch too many tables, the fill is loaded in key order
+//! instead and the overwrite phase cut short.
 //!
-//! Not simulated: time. Debt is therefore counted, not estimated: what merges had to write after a flush until the
-//! strategy was satisfied.
+//! Not simulated: what goes on at once. Debt is counted, not estimated: what merges had to write after a flush until the
+//! strategy was satisfied. Time is reckoned from bytes: each put costs its caller `put_ns`, and nothing is put while a
+//! flush and its merges read and write at `device_bytes_s`. The clock that strategies see stands still.
 
 mod content;
 mod report;
@@ -55,6 +56,10 @@ pub struct SimulateOptions {
     pub seed: u64,
     /// No shape has more tables; at most 20,000.
     pub tables_max: u64,
+    /// Bytes a second that flushes and merges read and write together.
+    pub device_bytes_s: u64,
+    /// Nanoseconds that a put takes its caller.
+    pub put_ns: u64,
 }
 
 impl Default for SimulateOptions {
@@ -69,12 +74,15 @@ impl Default for SimulateOptions {
             overwrite: 1.0,
             seed: 1,
             tables_max: 20_000,
+            device_bytes_s: 200_000_000,
+            put_ns: 2_000,
         }
     }
 }
 
-/// More flushes than these a phase would take minutes.
-const FLUSHES_MAX: u64 = 120_000;
+/// More flushes than these, or more tables read and written by merges, and a phase would take minutes.
+const FLUSHES_MAX: u64 = 500_000;
+const TABLES_TOUCHED_MAX: u64 = 15_000_000;
 
 /// Runs the strategy. Wrong options give one sentence.
 ///
@@ -105,6 +113,7 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     at_least("memory bytes", options.memory_bytes, entry.saturating_mul(16))?;
     at_least("data bytes", options.data_bytes, options.memory_bytes.saturating_mul(4))?;
     at_least("tables at most", options.tables_max, 100)?;
+    at_least("device bytes a second", options.device_bytes_s, 1)?;
     if options.tables_max > 20_000 {
         return Err(format!("tables at most must not exceed 20000, but is {}", options.tables_max));
     }
@@ -134,6 +143,8 @@ struct Simulator<'a> {
     entry: f64,
     keys: f64,
     filled: f64,
+    /// Tables read and written in this phase.
+    touched: u64,
     report: SimulateReport,
     measure: Measure,
 }
@@ -166,6 +177,7 @@ impl<'a> Simulator<'a> {
             entry,
             keys,
             filled: 0.0,
+            touched: 0,
             report: SimulateReport::new(options, scale),
             measure: Measure::default(),
         }
@@ -176,22 +188,49 @@ impl<'a> Simulator<'a> {
         let memory_keys = self.options.memory_bytes as f64 / self.entry;
         let flushes = (self.keys / memory_keys).ceil() as u64;
         if flushes > FLUSHES_MAX {
-            self.report.notes.push(format!(
-                "the fill would be {flushes} flushes, over {FLUSHES_MAX}: loaded in key order instead, so its cost is left out"
-            ));
-            self.load_in_key_order();
+            self.load_in_key_order(format!("would be {flushes} flushes, over {FLUSHES_MAX}"));
             return;
         }
-        for _ in 0..flushes {
+        for n in 0..flushes {
+            if let Some(why) = self.too_much() {
+                self.load_in_key_order(format!("{why} by flush {n} of {flushes}"));
+                return;
+            }
             let share = (memory_keys / self.keys).min(1.0 - self.filled);
             self.filled += share;
             self.flush(Content { filled: share, draws: 0.0 }, share * self.keys * self.entry);
         }
         self.report.fill_write_amplification = Some(self.end_of_measure());
+        let puts = self.keys * self.options.put_ns as f64 / 1e9;
+        self.report.insert_seconds =
+            Some(puts + self.report.moved_bytes as f64 / self.options.device_bytes_s as f64);
     }
 
-    fn load_in_key_order(&mut self) {
+    /// Whether merges touched as many tables as may be in one phase, or the shape holds as many as it may.
+    fn too_much(&self) -> Option<String> {
+        let tables = self.tables_now();
+        if tables >= self.options.tables_max {
+            return Some(format!("left {tables} tables"));
+        }
+        (self.touched > TABLES_TOUCHED_MAX).then(|| format!("touched {} tables", self.touched))
+    }
+
+    fn tables_now(&self) -> u64 {
+        self.shape.runs().map(|(_, run)| run.tables().len() as u64).sum()
+    }
+
+    /// Gives up the fill, for this reason.
+    fn load_in_key_order(&mut self, why: String) {
+        self.report.notes.push(format!("the fill {why}: loaded in key order instead, so its cost is left out"));
+        let before = &self.report;
+        self.report = SimulateReport {
+            notes: before.notes.clone(),
+            ..SimulateReport::new(self.options, before.table_scale)
+        };
+        (self.shape, self.measure) = (Shape::default(), Measure::default());
+        self.contents.clear();
         let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().table_bytes());
+        self.touched = 0;
         let level = self.strategy.strategy().last_level(&self.shape);
         let content = Content { filled: 1.0, draws: 0.0 };
         let pieces = [Piece { start: 0, end: KEYS_END, content }];
@@ -208,16 +247,22 @@ impl<'a> Simulator<'a> {
         let draws = self.density.draws_for(self.options.memory_bytes as f64 / self.entry / self.keys);
         let wanted = (self.options.overwrite / draws).ceil() as u64;
         let flushes = wanted.min(FLUSHES_MAX);
-        if flushes < wanted {
-            self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {flushes} flushes"));
-        }
+        self.touched = 0;
+        let mut done = flushes;
         for i in 0..flushes {
             if i == flushes / 2 {
                 self.end_of_measure();
             }
+            if self.too_much().is_some() {
+                done = i;
+                break;
+            }
             self.flush(Content { filled: 0.0, draws }, draws * self.keys * self.entry);
         }
-        if flushes > 0 {
+        if done < wanted {
+            self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {done} flushes"));
+        }
+        if done > 0 {
             self.end_of_measure();
         }
     }
@@ -233,13 +278,16 @@ impl<'a> Simulator<'a> {
         self.report.flushes += 1;
         self.report.inserted_bytes += inserted as u64;
         self.report.flushed_bytes += written;
+        let moved_before = self.report.moved_bytes;
+        self.report.moved_bytes += written;
         self.measure.inserted += inserted;
         self.measure.written += written as f64;
         self.settle();
+        let moved = self.report.moved_bytes - moved_before;
+        self.report.largest_compaction_bytes = self.report.largest_compaction_bytes.max(moved);
         let runs = self.shape.runs().count();
         self.report.runs_max = self.report.runs_max.max(runs as u64);
-        let tables: usize = self.shape.runs().map(|(_, run)| run.tables().len()).sum();
-        self.report.tables_max = self.report.tables_max.max(tables as u64);
+        self.report.tables_max = self.report.tables_max.max(self.tables_now());
         self.measure.flushes += 1;
         self.measure.runs += runs as f64;
         self.measure.space += self.shape.live_bytes() as f64 / (self.filled * self.keys * self.entry);
@@ -259,10 +307,11 @@ impl<'a> Simulator<'a> {
                 (density.of(union) * keys) as u64
             };
             let facts = Facts {
-                clock: self.report.flushes,
+                clock: 0,
                 draw: self.random,
                 free_disk: u64::MAX,
                 running: &[],
+                flushing: None,
                 flush_bytes: self.options.memory_bytes,
                 pressed: false,
                 merges_max: 8,
@@ -306,12 +355,14 @@ impl<'a> Simulator<'a> {
             let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
             step.outputs = self.cut(&pieces, (bytes / merge.table_bytes as f64).round().max(1.0) as usize);
             let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
+            self.touched += (inputs.len() + step.outputs.len()) as u64;
             self.report.merges += 1;
             self.report.merged_bytes += written;
+            self.report.moved_bytes += merge.bytes + written;
             self.report.largest_merge_bytes = self.report.largest_merge_bytes.max(merge.bytes);
             self.measure.written += written as f64;
             // A merge in steps holds two steps beside its inputs, and a step is one output table.
-            let beside = written.min(2 * merge.table_bytes);
+            let beside = written.min(2 * self.options.strategy.strategy().table_bytes());
             self.report.peak_space_bytes = self.report.peak_space_bytes.max(before + beside);
         }
         apply(&mut self.shape, merge, &step).expect("a planned merge can be applied");

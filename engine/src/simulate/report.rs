@@ -41,6 +41,11 @@ pub struct SimulateReport {
     pub peak_space_bytes: u64,
     /// Input bytes of the largest merge.
     pub largest_merge_bytes: u64,
+    /// The most bytes that one flush set in motion: what it wrote, and what the merges it made due read and wrote. The papers'
+    /// "compaction".
+    pub largest_compaction_bytes: u64,
+    /// How long the fill takes if puts wait for flushes and merges; none when the fill was loaded in key order.
+    pub insert_seconds: Option<f64>,
     /// The most bytes that merges owed after a flush: what they wrote until the strategy asked for no more.
     pub peak_debt_bytes: u64,
     /// Merges that rewrote.
@@ -55,6 +60,8 @@ pub struct SimulateReport {
     pub flushed_bytes: u64,
     /// Bytes that merges wrote.
     pub merged_bytes: u64,
+    /// Bytes that flushes wrote and merges read and wrote.
+    pub moved_bytes: u64,
     /// The most tables in a shape.
     pub tables_max: u64,
     /// Tables are larger by this factor than the strategy's own, so that they are not too many.
@@ -95,17 +102,31 @@ impl fmt::Display for SimulateReport {
             ),
             ("space amplification", format!("{:.3}", self.space_amplification)),
             ("peak space", size_text(self.peak_space_bytes)),
-            ("largest merge", size_text(self.largest_merge_bytes)),
+            (
+                "largest merge",
+                format!(
+                    "{}; a flush sets in motion at most {}",
+                    size_text(self.largest_merge_bytes),
+                    size_text(self.largest_compaction_bytes)
+                ),
+            ),
             ("peak debt", size_text(self.peak_debt_bytes)),
             ("merges", format!("{}, and {} moves, after {} flushes", self.merges, self.moves, self.flushes)),
             (
                 "bytes",
                 format!(
-                    "{} inserted, {} flushed, {} merged",
+                    "{} inserted, {} flushed, {} merged; {} read and written",
                     size_text(self.inserted_bytes),
                     size_text(self.flushed_bytes),
-                    size_text(self.merged_bytes)
+                    size_text(self.merged_bytes),
+                    size_text(self.moved_bytes)
                 ),
+            ),
+            (
+                "time of the fill",
+                self.insert_seconds.map_or("not simulated".into(), |seconds| {
+                    format!("{} if puts wait for flushes and merges", duration_text(seconds))
+                }),
             ),
             (
                 "tables",
@@ -122,5 +143,15 @@ impl fmt::Display for SimulateReport {
             writeln!(f, "{:<20} {note}", "note")?;
         }
         Ok(())
+    }
+}
+
+/// As people say it: `12 s`, `3.4 min`, `5.8 h`, `12.1 days`.
+fn duration_text(seconds: f64) -> String {
+    match seconds {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6_000.0 => format!("{:.1} min", s / 60.0),
+        s if s < 360_000.0 => format!("{:.1} h", s / 3_600.0),
+        s => format!("{:.1} days", s / 86_400.0),
     }
 }

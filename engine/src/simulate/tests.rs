@@ -62,3 +62,120 @@ fn wrong_options_are_refused_in_a_sentence() {
     assert!(refused(SimulateOptions { tables_max: 30_000, ..base() }).contains("20000"));
     assert!(refused(SimulateOptions { overwrite: f64::NAN, ..base() }).contains("overwrite"));
 }
+
+/// Rangemerge's experiments: 100 B keys, 1 KB values, uniform, the dataset put once.
+fn paper(strategy: &str, data: u64, memory: u64) -> SimulateReport {
+    simulate(&SimulateOptions {
+        strategy: strategy.parse().unwrap(),
+        data_bytes: data,
+        memory_bytes: memory,
+        overwrite: 0.0,
+        // What the paper's own figures of Nomerge say of its machine: some 50 us a put, and half of the disk's 72 MB/s.
+        put_ns: 50_000,
+        device_bytes_s: 36_000_000,
+        ..SimulateOptions::default()
+    })
+    .unwrap()
+}
+
+const GB: u64 = 1 << 30;
+const METHODS: [&str; 7] =
+    ["nomerge", "sma{k=4}", "sma{k=2}", "geometric{r=2}", "geometric{r=3}", "geometric{p=2}", "remerge"];
+
+#[test]
+fn files_that_may_hold_a_key_are_those_of_figure_6() {
+    let files = METHODS.map(|method| paper(method, 10 * GB, GB / 2).runs_max);
+    // The paper names neither r 3 nor, here, k 2; its section 12 says 6 files for k 2.
+    assert_eq!(files, [20, 8, 6, 4, 3, 2, 1]);
+}
+
+#[test]
+fn the_largest_compactions_are_those_of_figure_14() {
+    for (method, gb) in [
+        ("nomerge", 0.5),
+        ("sma{k=4}", 4.5),
+        ("sma{k=2}", 14.5),
+        ("geometric{r=2}", 16.5),
+        ("remerge", 20.5),
+    ] {
+        let report = paper(method, 10 * GB, GB / 2);
+        let ours = report.largest_compaction_bytes as f64 / GB as f64;
+        assert!((ours / gb - 1.0).abs() < 0.01, "{method}: {ours} GB, the paper {gb}\n{report}");
+    }
+}
+
+#[test]
+fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order() {
+    let hours = [
+        ("nomerge", 1.5),
+        ("sma{k=4}", 2.9),
+        ("geometric{r=2}", 5.8),
+        ("geometric{r=3}", 7.4),
+        ("geometric{p=2}", 7.7),
+        ("remerge", 13.9),
+    ];
+    let mut last = 0.0;
+    for (method, hours) in hours {
+        let report = paper(method, 80 * GB, 4 * GB);
+        let ours = report.insert_seconds.unwrap() / 3600.0;
+        assert!(ours > last, "{method}\n{report}");
+        assert!((ours / hours - 1.0).abs() < 1.0 / 3.0, "{method}: {ours:.1} h, the paper {hours}\n{report}");
+        last = ours;
+        // Figure 7a: what counts is data over memory.
+        let smaller = paper(method, 5 * GB, GB / 4);
+        assert!((smaller.write_amplification / report.write_amplification - 1.0).abs() < 0.01, "{smaller}{report}");
+    }
+    let minutes = |method| paper(method, 10 * GB, 2 * GB).insert_seconds.unwrap() / 60.0;
+    for (method, paper) in [("nomerge", 10.2), ("geometric{r=2}", 19.3), ("sma{k=4}", 19.8), ("remerge", 30.9)] {
+        let ours = minutes(method);
+        assert!((ours / paper - 1.0).abs() < 1.0 / 3.0, "{method}: {ours:.1} min, the paper {paper}");
+    }
+}
+
+#[test]
+fn geometrics_runs_obey_their_bounds_at_every_flush() {
+    for (text, bound) in [
+        ("geometric{r=2}", &(|i: i32, _: f64| 2f64.powi(i - 1)) as &dyn Fn(i32, f64) -> f64),
+        ("geometric{r=3}", &|i, _| 2.0 * 3f64.powi(i - 1)),
+        ("geometric{r=7}", &|i, _| 6.0 * 7f64.powi(i - 1)),
+        ("geometric{p=2}", &|i, n| if i == 1 { (n + 1.0).sqrt().ceil() - 1.0 } else { f64::INFINITY }),
+        ("remerge", &|_, _| f64::INFINITY),
+    ] {
+        let options = SimulateOptions {
+            strategy: text.parse().unwrap(),
+            data_bytes: 200 << 20,
+            memory_bytes: 1 << 20,
+            ..SimulateOptions::default()
+        };
+        let mut simulator = Simulator::new(&options);
+        let share = 1.0 / 200.0;
+        for n in 1..=200 {
+            simulator.filled += share;
+            simulator.flush(Content { filled: share, draws: 0.0 }, share * simulator.keys * simulator.entry);
+            for (level, run) in simulator.shape.runs() {
+                assert!(level > 0 && simulator.shape.levels[level].runs.len() == 1, "{text}, {n} flushes");
+                let most = bound(level as i32, f64::from(n)).max(1.0) * 1.001;
+                let flushes = run.live_bytes() as f64 / (1 << 20) as f64;
+                assert!(flushes <= most, "{text}, {n} flushes: level {level} has {flushes} of {most}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_method_is_simulated_at_100_tb() {
+    for method in METHODS.into_iter().chain(["exploring"]) {
+        let report = simulate(&SimulateOptions {
+            strategy: method.parse().unwrap(),
+            data_bytes: 100_000_000_000_000,
+            memory_bytes: 4 << 30,
+            workload: "zipf:0.99".parse().unwrap(),
+            overwrite: 0.1,
+            tables_max: 2_000,
+            ..SimulateOptions::default()
+        })
+        .unwrap();
+        assert!(report.data_bytes > 99_000_000_000_000 && report.flushes > 100, "{report}");
+        assert!(method == "nomerge" || report.runs_max < 40, "{report}");
+    }
+}

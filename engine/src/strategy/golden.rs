@@ -2,9 +2,10 @@
 //! `UPDATE_GOLDEN=1` writes the answers anew; review the diff.
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`, `redundant SHARE` (of the
-//! keys of any tables), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
+//! keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn), `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
 //! (the running merge has come so far), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
-//! planned merges are done, the shape that results), `major RANGE`. The answer follows `--`.
+//! planned merges are done, the shape that results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges
+//! run until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows `--`.
 
 use super::*;
 use crate::types::parse_size;
@@ -16,6 +17,9 @@ struct Story {
     flush: u64,
     redundant: f64,
     pressed: bool,
+    clock: u64,
+    draw: u64,
+    flushing: Option<u64>,
     merges: usize,
     running: Vec<RunningMerge>,
     state: PlanState,
@@ -30,12 +34,41 @@ impl Story {
         self.strategy.strategy().plan(&self.shape, &self.facts(&distinct), &self.state)
     }
 
+    /// The pattern of merges over many flushes.
+    fn flushes(&mut self, text: &str) -> String {
+        let (count, size) = text.split_once(' ').expect("a number and a size");
+        let (count, size): (u64, u64) = (count.parse().expect("a number"), parse_size(size).expect("a size"));
+        let mut told = String::new();
+        let mut next = 1000;
+        for n in 1..=count {
+            next += 1;
+            let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: next }, size);
+            table.range = KeyRange::all();
+            self.shape.add_flush(Run::new(n, vec![Arc::new(table)])).expect("a flush");
+            loop {
+                let plan = self.plan();
+                self.state = plan.state;
+                let Some(merge) = plan.merges.first() else { break };
+                let step = properties::concatenate(&self.shape, merge, &mut next);
+                apply(&mut self.shape, merge, &step).expect("a merge");
+                if merge.kind == MergeKind::Merge {
+                    told += &format!("{n}: {} runs, {}\n", merge.inputs.len(), crate::types::size_text(merge.bytes));
+                }
+            }
+        }
+        for (level, run) in self.shape.runs() {
+            told += &format!("L{level} {}\n", crate::types::size_text(run.live_bytes()));
+        }
+        told
+    }
+
     fn facts<'a>(&'a self, distinct: &'a dyn Fn(&[TableId]) -> u64) -> Facts<'a> {
         Facts {
-            clock: 0,
-            draw: 0,
+            clock: self.clock,
+            draw: self.draw,
             free_disk: u64::MAX,
             running: &self.running,
+            flushing: self.flushing,
             flush_bytes: self.flush,
             pressed: self.pressed,
             merges_max: self.merges,
@@ -73,6 +106,9 @@ fn tell(input: &str) -> String {
         flush: 64 << 20,
         redundant: 0.0,
         pressed: false,
+        clock: 0,
+        draw: 0,
+        flushing: None,
         merges: 8,
         running: Vec::new(),
         state: PlanState::default(),
@@ -87,6 +123,9 @@ fn tell(input: &str) -> String {
             "strategy" => story.strategy = rest.parse().expect("a strategy"),
             "flush" => story.flush = parse_size(rest).expect("a size"),
             "pressed" => story.pressed = true,
+            "clock" => story.clock = rest.parse().expect("seconds"),
+            "draw" => story.draw = (rest.parse::<f64>().expect("a share") * u64::MAX as f64) as u64,
+            "flushing" => story.flushing = Some(rest.parse().expect("a run")),
             "redundant" => story.redundant = rest.parse().expect("a share"),
             "merges" => story.merges = rest.parse().expect("a number"),
             "start" => {
@@ -107,6 +146,7 @@ fn tell(input: &str) -> String {
                 let newest = story.shape.runs().map(|(_, run)| run.id).max().unwrap_or(0);
                 story.shape.add_flush(Run::new(newest + 1, vec![Arc::new(table)])).expect("a flush");
             }
+            "flushes" => answer += &story.flushes(rest),
             "step" => {
                 let key = parse_key(rest).expect("a key");
                 let merge = story.running.last_mut().expect("a running merge");
@@ -127,8 +167,9 @@ fn tell(input: &str) -> String {
                 answer += &format!("{}\n", crate::types::size_text(debt));
             }
             "finish" => {
+                let mut next = 1000;
                 for merge in story.plan().merges {
-                    let step = properties::concatenate(&story.shape, &merge, &mut 1000);
+                    let step = properties::concatenate(&story.shape, &merge, &mut next);
                     apply(&mut story.shape, &merge, &step).expect("a merge");
                 }
                 answer += &story.shape.to_string();

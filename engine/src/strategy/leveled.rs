@@ -21,6 +21,7 @@
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
 //! that the base is about to reach counts by degrees, so that growth makes no jump.
 
+use super::runs::{are_apart, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
     ids, overlap_bytes, wrong_with_running,
@@ -78,11 +79,6 @@ impl Default for LeveledOptions {
 
 impl LeveledOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
-        let within = |name: &str, value: u64, least: u64, most: u64| match value {
-            v if v < least => Err(format!("{name} must be at least {least}, not {v}")),
-            v if v > most => Err(format!("{name} must be at most {most}, not {v}")),
-            _ => Ok(()),
-        };
         within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
         within("multiplier", self.multiplier, 2, 1000)?;
         within("levels", self.levels, 2, 20)?;
@@ -98,19 +94,6 @@ impl LeveledOptions {
             }
         }
         Ok(())
-    }
-
-    /// The state as this shape makes it.
-    fn observe(&self, shape: &Shape, state: &PlanState) -> PlanState {
-        let newest = shape.levels.first().and_then(|l| l.runs.first()).map_or(0, |run| run.id);
-        let total = shape.live_bytes();
-        let mut state = state.clone();
-        if newest > state.newest_run {
-            state.newest_run = newest;
-            state.reference_bytes = total;
-        }
-        state.reference_bytes = state.reference_bytes.max(total);
-        state
     }
 
     fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Sizes {
@@ -160,7 +143,7 @@ impl Sizes {
 
 impl Strategy for LeveledOptions {
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
-        let state = self.observe(shape, state);
+        let state = state.observe(shape);
         let sizes = self.sizes(shape, facts, &state);
         let mut planner = Planner {
             options: self,
@@ -181,7 +164,7 @@ impl Strategy for LeveledOptions {
     }
 
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
-        let state = self.observe(shape, state);
+        let state = state.observe(shape);
         let sizes = self.sizes(shape, facts, &state);
         let m = self.multiplier as f64;
         let mut above = shape.level_bytes(0) as f64;
@@ -529,14 +512,6 @@ impl<'a> Planner<'a> {
 /// The share of tombstones among a table's cells.
 fn density(table: &TableInfo) -> f64 {
     table.all_tombstones() as f64 / (table.cells + table.range_tombstones).max(1) as f64
-}
-
-/// Whether no two of the tables overlap, nor any table of the run.
-fn are_apart(tables: &[&Arc<TableInfo>], below: Option<&Run>) -> bool {
-    let mut ranges: Vec<KeyRange> = tables.iter().map(|t| t.live_range()).collect();
-    ranges.sort_by(|a, b| a.start.cmp(&b.start));
-    ranges.windows(2).all(|pair| !pair[0].overlaps(&pair[1]))
-        && below.is_none_or(|run| ranges.iter().all(|range| run.overlapping(range).next().is_none()))
 }
 
 fn bytes_of(run: &Run, range: &KeyRange, id: TableId) -> Option<u64> {

@@ -3,7 +3,8 @@
 //! runs in production.
 //!
 //! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
-//! - `options` names the methods; each is one file (`leveled`) whose options *are* the strategy.
+//! - `options` names the methods; each is one file (`leveled`, `sma`, `geometric`, `exploring`) whose options *are* the
+//!   strategy. `runs` is what those share that merge whole runs.
 //! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
@@ -20,6 +21,8 @@ mod apply;
 mod backpressure;
 mod by_range;
 mod clean;
+mod exploring;
+mod geometric;
 mod hot;
 mod leveled;
 mod log_table;
@@ -28,6 +31,8 @@ mod options;
 mod pipeline;
 mod plan_db;
 mod rangemerge;
+mod runs;
+mod sma;
 mod validate;
 
 #[cfg(test)]
@@ -39,6 +44,8 @@ pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
 pub(crate) use by_range::{ByRange, RangeMemory, pieces_to_join};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
+pub use exploring::ExploringOptions;
+pub use geometric::GeometricOptions;
 pub use hot::{HotFactor, HotKeys, HotTop};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX};
 pub use leveled::LeveledOptions;
@@ -49,6 +56,7 @@ pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
+pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
 use crate::types::{KeyRange, TableId};
@@ -63,15 +71,14 @@ pub(crate) trait Strategy: Send + Sync {
     /// that as many may start as there are workers.
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
 
-    /// Bytes of merging still owed: what all merges would write until `plan` has no more to say. A continuous
-    /// function of the shape; under the same state no step of a merge raises it.
+    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to say. A continuous
+    /// function of the tables' sizes; under the same state no step of a merge raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
     /// The level that a major compaction ends in.
     fn last_level(&self, shape: &Shape) -> usize;
 
     /// Runs in level 0 from which reads begin to suffer, for backpressure and for ranking across stores.
-    #[allow(dead_code, reason = "for strategies to come; backpressure has fixed bounds today")]
     fn level0_runs(&self) -> usize;
 
     /// The size of the tables that a flush is cut into.
@@ -86,16 +93,16 @@ pub(crate) trait Strategy: Send + Sync {
 /// What a plan may depend on besides the shape.
 pub(crate) struct Facts<'a> {
     /// Wall clock in seconds, in steps coarse enough that plans are reproducible.
-    #[allow(dead_code, reason = "for strategies to come")]
     pub(crate) clock: u64,
     /// A random draw.
-    #[allow(dead_code, reason = "for strategies to come")]
     pub(crate) draw: u64,
     /// Free disk bytes.
     #[allow(dead_code, reason = "for strategies to come")]
     pub(crate) free_disk: u64,
     /// Merges in flight.
     pub(crate) running: &'a [RunningMerge],
+    /// The run of level 0 that a flush is still writing. Tables come to it yet, so who merges whole runs waits for it.
+    pub(crate) flushing: Option<u64>,
     /// What a flush of full memory writes.
     pub(crate) flush_bytes: u64,
     /// Writers are held up for what is to be merged: nothing that can be merged waits.
@@ -134,6 +141,23 @@ pub(crate) struct PlanState {
     pub(crate) newest_run: u64,
     /// By level: the key where the last merge out of it ended.
     pub(crate) cursors: Vec<Vec<u8>>,
+    /// When the oldest table was made, and when a major merge is due for it, in seconds.
+    pub(crate) major_due: Option<(u64, u64)>,
+}
+
+impl PlanState {
+    /// The state as this shape makes it.
+    fn observe(&self, shape: &Shape) -> PlanState {
+        let newest = shape.levels.first().and_then(|l| l.runs.first()).map_or(0, |run| run.id);
+        let total = shape.live_bytes();
+        let mut state = self.clone();
+        if newest > state.newest_run {
+            state.newest_run = newest;
+            state.reference_bytes = total;
+        }
+        state.reference_bytes = state.reference_bytes.max(total);
+        state
+    }
 }
 
 /// How cells get from inputs to output.

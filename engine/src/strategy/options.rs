@@ -1,7 +1,9 @@
-//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`. A new method is a file with its
+//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{LeveledOptions, RangemergeOptions, Strategy};
+use super::{
+    ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy,
+};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,12 @@ pub enum StrategyOptions {
     Leveled(LeveledOptions),
     /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
     Rangemerge(RangemergeOptions),
+    /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k` without end.
+    Sma(SmaOptions),
+    /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes. `remerge` is `p` 1.
+    Geometric(GeometricOptions),
+    /// HBase's selection of runs adjacent in age, of about one size.
+    Exploring(ExploringOptions),
 }
 
 impl Default for StrategyOptions {
@@ -33,7 +41,7 @@ impl Default for StrategyOptions {
     }
 }
 
-const NAMES: &str = "leveled, rangemerge";
+const NAMES: &str = "leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
 
 impl StrategyOptions {
     /// The method itself.
@@ -41,6 +49,9 @@ impl StrategyOptions {
         match self {
             StrategyOptions::Leveled(options) => options,
             StrategyOptions::Rangemerge(options) => options,
+            StrategyOptions::Sma(options) => options,
+            StrategyOptions::Geometric(options) => options,
+            StrategyOptions::Exploring(options) => options,
         }
     }
 
@@ -53,9 +64,12 @@ impl StrategyOptions {
         let table_bytes = match &mut scaled {
             StrategyOptions::Leveled(options) => &mut options.table_bytes,
             StrategyOptions::Rangemerge(options) => &mut options.f,
+            StrategyOptions::Sma(options) => &mut options.table_bytes,
+            StrategyOptions::Geometric(options) => &mut options.table_bytes,
+            StrategyOptions::Exploring(options) => &mut options.table_bytes,
         };
         let factor = (least as f64 / *table_bytes as f64).max(1.0);
-        *table_bytes = (*table_bytes).max(least);
+        *table_bytes = least.max(*table_bytes);
         (scaled, factor)
     }
 
@@ -64,6 +78,9 @@ impl StrategyOptions {
         match self {
             StrategyOptions::Leveled(options) => options.check(),
             StrategyOptions::Rangemerge(options) => options.check(),
+            StrategyOptions::Sma(options) => options.check(),
+            StrategyOptions::Geometric(options) => options.check(),
+            StrategyOptions::Exploring(options) => options.check(),
         }
     }
 
@@ -71,6 +88,15 @@ impl StrategyOptions {
         match self {
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
             StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
+            StrategyOptions::Sma(options) => match options.k {
+                SmaOptions::NEVER => ("nomerge", without(changed(options), "k")),
+                _ => ("sma", changed(options)),
+            },
+            StrategyOptions::Geometric(options) => match options.p {
+                Some(1) => ("remerge", without(changed(options), "p")),
+                _ => ("geometric", changed(options)),
+            },
+            StrategyOptions::Exploring(options) => ("exploring", changed(options)),
         }
     }
 }
@@ -92,6 +118,16 @@ impl FromStr for StrategyOptions {
         let strategy = match name {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
+            "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
+            "nomerge" => {
+                StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..parse_named(name, settings, &["k"])? })
+            }
+            "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
+            "remerge" => StrategyOptions::Geometric(GeometricOptions {
+                p: Some(1),
+                ..parse_named(name, settings, &["r", "p"])?
+            }),
+            "exploring" => StrategyOptions::Exploring(parse_settings(name, settings)?),
             _ => return Err(format!("unknown strategy `{name}`; there is: {NAMES}")),
         };
         strategy.check().map_err(|why| format!("strategy {name}: {why}"))?;
@@ -135,6 +171,20 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
     T::deserialize(Value::Object(settings)).map_err(|e| format!("strategy {name}: {e}"))
 }
 
+/// Settings of a method whose name already says what these options are.
+fn parse_named<T: DeserializeOwned>(name: &str, text: &str, said: &[&str]) -> Result<T, String> {
+    let given = text.split(',').filter_map(|setting| Some(setting.split_once('=')?.0.trim()));
+    match given.into_iter().find(|option| said.contains(option)) {
+        Some(option) => Err(format!("strategy {name}: option `{option}` is what the name says")),
+        None => parse_settings(name, text),
+    }
+}
+
+fn without(mut settings: Map<String, Value>, name: &str) -> Map<String, Value> {
+    settings.remove(name);
+    settings
+}
+
 /// The settings that differ from the default.
 fn changed<T: Serialize + Default>(options: &T) -> Map<String, Value> {
     let object = |options: &T| match serde_json::to_value(options) {
@@ -153,14 +203,27 @@ mod tests {
     fn a_strategy_is_parsed_and_printed_with_what_differs_from_the_default() {
         let text = "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}";
         let strategy: StrategyOptions = text.parse().unwrap();
-        let StrategyOptions::Leveled(options) = &strategy else { unreachable!() };
+        let StrategyOptions::Leveled(options) = &strategy else { panic!("{strategy}") };
         assert_eq!((options.multiplier, options.table_bytes, options.defer_below), (8, 32 << 20, Some(0.4)));
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
-        let text = "rangemerge{f=65536, victim=most-bytes}";
-        let strategy: StrategyOptions = "rangemerge{f=64KiB, deltas=0, victim=most-bytes}".parse().unwrap();
-        assert_eq!(strategy.to_string(), text);
-        assert_eq!(text.parse(), Ok(strategy));
+        for text in [
+            "sma",
+            "sma{k=2}",
+            "nomerge",
+            "nomerge{table_bytes=8192}",
+            "geometric",
+            "geometric{r=3}",
+            "geometric{p=2}",
+            "remerge",
+            "rangemerge{f=65536, victim=most-bytes}",
+            "exploring{off_peak_end=6, off_peak_start=22, ratio=3.0}",
+        ] {
+            let strategy: StrategyOptions = text.parse().unwrap();
+            assert_eq!(strategy.to_string(), text);
+            let json = serde_json::to_string(&strategy).unwrap();
+            assert_eq!(serde_json::from_str::<StrategyOptions>(&json).unwrap(), strategy, "{json}");
+        }
     }
 
     #[test]
@@ -175,6 +238,12 @@ mod tests {
             ("rangemerge{victim=least}", ["`victim=least`", "most-bytes"]),
             ("rangemerge{deltas=1000}", ["deltas", "at most"]),
             ("leveled{levels}", ["`levels`", "name=value"]),
+            ("sma{k=1}", ["k must be", "at least 2"]),
+            ("nomerge{k=3}", ["nomerge", "`k`"]),
+            ("geometric{r=2, p=2}", ["r and p", "exclude"]),
+            ("remerge{p=2}", ["remerge", "`p`"]),
+            ("exploring{min_runs=5, max_runs=4}", ["max_runs", "at least 5"]),
+            ("exploring{ratio=0}", ["ratio", "between 0.1"]),
         ] {
             let error = text.parse::<StrategyOptions>().unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{text}: {error}");

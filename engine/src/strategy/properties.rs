@@ -2,7 +2,6 @@
 //! nothing pass that would show a reader an old version first. The last is checked against a model in which every
 //! table is a list of (key, version).
 
-use super::Strategy as _;
 use super::*;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
@@ -135,10 +134,22 @@ fn shapes() -> impl proptest::strategy::Strategy<Value = (Shape, Cells)> {
     prop::collection::vec((0usize..5, spans), 1..9).prop_map(|runs| build(&runs))
 }
 
-fn options() -> LeveledOptions {
-    let text = "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096}";
-    let StrategyOptions::Leveled(options) = text.parse().expect("options");
-    LeveledOptions { tombstone_share: 0.4, ..options }
+const STRATEGIES: &[&str] = &[
+    "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096, tombstone_share=0.4}",
+    "sma{k=2, table_bytes=4096}",
+    "sma{k=3, table_bytes=4096}",
+    "nomerge{table_bytes=4096}",
+    "geometric{r=2, table_bytes=4096}",
+    "geometric{r=3, table_bytes=4096}",
+    "geometric{p=2, table_bytes=4096}",
+    "remerge{table_bytes=4096}",
+    "rangemerge{f=4096}",
+    "rangemerge{f=8192, deltas=2}",
+    "exploring{min_runs=2, max_runs=4, blocking_runs=3, table_bytes=4096}",
+];
+
+fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
+    prop::sample::select(STRATEGIES).prop_map(|text| text.parse().expect("a strategy"))
 }
 
 fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
@@ -147,6 +158,7 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
         draw: 0,
         free_disk: u64::MAX,
         running,
+        flushing: None,
         flush_bytes: 2000,
         pressed: false,
         merges_max,
@@ -161,10 +173,10 @@ proptest! {
     /// falls. When nothing is planned any more, nothing is owed.
     #[test]
     fn a_strategy_run_to_its_end_keeps_order_and_never_raises_debt(
-        (mut shape, mut cells) in shapes(),
+        (mut shape, mut cells) in shapes(), options in strategies(),
         choices in prop::collection::vec((any::<prop::sample::Index>(), 0u8..44), 200),
     ) {
-        let (strategy, before) = (options(), read(&shape, &cells));
+        let (strategy, before) = (options.strategy(), read(&shape, &cells));
         let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningMerge>::new(), 100_000);
         let mut debt = u64::MAX;
         for (choice, upto) in choices {
@@ -191,12 +203,91 @@ proptest! {
             prop_assert!(in_order(&shape, &cells), "{}", shape);
             prop_assert_eq!(&read(&shape, &cells), &before);
             let now = strategy.debt(&shape, &facts(&running, 3), &state);
-            prop_assert!(now <= debt, "debt rose from {} to {} at\n{}", debt, now, shape);
+            prop_assert!(now <= debt, "debt of {} rose from {} to {} at\n{}", options, debt, now, shape);
             debt = now;
         }
         if running.is_empty() {
             prop_assert_eq!(strategy.debt(&shape, &facts(&[], 3), &state), 0);
         }
+    }
+
+    /// The strategy changes while merges run and flushes come, again and again. Whatever shape that leaves, the
+    /// next one goes on from there.
+    #[test]
+    fn strategies_take_over_from_each_other_in_the_middle_of_merges(
+        (mut shape, mut cells) in shapes(), first in strategies(),
+        choices in prop::collection::vec((0u8..8, strategies(), any::<prop::sample::Index>(), 0u8..44), 80),
+    ) {
+        let (mut options, mut before) = (first, read(&shape, &cells));
+        let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningMerge>::new(), 100_000);
+        let mut flush = 2000u64;
+        for (what, other, choice, upto) in choices {
+            match what {
+                0 => options = other,
+                1 => {
+                    flush += 1;
+                    let mut table = TableInfo::plain(name(&mut next), 1000);
+                    table.range = KeyRange::new(key(upto / 2), key(upto / 2 + 10));
+                    let held = (upto / 2..upto / 2 + 10).map(|k| (k, flush as u32));
+                    before.extend(held.clone());
+                    cells.insert(table.id, held.collect());
+                    prop_assert_eq!(shape.add_flush(Run::new(flush, vec![Arc::new(table)])), Ok(()));
+                }
+                // For once a merge is given up: what its steps did stays.
+                2 if !running.is_empty() => drop(running.remove(choice.index(running.len()))),
+                _ => {}
+            }
+            let plan = options.strategy().plan(&shape, &facts(&running, 3), &state);
+            state = plan.state;
+            for merge in plan.merges {
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                running.push(RunningMerge { plan: merge, clip: None });
+            }
+            if !running.is_empty() {
+                let at = choice.index(running.len());
+                let left = running[at].range_left();
+                let upto = (running[at].plan.kind == MergeKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
+                    .then_some(upto);
+                let merge = running[at].plan.clone();
+                prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
+                match upto {
+                    Some(upto) => running[at].clip = Some(key(upto)),
+                    None => drop(running.remove(at)),
+                }
+            }
+            prop_assert_eq!(shape.check(), Ok(()));
+            prop_assert!(in_order(&shape, &cells), "{}", shape);
+            prop_assert_eq!(&read(&shape, &cells), &before);
+        }
+        for merge in std::mem::take(&mut running) {
+            prop_assert_eq!(run(&mut shape, &mut cells, &merge.plan, None, &mut next), Ok(()));
+        }
+        for _ in 0..200 {
+            let plan = options.strategy().plan(&shape, &facts(&[], 3), &state);
+            state = plan.state;
+            let Some(merge) = plan.merges.into_iter().next() else {
+                prop_assert_eq!(options.strategy().debt(&shape, &facts(&[], 3), &state), 0, "{} at\n{}", options, shape);
+                break;
+            };
+            prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut next), Ok(()));
+            prop_assert!(in_order(&shape, &cells), "{}", shape);
+        }
+        prop_assert_eq!(read(&shape, &cells), before);
+        let plan = options.strategy().plan(&shape, &facts(&[], 3), &state);
+        prop_assert!(plan.merges.is_empty(), "{} does not come to an end at\n{}", options, shape);
+    }
+
+    /// A major merge of any strategy leaves one run.
+    #[test]
+    fn a_major_merge_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
+        let (strategy, before) = (options.strategy(), read(&shape, &cells));
+        if let Some(merge) = major(&shape, &KeyRange::all(), strategy.last_level(&shape), strategy.table_bytes()) {
+            prop_assert_eq!(validate(&shape, &merge, &[]), Ok(()));
+            prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
+        }
+        prop_assert_eq!(shape.runs().count(), usize::from(!before.is_empty()));
+        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == MergeKind::Move || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
+        prop_assert_eq!(read(&shape, &cells), before);
     }
 
     /// Any merge at all: what `validate` accepts does no harm; what does harm it refuses.
@@ -233,8 +324,10 @@ proptest! {
 
     /// A plan of the strategy that lost an input, or meets a merge of the same tables, is refused.
     #[test]
-    fn a_plan_that_lost_a_table_or_meets_itself_is_refused((shape, _) in shapes(), at in any::<prop::sample::Index>()) {
-        let plan = options().plan(&shape, &facts(&[], 3), &PlanState::default());
+    fn a_plan_that_lost_a_table_or_meets_itself_is_refused(
+        (shape, _) in shapes(), options in strategies(), at in any::<prop::sample::Index>(),
+    ) {
+        let plan = options.strategy().plan(&shape, &facts(&[], 3), &PlanState::default());
         for merge in plan.merges {
             let twin = [RunningMerge { plan: merge.clone(), clip: None }];
             prop_assert!(validate(&shape, &merge, &twin).is_err());
@@ -255,8 +348,8 @@ proptest! {
 
     /// A little more data, a little more debt.
     #[test]
-    fn debt_has_no_jump((shape, _) in shapes(), grow in 0u64..50_000) {
-        let strategy = options();
+    fn debt_has_no_jump((shape, _) in shapes(), options in strategies(), grow in 0u64..50_000) {
+        let strategy = options.strategy();
         let with = |bytes: u64| {
             let mut shape = shape.clone();
             let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 1 }, bytes);
@@ -265,6 +358,8 @@ proptest! {
             strategy.debt(&shape, &facts(&[], 3), &PlanState::default())
         };
         let (a, b) = (with(grow + 1), with(grow + 2));
-        prop_assert!(a.abs_diff(b) <= 50, "one byte changes debt from {} to {}", a, b);
+        // Under `remerge` a byte of level 0 counts as often as the data is larger than a flush.
+        let most = 50 + shape.live_bytes() / 1000;
+        prop_assert!(a.abs_diff(b) <= most, "one byte changes debt from {} to {}", a, b);
     }
 }

@@ -1,0 +1,274 @@
+//! HBase's exploring selection (OFF-8): of all windows of runs adjacent in age, merge the best that keeps the rules.
+//!
+//! *Minor.* A window has `min_runs` to `max_runs` runs and at most `max_bytes`; each of its runs has at most `ratio` times
+//! the bytes of the others together, so that no large run is rewritten for the sake of small ones. Windows smaller than a
+//! flush need not keep the ratio. The window of most runs is best, of as many that of least bytes. From
+//! `blocking_runs` runs on the selection may be stuck: then the best removes most runs a byte, and if none keeps the
+//! ratio, the smallest of all is taken. In off-peak hours another, larger ratio holds, so that more is merged.
+//!
+//! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of `major_jitter`, all runs
+//! become one. The draw is made once for each oldest table, so that families opened together do not merge together. Time is
+//! looked at when something else makes the database plan: where nothing is written, nothing is merged.
+//!
+//! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its newest run,
+//! or into the deeper run that ends the window; a window within level 0 stays there. A running merge hides its runs and
+//! all older ones.
+//!
+//! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and never newer.
+
+use super::runs::{Placed, RunPlanner, within};
+use super::{Facts, Plan, PlanState, Strategy, Target, major};
+use crate::types::{KeyRange, size_text};
+use crate::version::shape::{Run, Shape};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Settings of `exploring`.
+///
+/// ```
+/// let options = siltstone::strategy::ExploringOptions::default();
+/// assert_eq!((options.min_runs, options.max_runs, options.ratio), (3, 10, 1.2));
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExploringOptions {
+    /// A minor merge takes at least so many runs.
+    pub min_runs: u64,
+    /// And at most so many.
+    pub max_runs: u64,
+    /// And at most so many bytes, while it is not stuck.
+    pub max_bytes: u64,
+    /// Each run has at most this many times the bytes of the others in the merge together.
+    pub ratio: f64,
+    /// The ratio in off-peak hours.
+    pub off_peak_ratio: f64,
+    /// The hour (UTC) in which the off-peak time begins.
+    pub off_peak_start: u64,
+    /// The hour in which it ends; where it begins: there is none.
+    pub off_peak_end: u64,
+    /// So many runs are too many: the selection may be stuck.
+    pub blocking_runs: u64,
+    /// All runs become one after about so many seconds; 0: never.
+    pub major_period_s: u64,
+    /// Share of the period by which a major merge comes earlier or later.
+    pub major_jitter: f64,
+    /// Size at which output tables are cut.
+    pub table_bytes: u64,
+}
+
+impl Default for ExploringOptions {
+    fn default() -> Self {
+        ExploringOptions {
+            min_runs: 3,
+            max_runs: 10,
+            max_bytes: u64::MAX,
+            ratio: 1.2,
+            off_peak_ratio: 5.0,
+            off_peak_start: 0,
+            off_peak_end: 0,
+            blocking_runs: 16,
+            major_period_s: 7 * 24 * 3600,
+            major_jitter: 0.5,
+            table_bytes: 64 << 20,
+        }
+    }
+}
+
+impl ExploringOptions {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        within("min_runs", self.min_runs, 2, 1000)?;
+        within("max_runs", self.max_runs, self.min_runs, 1000)?;
+        within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
+        within("off_peak_start", self.off_peak_start, 0, 23)?;
+        within("off_peak_end", self.off_peak_end, 0, 23)?;
+        within("table_bytes", self.table_bytes, 4096, 1 << 50)?;
+        for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
+            if !(0.1..=1000.0).contains(&ratio) {
+                return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
+            }
+        }
+        match self.major_jitter {
+            jitter if (0.0..=1.0).contains(&jitter) => Ok(()),
+            jitter => Err(format!("major_jitter must lie between 0 and 1, not {jitter}")),
+        }
+    }
+
+    /// The ratio at this time, and its name.
+    fn ratio_at(&self, clock: u64) -> (f64, &'static str) {
+        let hour = clock / 3600 % 24;
+        let (start, end) = (self.off_peak_start, self.off_peak_end);
+        let is_off_peak = if start <= end { (start..end).contains(&hour) } else { hour >= start || hour < end };
+        if is_off_peak { (self.off_peak_ratio, "off-peak ratio") } else { (self.ratio, "ratio") }
+    }
+
+    /// When the major merge is due, drawn if the oldest table is another than before.
+    fn major_due(&self, shape: &Shape, facts: &Facts<'_>, state: &mut PlanState) -> Option<u64> {
+        let oldest = shape.tables().map(|(_, _, table)| table.created / 1_000_000).min()?;
+        if self.major_period_s == 0 {
+            return None;
+        }
+        let drawn = state.major_due.filter(|(of, _)| *of == oldest);
+        let (_, due) = drawn.unwrap_or_else(|| {
+            let share = (facts.draw >> 11) as f64 / (1u64 << 53) as f64;
+            let factor = 1.0 + self.major_jitter * (2.0 * share - 1.0);
+            (oldest, oldest.saturating_add((self.major_period_s as f64 * factor) as u64))
+        });
+        state.major_due = Some((oldest, due));
+        Some(due)
+    }
+
+    /// The best window of these runs, oldest first, and whether it keeps the ratio.
+    fn select(&self, sizes: &[u64], flush_bytes: u64, ratio: f64) -> Option<(Range<usize>, bool)> {
+        let stuck = sizes.len() as u64 >= self.blocking_runs;
+        let (mut best, mut smallest) = (None::<Window>, None::<Window>);
+        for start in 0..sizes.len() {
+            let most = sizes.len().min(start.saturating_add(self.max_runs as usize));
+            for end in start + self.min_runs as usize..=most {
+                let window = Window { start, end, bytes: sizes[start..end].iter().sum() };
+                if smallest.is_none_or(|smallest| window.bytes < smallest.bytes) {
+                    smallest = Some(window);
+                }
+                let in_ratio =
+                    || sizes[start..end].iter().all(|size| *size as f64 <= (window.bytes - size) as f64 * ratio);
+                if window.bytes <= self.max_bytes
+                    && (window.bytes < flush_bytes || in_ratio())
+                    && best.is_none_or(|best| window.is_better_than(&best, stuck))
+                {
+                    best = Some(window);
+                }
+            }
+        }
+        let range = |window: Window| window.start..window.end;
+        best.map(|best| (range(best), true)).or(smallest.filter(|_| stuck).map(|least| (range(least), false)))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Window {
+    start: usize,
+    end: usize,
+    bytes: u64,
+}
+
+/// While stuck, a window must remove so many times more runs a byte to be better.
+const BETTER_BY: f64 = 1.05;
+
+impl Window {
+    fn is_better_than(&self, best: &Window, stuck: bool) -> bool {
+        let runs = |window: &Window| window.end - window.start;
+        if stuck && best.bytes > 0 {
+            let gain = |window: &Window| runs(window) as f64 / window.bytes.max(1) as f64;
+            return gain(self) > gain(best) * BETTER_BY;
+        }
+        (runs(self), std::cmp::Reverse(self.bytes)) > (runs(best), std::cmp::Reverse(best.bytes))
+    }
+}
+
+impl Strategy for ExploringOptions {
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+        let mut state = state.clone();
+        let due = self.major_due(shape, facts, &mut state);
+        let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        if due.is_some_and(|due| facts.clock >= due)
+            && facts.flushing.is_none()
+            && let Some(mut merge) = major(shape, &KeyRange::all(), self.last_level(shape), self.table_bytes)
+        {
+            merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
+            planner.accept(merge);
+        }
+        while !planner.full() && self.minor(&mut planner, facts) {}
+        planner.finish()
+    }
+
+    fn debt(&self, shape: &Shape, _facts: &Facts<'_>, _state: &PlanState) -> u64 {
+        let runs = shape.levels.first().map_or(&[][..], |l| l.runs.as_slice());
+        let surplus = runs.len().saturating_sub(self.blocking_runs as usize);
+        runs[..surplus].iter().map(Run::live_bytes).sum()
+    }
+
+    fn last_level(&self, shape: &Shape) -> usize {
+        shape.deepest().unwrap_or(0).max(1)
+    }
+
+    fn level0_runs(&self) -> usize {
+        self.blocking_runs as usize
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+}
+
+impl ExploringOptions {
+    /// Plans one minor merge; says whether there was one.
+    fn minor(&self, planner: &mut RunPlanner<'_>, facts: &Facts<'_>) -> bool {
+        let shape = planner.shape;
+        let newest = facts.flushing;
+        // What is newer than all running merges; a flush under way is not there yet.
+        let mut runs: Vec<Placed<'_>> = shape
+            .runs()
+            .skip_while(|(level, run)| *level == 0 && newest == Some(run.id))
+            .take_while(|(level, run)| planner.at_rest(*level, run))
+            .collect();
+        runs.reverse();
+        let sizes: Vec<u64> = runs.iter().map(|(_, run)| run.live_bytes()).collect();
+        let (ratio, name) = self.ratio_at(facts.clock);
+        let Some((window, keeps)) = self.select(&sizes, facts.flush_bytes, ratio) else { return false };
+        let bytes: u64 = sizes[window.clone()].iter().sum();
+        let mut picked = runs[window.clone()].to_vec();
+        picked.reverse();
+        let (level, oldest) = picked[picked.len() - 1];
+        let takes_oldest = |runs: &[Run]| runs.last().is_some_and(|last| last.id == oldest.id);
+        let output = match level {
+            0 if takes_oldest(&shape.levels[0].runs) => Target { level: 1, run: picked[0].1.id },
+            _ => Target { level, run: oldest.id },
+        };
+        let what = format!(
+            "{} of {} runs, {}, {} the {name} {ratio}",
+            window.len(),
+            sizes.len(),
+            size_text(bytes),
+            if keeps { "keep" } else { "the smallest, break" }
+        );
+        planner.merge(&picked, output, sizes.len() as f64 / self.min_runs as f64, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn select(sizes: &[u64]) -> Option<Range<usize>> {
+        ExploringOptions::default().select(sizes, 10, 1.2).map(|(window, _)| window)
+    }
+
+    #[test]
+    fn the_window_of_most_runs_in_ratio_is_taken_and_of_as_many_the_smallest() {
+        assert_eq!(select(&[1000, 100, 100, 100]), Some(1..4), "the large one would be over 1.2 times the rest");
+        assert_eq!(select(&[300, 100, 100, 100]), Some(0..4));
+        assert_eq!(select(&[1000, 300, 100]), None);
+        assert_eq!(select(&[300, 300, 300, 5000, 100, 100, 100]), Some(4..7));
+        assert_eq!(select(&[100, 5, 1]), None, "3 runs, over a flush together");
+        assert_eq!(select(&[5, 1, 1]), Some(0..3), "less than a flush together");
+        assert_eq!(select(&[100; 12]).map(|window| window.len()), Some(10));
+    }
+
+    #[test]
+    fn a_stuck_selection_removes_most_runs_a_byte_and_takes_the_smallest_if_none_keeps_the_ratio() {
+        let doubling: Vec<u64> = (0..15).rev().map(|n| 100 << (2 * n)).collect();
+        assert_eq!(select(&doubling), None);
+        let doubling: Vec<u64> = (0..16).rev().map(|n| 100 << (2 * n)).collect();
+        assert_eq!(select(&doubling), Some(13..16));
+        let mut runs = vec![1000; 13];
+        runs.extend([10, 10, 10]);
+        assert_eq!(select(&runs), Some(13..16));
+    }
+
+    #[test]
+    fn off_peak_hours_may_go_over_midnight() {
+        let options = ExploringOptions { off_peak_start: 22, off_peak_end: 6, ..Default::default() };
+        let ratio = |hour: u64| options.ratio_at(hour * 3600).0;
+        assert_eq!([ratio(21), ratio(22), ratio(23), ratio(0), ratio(5), ratio(6)], [1.2, 5.0, 5.0, 5.0, 5.0, 1.2]);
+        assert_eq!(ExploringOptions::default().ratio_at(0).0, 1.2);
+    }
+}

@@ -1,0 +1,185 @@
+//! Geometric partitioning: one run a level, the i-th of at most `(r-1) r^(i-1) M` bytes, where M is what a flush of full
+//! memory writes. All of them together are at most `r^i - 1` flushes, so there are about log_r(data / M) runs.
+//!
+//! A flush arrives in level 0 and leaves it at once: it is merged with levels 1 to j in one merge, where j is the first
+//! level that may hold all of that together. With r 2 that counts flushes in binary: a level holds nothing, or as much
+//! as all above it and one flush more. Where nothing overlaps, tables move and are not rewritten.
+//!
+//! With `p` the number of runs is fixed and r is found from the data: the smallest whole number for which p runs may
+//! hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1 there is always one run: that is
+//! `remerge`. (The paper's Remerge merges memory with the file in one act; here the flush is written first, then merged.)
+//!
+//! *What another strategy left*: a level of several runs, or over its bound, goes deeper, with what it takes to find
+//! room; the deepest such level first, so that runs mostly move. With `p`, levels below the p-th go to the deepest.
+//!
+//! *Debt* is what waits in level 0 times what a byte is rewritten by the method's law, r times a level; but never more than
+//! all data, as one merge takes all of level 0. The data size is that at the last flush, so no finished merge raises it.
+
+use super::runs::{DEEPEST, Placed, RunPlanner, within};
+use super::{Facts, Plan, PlanState, Strategy, Target};
+use crate::types::size_text;
+use crate::version::shape::Shape;
+use serde::{Deserialize, Serialize};
+
+/// Settings of `geometric`. At most one of `r` and `p`; with neither, r is 2.
+///
+/// ```
+/// use siltstone::strategy::{GeometricOptions, StrategyOptions};
+/// let one = GeometricOptions { p: Some(1), ..Default::default() };
+/// assert_eq!(StrategyOptions::Geometric(one).to_string(), "remerge");
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GeometricOptions {
+    /// The i-th run has at most (r-1) r^(i-1) times the bytes of a flush.
+    pub r: Option<u64>,
+    /// At most so many runs; r follows from the data.
+    pub p: Option<u64>,
+    /// Size at which output tables are cut.
+    pub table_bytes: u64,
+}
+
+impl Default for GeometricOptions {
+    fn default() -> Self {
+        GeometricOptions { r: None, p: None, table_bytes: 64 << 20 }
+    }
+}
+
+const DEFAULT_R: u64 = 2;
+
+impl GeometricOptions {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.r.is_some() && self.p.is_some() {
+            return Err("r and p exclude each other: with p, r follows from the data".to_string());
+        }
+        within("r", self.r.unwrap_or(DEFAULT_R), 2, 1000)?;
+        within("p", self.p.unwrap_or(1), 1, 20)?;
+        within("table_bytes", self.table_bytes, 4096, 1 << 50)
+    }
+
+    fn bounds(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Bounds {
+        let memory = facts.flush_bytes.max(1) as f64;
+        let flushes = state.reference_bytes as f64 / memory;
+        match self.p {
+            None => Bounds { r: self.r.unwrap_or(DEFAULT_R) as f64, memory, fixed: None },
+            Some(p) => {
+                let deepest = shape.deepest().unwrap_or(0).max(p as usize);
+                let r = exact_r(flushes, p).ceil().max(2.0);
+                Bounds { r, memory, fixed: Some((p as usize, deepest)) }
+            }
+        }
+    }
+}
+
+/// The r for which p runs hold exactly so many flushes. Without the last bits, so that a whole number stays one.
+fn exact_r(flushes: f64, p: u64) -> f64 {
+    (flushes + 1.0).powf(1.0 / p as f64) - 1e-9
+}
+
+/// What each level may hold.
+struct Bounds {
+    r: f64,
+    memory: f64,
+    /// With p: p and the deepest level.
+    fixed: Option<(usize, usize)>,
+}
+
+impl Bounds {
+    fn of(&self, level: usize) -> f64 {
+        let geometric = || (self.r - 1.0) * self.r.powi(level as i32 - 1) * self.memory;
+        match self.fixed {
+            Some((_, deepest)) if level >= deepest => f64::INFINITY,
+            Some((p, _)) if level >= p => 0.0,
+            _ if level >= DEEPEST => f64::INFINITY,
+            _ => geometric(),
+        }
+    }
+
+    /// The first level at or below `from` that may hold what comes and all levels on the way.
+    fn room(&self, shape: &Shape, from: usize, coming: u64) -> (usize, u64) {
+        let mut bytes = coming;
+        for level in from..DEEPEST {
+            bytes += shape.level_bytes(level);
+            if bytes as f64 <= self.of(level) {
+                return (level, bytes);
+            }
+        }
+        (DEEPEST, bytes)
+    }
+}
+
+impl Strategy for GeometricOptions {
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+        let state = state.observe(shape);
+        let bounds = self.bounds(shape, facts, &state);
+        let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        let wrong = |level: &usize| {
+            shape.levels[*level].runs.len() > 1 || shape.level_bytes(*level) as f64 > bounds.of(*level)
+        };
+        let misplaced = (1..shape.levels.len()).rev().find(wrong);
+        if let Some(level) = misplaced {
+            let (to, _) = bounds.room(shape, level, 0);
+            let what = format!(
+                "level {level} has {} runs, {} of {}",
+                shape.levels[level].runs.len(),
+                size_text(shape.level_bytes(level)),
+                bound_text(bounds.of(level))
+            );
+            down(&mut planner, level..=to, 1.0, what);
+        }
+        let waiting = planner.resting(0);
+        if !waiting.is_empty() {
+            let coming = waiting.iter().map(|(_, run)| run.live_bytes()).sum();
+            let (to, bytes) = bounds.room(shape, 1, coming);
+            let what = format!(
+                "{} runs came; level {to} may hold {}, with them and all above it has {}",
+                waiting.len(),
+                bound_text(bounds.of(to)),
+                size_text(bytes)
+            );
+            match misplaced {
+                Some(level) if level <= to => planner.defer(format!("{what}, but level {level} is not in order")),
+                _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
+            }
+        }
+        planner.finish()
+    }
+
+    fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
+        let state = state.observe(shape);
+        let flushes = state.reference_bytes as f64 / facts.flush_bytes.max(1) as f64;
+        let rewritten = match self.p {
+            None => {
+                let r = self.r.unwrap_or(DEFAULT_R) as f64;
+                r * ((flushes + 1.0).ln() / r.ln()).max(1.0)
+            }
+            Some(p) => (exact_r(flushes, p) + 1.0) * p as f64,
+        };
+        ((shape.level_bytes(0) as f64 * rewritten) as u64).min(shape.live_bytes())
+    }
+
+    fn last_level(&self, shape: &Shape) -> usize {
+        shape.deepest().unwrap_or(0).max(1)
+    }
+
+    fn level0_runs(&self) -> usize {
+        1
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+}
+
+/// Merges all runs at rest of these levels into the last of the levels.
+fn down(planner: &mut RunPlanner<'_>, levels: std::ops::RangeInclusive<usize>, score: f64, what: String) {
+    let to = *levels.end();
+    let runs: Vec<Placed<'_>> = levels.flat_map(|level| planner.resting(level)).collect();
+    let Some(((_, newest), (oldest_level, oldest))) = runs.first().zip(runs.last()) else { return };
+    let run = if *oldest_level == to { oldest.id } else { newest.id };
+    planner.merge(&runs, Target { level: to, run }, score, what);
+}
+
+fn bound_text(bound: f64) -> String {
+    if bound.is_finite() { size_text(bound as u64) } else { "anything".to_string() }
+}

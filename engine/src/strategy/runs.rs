@@ -1,0 +1,156 @@
+//! What the methods share that merge whole runs: which runs are at rest, and a merge of runs adjacent in age.
+//!
+//! Flushes come to level 0. A level may hold any number of runs, and all runs of a shape stand in one order of age, so
+//! every such method can take up any shape that another one left, and leaves one that another can take up.
+
+use super::{
+    Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
+    overlap_bytes, validate,
+};
+use crate::types::{KeyRange, size_text};
+use crate::version::shape::{Run, Shape, TableInfo};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A run and its level.
+pub(super) type Placed<'a> = (usize, &'a Run);
+
+/// Collects merges that do not conflict with each other nor with running ones.
+pub(super) struct RunPlanner<'a> {
+    pub(super) shape: &'a Shape,
+    facts: &'a Facts<'a>,
+    table_bytes: u64,
+    /// Running and planned merges.
+    taken: Vec<RunningMerge>,
+    /// Runs that they read or write.
+    busy: HashSet<(usize, u64)>,
+    pub(super) plan: Plan,
+}
+
+impl<'a> RunPlanner<'a> {
+    pub(super) fn new(shape: &'a Shape, facts: &'a Facts<'a>, table_bytes: u64, state: PlanState) -> Self {
+        let mut planner = RunPlanner {
+            shape,
+            facts,
+            table_bytes,
+            taken: Vec::new(),
+            busy: HashSet::new(),
+            plan: Plan { state, ..Plan::default() },
+        };
+        facts.running.iter().for_each(|merge| planner.take(merge.clone()));
+        planner
+    }
+
+    fn take(&mut self, merge: RunningMerge) {
+        self.busy.extend(merge.plan.inputs.iter().map(|input| (input.level, input.run)));
+        self.busy.insert((merge.plan.output.level, merge.plan.output.run));
+        self.taken.push(merge);
+    }
+
+    pub(super) fn full(&self) -> bool {
+        self.plan.merges.len() >= self.facts.merges_max
+    }
+
+    /// Whether no merge reads or writes the run, and no flush.
+    pub(super) fn at_rest(&self, level: usize, run: &Run) -> bool {
+        !self.busy.contains(&(level, run.id)) && !(level == 0 && self.facts.flushing == Some(run.id))
+    }
+
+    /// The runs of a level that are at rest, newest first.
+    pub(super) fn resting(&self, level: usize) -> Vec<Placed<'a>> {
+        let runs = self.shape.levels.get(level).map_or(&[][..], |l| l.runs.as_slice());
+        runs.iter().filter(|run| self.at_rest(level, run)).map(|run| (level, run)).collect()
+    }
+
+    /// Plans to merge these runs, newest first and with nothing between them, into the output, which is the oldest of
+    /// them or a new run right behind that. Says whether that may run now; if not, it is deferred.
+    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
+        match merge_of_runs(runs, output, self.table_bytes, score, what) {
+            Some(merge) => self.accept(merge),
+            None => false,
+        }
+    }
+
+    pub(super) fn accept(&mut self, merge: MergePlan) -> bool {
+        if self.full() {
+            return false;
+        }
+        if let Err(why) = validate(self.shape, &merge, &self.taken) {
+            self.defer(format!("{}, but {why}", merge.reason));
+            return false;
+        }
+        self.take(RunningMerge { plan: merge.clone(), clip: None });
+        self.plan.merges.push(merge);
+        true
+    }
+
+    pub(super) fn defer(&mut self, why: String) {
+        self.plan.deferred.push(Deferred { why });
+    }
+
+    pub(super) fn finish(mut self) -> Plan {
+        self.plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.plan
+    }
+}
+
+/// A merge of these runs, newest first. Of the output's own run only those tables take part that meet something; if
+/// nothing meets anything, the tables move.
+fn merge_of_runs(
+    runs: &[Placed<'_>],
+    output: Target,
+    table_bytes: u64,
+    score: f64,
+    what: String,
+) -> Option<MergePlan> {
+    let is_target = |placed: &&Placed<'_>| (placed.0, placed.1.id) == (output.level, output.run);
+    let brought: Vec<&Placed<'_>> = runs.iter().filter(|placed| !is_target(placed)).collect();
+    let target = runs.iter().find(is_target).map(|(_, run)| *run);
+    let tables: Vec<&Arc<TableInfo>> = brought.iter().flat_map(|(_, run)| run.tables()).collect();
+    let mut range = cover(tables.iter().copied())?;
+    let mut inputs: Vec<InputRun> = brought
+        .iter()
+        .map(|(level, run)| InputRun {
+            level: *level,
+            run: run.id,
+            tables: run.tables().iter().map(|t| t.id).collect(),
+        })
+        .collect();
+    let mut bytes: u64 = brought.iter().map(|(_, run)| run.live_bytes()).sum();
+    let moves = are_apart(&tables, target);
+    let mut reason = format!("{what}: {} runs of {}", brought.len(), size_text(bytes));
+    if moves {
+        reason += &format!(" overlap nothing and move to level {}", output.level);
+    } else if let Some(target) = target {
+        let met: Vec<_> = target.overlapping(&range).collect();
+        let met_bytes = overlap_bytes(Some(target), &range);
+        reason += &format!(" meet {} of {}", size_text(met_bytes), size_text(target.live_bytes()));
+        bytes += met_bytes;
+        if let Some(reach) = cover(met.iter().copied()) {
+            range = range.cover(&reach);
+            inputs.push(InputRun { level: output.level, run: output.run, tables: ids(&met) });
+        }
+    }
+    let kind = if moves { MergeKind::Move } else { MergeKind::Merge };
+    Some(MergePlan { inputs, output, range, kind, bytes, table_bytes, score, reason })
+}
+
+/// Whether no two of the tables overlap, nor any table of the run.
+pub(super) fn are_apart(tables: &[&Arc<TableInfo>], below: Option<&Run>) -> bool {
+    let mut ranges: Vec<KeyRange> = tables.iter().map(|t| t.live_range()).collect();
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    ranges.windows(2).all(|pair| !pair[0].overlaps(&pair[1]))
+        && below.is_none_or(|run| ranges.iter().all(|range| run.overlapping(range).next().is_none()))
+}
+
+/// Says which number is out of bounds.
+pub(super) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+    match value {
+        v if v < least => Err(format!("{name} must be at least {least}, not {v}")),
+        v if v > most => Err(format!("{name} must be at most {most}, not {v}")),
+        _ => Ok(()),
+    }
+}
+
+/// The deepest level a strategy writes to.
+pub(super) const DEEPEST: usize = 62;
