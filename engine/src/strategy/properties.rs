@@ -183,7 +183,7 @@ proptest! {
             let plan = strategy.plan(&shape, &facts(&running, 3), &state);
             state = plan.state;
             for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
                 running.push(RunningMerge { plan: merge, clip: None });
             }
             if running.is_empty() {
@@ -240,7 +240,7 @@ proptest! {
             let plan = options.strategy().plan(&shape, &facts(&running, 3), &state);
             state = plan.state;
             for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
                 running.push(RunningMerge { plan: merge, clip: None });
             }
             if !running.is_empty() {

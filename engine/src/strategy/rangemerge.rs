@@ -95,6 +95,25 @@ impl RangemergeOptions {
         number.filter(|_| level == home.level)
     }
 
+    /// Whether the table has to be brought home: it is in a foreign run, or it is a delta of no range.
+    fn is_foreign(&self, place: Target, home: Target, bounds: &[Vec<u8>], table: &TableInfo) -> bool {
+        match self.number(home, place.level, place.run) {
+            None => true,
+            Some(0) => false,
+            Some(_) => !is_in_one_range(bounds, &table.live_range()),
+        }
+    }
+
+    /// All foreign tables with their places, the oldest first.
+    fn foreign<'a>(&self, shape: &'a Shape) -> Vec<(Target, &'a Arc<TableInfo>)> {
+        let (home, bounds) = (self.home(shape), self.bounds(shape));
+        let all = shape.tables().map(|(level, run, table)| (Target { level, run: run.id }, table));
+        let mut found: Vec<_> =
+            all.filter(|(place, table)| self.is_foreign(*place, home, &bounds, table)).collect();
+        found.reverse();
+        found
+    }
+
     /// The size at which so many bytes are cut into as many equal parts as they need, with something to spare: a part
     /// that comes out a little larger leaves no crumb behind.
     fn part_bytes(&self, bytes: u64) -> u64 {
@@ -130,10 +149,8 @@ impl Strategy for RangemergeOptions {
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
-        let home = self.home(shape);
-        let foreign = shape.runs().filter(|(level, run)| self.number(home, *level, run.id).is_none());
         // What is brought home meets about as much there.
-        2 * foreign.map(|(_, run)| run.live_bytes()).sum::<u64>()
+        2 * self.foreign(shape).iter().map(|(_, table)| table.live_bytes()).sum::<u64>()
     }
 
     fn last_level(&self, shape: &Shape) -> usize {
@@ -216,7 +233,7 @@ impl ByRange for RangemergeOptions {
             kind: MergeKind::Merge,
             bytes: bytes + memory.bytes,
             table_bytes: self.part_bytes(bytes + memory.written),
-            score: f64::MAX,
+            score: 1.0,
             reason,
         })
     }
@@ -253,35 +270,30 @@ impl Planner<'_> {
 
     /// Foreign tables go home, the oldest run's first.
     fn bring_home(&mut self) {
-        let (shape, home) = (self.shape, self.home);
-        let runs: Vec<_> = shape.runs().collect();
-        let foreign = |(level, run): &&(usize, &Run)| self.options.number(home, *level, run.id).is_none();
-        let count = runs.iter().filter(foreign).count();
-        let foreign: Vec<_> = runs.iter().filter(foreign).rev().collect();
-        for (_, run) in foreign {
-            for table in run.tables() {
-                if self.full() {
-                    return;
-                }
-                if !self.busy.contains(&table.id)
-                    && let Some(merge) = self.to_home(table, 1.0 + count as f64 / 10.0)
-                {
-                    self.accept(merge);
-                }
+        for (place, table) in self.options.foreign(self.shape) {
+            if self.full() {
+                return;
+            }
+            // The more runs it lies in front of, the more urgent.
+            let score = 1.0 + self.shape.levels[place.level].runs.len() as f64 / 10.0;
+            if !self.busy.contains(&table.id)
+                && let Some(merge) = self.to_home(place, table, score)
+            {
+                self.accept(merge);
             }
         }
     }
 
     /// A foreign table with all that it overlaps.
-    fn to_home(&self, table: &Arc<TableInfo>, score: f64) -> Option<MergePlan> {
+    fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<MergePlan> {
         let Reached { inputs, range, bytes, .. } = reach(self.shape, &table.live_range())?;
         let number = |input: &InputRun| self.options.number(self.home, input.level, input.run);
-        let foreign: Vec<_> = inputs.iter().filter(|input| number(input).is_none()).collect();
-        let at_home = inputs.len() - foreign.len();
-        let only = foreign.len() == 1 && foreign[0].tables == [table.id];
+        let is_own = |input: &InputRun| (input.level, input.run) == (place.level, place.run);
+        let own = inputs.iter().find(|input| is_own(input))?;
+        let only = own.tables == [table.id] && inputs.iter().all(|i| is_own(i) || number(i).is_some());
         let what = format!("table {} of {} is not in the run", table.id, size_text(table.live_bytes()));
         let moved = |run: u64, reason: String| MergePlan {
-            inputs: vec![foreign[0].clone()],
+            inputs: vec![own.clone()],
             output: Target { run, ..self.home },
             range: table.live_range(),
             kind: MergeKind::Move,
@@ -290,11 +302,11 @@ impl Planner<'_> {
             score,
             reason,
         };
-        if only && at_home == 0 && table.live_bytes() <= self.options.f {
+        if only && inputs.len() == 1 && table.live_bytes() <= self.options.f {
             return Some(moved(self.home.run, format!("{what} and moves there: nothing is in its place")));
         }
-        let delta = inputs.iter().filter_map(number).max().unwrap_or(0) + 1;
-        if only && delta <= self.options.deltas && self.is_in_one_range(&range) {
+        let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
+        if only && delta <= self.options.deltas && is_in_one_range(&self.bounds, &table.live_range()) {
             return Some(moved(self.home.run + delta, format!("{what} and becomes delta {delta} of its range")));
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
@@ -309,11 +321,6 @@ impl Planner<'_> {
             table_bytes: self.options.part_bytes(bytes),
             score,
         })
-    }
-
-    fn is_in_one_range(&self, keys: &KeyRange) -> bool {
-        let after = self.bounds.partition_point(|bound| *bound <= keys.start);
-        self.bounds.get(after).is_none_or(|bound| !keys.ends_after(bound))
     }
 
     /// Neighbours that together are far smaller than a file may be become one.
@@ -343,6 +350,11 @@ impl Planner<'_> {
             });
         }
     }
+}
+
+fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
+    let after = bounds.partition_point(|bound| *bound <= keys.start);
+    bounds.get(after).is_none_or(|bound| !keys.ends_after(bound))
 }
 
 /// Live bytes of all tables over the range.
