@@ -1,7 +1,7 @@
 //! The process that measures: one store, one group of workloads, one directory. It prints a record a line as soon as
 //! it has it, and ends without closing the store: what it measured is over, and its directory is thrown away.
 
-use crate::drive::{Bench, Identity, open};
+use crate::drive::{Bench, Identity, open, unseen};
 use crate::record::RunRecord;
 use crate::store::{self, Result, Wanted};
 use crate::workload::{Kind, Scale, Workload, named};
@@ -53,7 +53,12 @@ pub(crate) fn run(child: &Child) -> Result<()> {
     workloads.sort_by_key(|workload| workload.turn);
     let Some(first) = workloads.first() else { return Ok(()) };
     let named = store::named(&child.store)?;
-    let wanted = Wanted { dir: &child.dir, memory: first.memory, durability: first.durability };
+    let wanted = Wanted {
+        dir: &child.dir,
+        memory: first.memory,
+        durability: first.durability,
+        direct_reads: first.direct_reads,
+    };
     let identity = Identity { named, run: child.run, seed: child.seed };
     if child.killed {
         return open::write_and_wait(&identity, &wanted, first);
@@ -61,6 +66,9 @@ pub(crate) fn run(child: &Child) -> Result<()> {
     if first.kind == Kind::Open {
         let writer = || Child { killed: true, ..child.clone() }.command();
         return print(&open::run(&identity, &wanted, first, writer)?);
+    }
+    if first.merged {
+        return print(&[unseen::run(&identity, &wanted, first)?]);
     }
     let store = identity.named.open(&wanted)?;
     let mut bench = Bench::new(store.as_ref(), &child.dir, &identity);

@@ -304,8 +304,11 @@ impl Scale {
             ("--key-size", self.key_size.map(|n| n.to_string())),
             ("--threads", self.threads.map(|n| n.to_string())),
             ("--memory", self.memory.map(|n| n.to_string())),
+            ("--seconds", self.seconds.map(|n| n.to_string())),
         ];
-        options.into_iter().filter_map(|(name, value)| Some([name.to_string(), value?])).flatten().collect()
+        let given =
+            options.into_iter().filter_map(|(name, value)| Some([name.to_string(), value?])).flatten();
+        given.chain(self.direct_reads.then(|| "--direct-reads".to_string())).collect()
     }
 }
 

@@ -55,7 +55,8 @@ enum Task {
     /// Runs a paper's own comparisons on ours and prints its figures beside ours.
     #[command(after_help = "Examples:
   siltstone-bench paper accordion --scale 0.1 --runs 3
-  siltstone-bench paper triad --json --html triad.html")]
+  siltstone-bench paper triad --json --html triad.html
+  siltstone-bench paper offload --local --scale 0.1")]
     Paper(Paper),
     /// Measures the machine's own limits, in about ten seconds.
     Limits {

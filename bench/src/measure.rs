@@ -51,6 +51,11 @@ fn field(text: &str, name: &str) -> u64 {
     rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// The memory that is resident.
+pub(crate) fn rss_bytes() -> u64 {
+    field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:") * 1024
+}
+
 /// The most memory that was resident since [`forget_peak`].
 pub(crate) fn peak_rss_bytes() -> u64 {
     field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM:") * 1024

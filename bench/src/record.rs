@@ -92,6 +92,36 @@ pub(crate) struct RunRecord {
     pub(crate) latency: BTreeMap<String, Latency>,
     /// One entry a second of the run.
     pub(crate) timeline: Vec<Second>,
+    /// Of a run with a merge in its middle: its windows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) windows: Vec<Window>,
+    /// Of such a run: the most memory resident during the merge, beyond what was when it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) extra_memory_bytes: Option<u64>,
+}
+
+/// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is `During`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stage {
+    Before,
+    During,
+    After,
+}
+
+/// A few seconds of a run with a merge in its middle. Operations count where they were due.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Window {
+    /// Seconds since the first operation.
+    pub(crate) at: f64,
+    pub(crate) stage: Stage,
+    pub(crate) gets: u64,
+    pub(crate) get_mean_us: f64,
+    pub(crate) get_p99_us: f64,
+    pub(crate) scans: u64,
+    pub(crate) scan_mean_us: f64,
+    /// Data blocks found in the cache, of all that were looked for; absent where the store does not tell.
+    pub(crate) hit_ratio: Option<f64>,
 }
 
 /// Latencies of one kind of operation.

@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub enum EventKind {
     /// The database was opened; recovery's numbers.
     Open,
+    /// Part of the log was replayed, on the way to an open database.
+    Replay,
     /// A store's memory was written to tables.
     Flush,
     /// A flush left hot keys in memory, or found that that would save little.
@@ -39,12 +41,16 @@ pub enum EventKind {
     MemoryCompaction,
     /// Tables were merged.
     Merge,
+    /// What a merge put into the block cache and took out.
+    Fill,
     /// A table was moved to another level without rewriting.
     Move,
     /// A merge that could be made was put off.
     Defer,
     /// Writers were held up or stopped.
     Stall,
+    /// Memory was divided anew between writes and the cache.
+    Memory,
     /// Log files were given up.
     LogCut,
     /// Background work failed.

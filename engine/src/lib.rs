@@ -53,7 +53,9 @@ pub use event::{Event, EventKind};
 pub use memory::probe as memory_probe;
 pub use metrics::Statistics;
 pub use operator::{CompactionFilter, MergeOperator};
-pub use options::{Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX};
+pub use options::{
+    CacheFill, Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,
+};
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, repair};
 pub use snapshot::Snapshot;
 pub use table::Compression;

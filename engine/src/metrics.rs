@@ -13,6 +13,10 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
     #[inline]
+    pub(crate) fn sub(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+    #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -117,7 +121,7 @@ pub struct Statistics {
     pub log_cleanings: u64,
     /// Keys and values logged again for that.
     pub log_cleaned_bytes: u64,
-    /// Unflushed writes in memory, capacity counted.
+    /// Unflushed writes in memory, capacity counted, with what merges in memory that are under way take beside them.
     pub write_memory: u64,
     /// Tables, all families.
     pub tables: u64,
@@ -133,6 +137,14 @@ pub struct Statistics {
     pub cache_hits: u64,
     /// Blocks that had to be read.
     pub cache_misses: u64,
+    /// Data blocks that merges and flushes put into the block cache, and their bytes there.
+    pub cache_filled_blocks: u64,
+    /// See above.
+    pub cache_filled_bytes: u64,
+    /// Blocks that left the block cache with the files they were of, and their bytes there.
+    pub cache_evicted_blocks: u64,
+    /// See above.
+    pub cache_evicted_bytes: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
     /// Bytes the block cache may hold: the budget less write memory and `table_memory`.

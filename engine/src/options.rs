@@ -11,6 +11,9 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the longest value: just under 1 GiB.
 pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
 
+/// Bytes of the smallest active segment.
+const ACTIVE_BYTES_MIN: f64 = 1024.0;
+
 /// Settings of a database. All can differ from one open to the next.
 ///
 /// ```
@@ -24,7 +27,8 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open an existing database. Default false.
     pub error_if_exists: bool,
-    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB.
+    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB. How it is
+    /// divided can change while the database runs: [`crate::Db::set_memory`].
     pub memory_budget: u64,
     /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
     pub write_memory: u64,
@@ -49,6 +53,14 @@ pub struct Options {
     pub step_bytes: u64,
     /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
     pub rate_limit: u64,
+    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
+    pub cache_fill: CacheFill,
+    /// Bytes a second that merges may put into the block cache for `step` and `before`; 0 for no limit. A merge that
+    /// fills faster waits. Default 0.
+    pub cache_fill_rate: u64,
+    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
+    /// file system refuses that. Log files are read as ever. Default false.
+    pub direct_reads: bool,
     /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
     pub events_kept: usize,
 }
@@ -68,6 +80,9 @@ impl Default for Options {
             workers: 2,
             step_bytes: 64 << 20,
             rate_limit: 0,
+            cache_fill: CacheFill::default(),
+            cache_fill_rate: 0,
+            direct_reads: false,
             events_kept: 1_000,
         }
     }
@@ -109,15 +124,39 @@ impl Options {
         if self.log_clean_bytes == 0 { self.log_limit() } else { self.log_clean_bytes.min(self.log_limit()) }
     }
 
-    /// Largest batch: a quarter of the log limit.
-    pub(crate) fn batch_bytes_max(&self) -> u64 {
-        self.log_limit() / 4
+    /// Largest batch with so much write memory: a quarter of the log limit.
+    pub(crate) fn batch_bytes_max(&self, write_memory: u64) -> u64 {
+        write_memory.max(self.log_bytes_max / 4)
     }
 
     /// What the block cache may take.
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.memory_budget - self.write_memory
     }
+}
+
+/// How caches stay warm when merges replace files: which blocks of their outputs enter the block cache before anybody
+/// reads them. Blocks of files that are gone leave it with each of these.
+///
+/// ```
+/// use siltstone::{CacheFill, Options};
+/// let options = Options { cache_fill: CacheFill::WriteThrough, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheFill {
+    /// None: readers warm them.
+    None,
+    /// Every block, as it is written.
+    WriteThrough,
+    /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once. Such a merge needs
+    /// as much disk space again as its inputs have.
+    Before,
+    /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
+    /// flush; in steps, each of which replaces its part of the inputs.
+    #[default]
+    Step,
 }
 
 /// Whether cells of a family carry timestamps.
@@ -173,6 +212,10 @@ pub struct FamilyOptions {
     pub log_tables: bool,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
+    /// Share of its write memory, or of the database's where it has none of its own, at which the segment being written is
+    /// frozen (A): 0.02 to 0.25. Less makes smaller segments, which are searched faster and merged in memory more often.
+    /// Default 0.1.
+    pub active_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
     pub merge_operator: Option<String>,
     /// Name of a registered [`crate::CompactionFilter`].
@@ -194,6 +237,7 @@ impl Default for FamilyOptions {
             hot_keys: HotKeys::default(),
             log_tables: false,
             write_memory: 0,
+            active_share: 0.1,
             merge_operator: None,
             filter: None,
         }
@@ -217,9 +261,23 @@ impl FamilyOptions {
         if self.bloom_bits > 64 {
             return refuse("bloom_bits is over 64");
         }
+        if !(0.02..=0.25).contains(&self.active_share) {
+            return refuse("active_share is not between 0.02 and 0.25");
+        }
         self.memory.check().map_err(|why| Error::invalid(format!("family option memory: {why}")))?;
         self.hot_keys.check().map_err(|why| Error::invalid(format!("family option hot_keys: {why}")))?;
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
+    }
+
+    /// What its unflushed writes may take where the database's may take `all`.
+    pub(crate) fn write_limit(&self, all: u64) -> u64 {
+        if self.write_memory == 0 { all } else { self.write_memory.min(all) }
+    }
+
+    /// Bytes at which its active segment is frozen (ACC-2), where the database's write memory is `all`. A few cells at
+    /// least, however small a limit of its own is.
+    pub(crate) fn active_bytes(&self, all: u64) -> u64 {
+        (self.write_limit(all) as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64
     }
 
     /// Families that count a TTL from the moment of writing keep that moment in each cell.

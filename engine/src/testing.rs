@@ -92,6 +92,8 @@ mod switches {
         "install-after-note",
         "install-after-swap",
         "install-before-commit",
+        "join-after-swap",
+        "join-before-swap",
         "log-before-release",
         "log-copied-not-ended",
         "log-file-begun",

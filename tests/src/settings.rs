@@ -5,7 +5,11 @@
 use siltstone::strategy::{
     Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, Segments, StrategyOptions,
 };
-use siltstone::{Compression, FamilyOptions, Options};
+use siltstone::{CacheFill, Compression, FamilyOptions, Options};
+
+/// Every way to fill the cache.
+pub const FILLS: [CacheFill; 4] =
+    [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 type Values<T> = &'static [(&'static str, &'static [fn(&mut T)])];
 
@@ -34,6 +38,17 @@ pub const DATABASE: Values<Options> = &[
         &[|o| o.log_flush_threshold = 0.0, |o| o.log_flush_threshold = 0.25, |o| o.log_flush_threshold = 1.0],
     ),
     ("log_written_ahead", &[|o| o.log_written_ahead = false, |o| o.log_written_ahead = true]),
+    (
+        "cache_fill",
+        &[
+            |o| o.cache_fill = CacheFill::None,
+            |o| o.cache_fill = CacheFill::WriteThrough,
+            |o| o.cache_fill = CacheFill::Before,
+            |o| o.cache_fill = CacheFill::Step,
+        ],
+    ),
+    ("cache_fill_rate", &[|o| o.cache_fill_rate = 0, |o| o.cache_fill_rate = 1 << 20]),
+    ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
@@ -81,6 +96,7 @@ pub const FAMILY: Values<FamilyOptions> = &[
             |o| o.hot_keys = HotKeys::Top(HotTop { percent: 10.0 }),
         ],
     ),
+    ("active_share", &[|o| o.active_share = 0.1, |o| o.active_share = 0.02, |o| o.active_share = 0.25]),
     ("log_tables", &[|o| o.log_tables = false, |o| o.log_tables = true]),
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
 ];

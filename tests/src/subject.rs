@@ -90,6 +90,9 @@ impl Setup {
             log_written_ahead: rng.one_in(4),
             workers: rng.range(1..4) as usize,
             step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
+            cache_fill: *rng.pick(&crate::settings::FILLS),
+            cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
+            direct_reads: rng.one_in(2),
             events_kept: 10,
             ..Options::default()
         };

@@ -15,7 +15,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("table", &["Error", "ErrorKind", "cache", "error", "log", "storage", "types", "version::shape"]),
     ("strategy", &["simulate", "types", "version::shape"]),
     ("simulate", &["error", "strategy", "types", "version::shape"]),
-    ("merge", &["error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"]),
+    (
+        "merge",
+        &["cache", "error", "operator", "storage", "table", "types", "version::OpenTable", "version::shape"],
+    ),
     ("schedule", &["error", "storage", "sync"]),
     ("version", &["error", "log", "memory", "storage", "sync", "table", "types"]),
 ];

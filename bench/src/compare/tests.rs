@@ -38,6 +38,8 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         settle_seconds: 0.0,
         latency: Default::default(),
         timeline: Vec::new(),
+        windows: Vec::new(),
+        extra_memory_bytes: None,
     }
 }
 

@@ -25,7 +25,7 @@ const CLASSES: [&str; 5] = ["read", "write", "scan", "modify", "open"];
 const LONGEST: u64 = 600_000_000_000;
 const DIGITS: u8 = 3;
 
-fn empty() -> Histogram<u64> {
+pub(super) fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are valid")
 }
 
@@ -155,7 +155,7 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-fn latency(histogram: &Histogram<u64>) -> Latency {
+pub(super) fn latency(histogram: &Histogram<u64>) -> Latency {
     Latency {
         count: histogram.len(),
         mean_us: histogram.mean() / 1000.0,

@@ -1,12 +1,14 @@
 //! Running a phase: load, settle, then the measured threads, then settle again with the wait, its CPU and its bytes
 //! counted, because work put off is work all the same.
 //!
-//! `open` is the one workload that has no such phase: it opens a store again and again. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
+//! Two workloads have phases of their own: `open` opens a store again and again, `unseen` reads before, during and
+//! after a merge. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
 //! `live` counts what should be there in the end.
 
 mod latency;
 mod live;
 pub(crate) mod open;
+pub(crate) mod unseen;
 mod watch;
 mod worker;
 
@@ -284,6 +286,8 @@ impl Identity {
             settle_seconds: phase.settle_seconds,
             latency: recorded.classes,
             timeline: recorded.timeline,
+            windows: Vec::new(),
+            extra_memory_bytes: None,
         }
     }
 }

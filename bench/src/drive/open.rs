@@ -103,7 +103,7 @@ fn write_and_kill(mut writer: Command) -> Result<()> {
     }
 }
 
-/// The process that is killed: puts as many bytes as write memory holds, over keys that are there. Should whoever is to
+/// The process that is killed: puts as many bytes as write memory holds or as the workload says, over keys that are there. Should whoever is to
 /// kill it vanish, it ends.
 pub(crate) fn write_and_wait(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload) -> Result<()> {
     let values = Values::new(identity.seed, workload.longest_value());
@@ -111,7 +111,7 @@ pub(crate) fn write_and_wait(identity: &Identity, wanted: &Wanted<'_>, workload:
     let store = identity.named.open(wanted)?;
     let mut session = store.session()?;
     let (mut row, mut bytes) = (vec![(Vec::new(), Vec::new()); workload.columns], 0);
-    while bytes < workload.memory.write {
+    while bytes < workload.before_kill() {
         let number = rng.below(workload.keys);
         workload.row(number, rng.next() as u32, &values, &mut row);
         bytes += workload.row_key_bytes() + workload.row_value_bytes(number);

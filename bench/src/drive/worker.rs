@@ -292,7 +292,7 @@ fn wrong(number: u64, found: bool) -> crate::store::Error {
 }
 
 /// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation.
-fn wait_until(due: Instant) {
+pub(super) fn wait_until(due: Instant) {
     const SPIN: Duration = Duration::from_micros(200);
     loop {
         let now = Instant::now();

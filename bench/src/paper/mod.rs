@@ -7,6 +7,7 @@
 //! what the papers gained came from a garbage collector or a skiplist that ours never had.
 
 mod accordion;
+mod offload;
 mod triad;
 
 use crate::compare::{Figure as Metric, How, Plan, Relation, median, pairs};
@@ -23,6 +24,9 @@ pub(crate) struct Paper {
     /// Multiplies keys, operations and memory of all workloads, which stay in proportion.
     #[arg(long, default_value_t = 1.0, value_parser = factor)]
     scale: f64,
+    /// Of `offload` the methods of one machine; those with compaction servers are not there yet.
+    #[arg(long)]
+    local: bool,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -33,6 +37,8 @@ enum Which {
     Accordion,
     /// TRIAD: its parts, each alone and all together.
     Triad,
+    /// Compaction offloading: warming caches with a compaction's result (with --local).
+    Offload,
 }
 
 /// The smallest scale: below, memory holds a few cells only and says nothing.
@@ -58,7 +64,7 @@ struct Figure {
     workload: &'static str,
     metric: Metric,
     above: String,
-    /// The one with the most operations a second of these.
+    /// The one with the most operations a second of these; with none of them the metric itself is the figure.
     below: Vec<String>,
     paper: f64,
     goal: Goal,
@@ -97,6 +103,7 @@ impl Which {
         match self {
             Which::Accordion => accordion::contents(),
             Which::Triad => triad::contents(triad::PARTS),
+            Which::Offload => offload::contents(),
         }
     }
 }
@@ -104,6 +111,9 @@ impl Which {
 impl Paper {
     /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.
     pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
+        if matches!(self.paper, Which::Offload) && !self.local {
+            return Err("there are no compaction servers yet: paper offload needs --local".into());
+        }
         let Contents { cells, figures } = self.paper.contents();
         let mut failures = Vec::new();
         for cell in cells {
@@ -139,8 +149,15 @@ impl Figure {
             rates.sort_by(f64::total_cmp);
             if rates.is_empty() { 0.0 } else { median(&rates) }
         };
-        let below = self.below.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
-        let ours = Relation::of(&pairs(&of(&self.above), &of(below)), self.metric)?.median;
+        let ours = match self.below.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+            Some(below) => Relation::of(&pairs(&of(&self.above), &of(below)), self.metric)?.median,
+            None => {
+                let mut values: Vec<f64> = of(&self.above).into_iter().map(self.metric).collect();
+                values.sort_by(f64::total_cmp);
+                let all = !values.is_empty() && values.iter().all(|value| value.is_finite());
+                all.then(|| median(&values))?
+            }
+        };
         Some(FigureRecord {
             kind: "figure".into(),
             id: self.id.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn every_figure_relates_configurations_that_exist_and_are_run() {
-    for which in [Which::Accordion, Which::Triad] {
+    for which in [Which::Accordion, Which::Triad, Which::Offload] {
         let Contents { cells, figures } = which.contents();
         for cell in &cells {
             assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);

@@ -26,6 +26,7 @@ pub(super) struct Part {
 pub(super) const PARTS: &[Part] = &[
     Part { name: "MEM", settings: &["hot2", "hot1", "top1"], write_amp: 1.0, of_all: ("ws1", 0.97) },
     Part { name: "DISK", settings: &["defer"], write_amp: 0.4, of_all: ("ws3", 0.85) },
+    Part { name: "LOG", settings: &["logtables"], write_amp: 0.6, of_all: ("ws3", 0.97) },
 ];
 
 pub(super) fn contents(parts: &[Part]) -> Contents {

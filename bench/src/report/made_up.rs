@@ -112,6 +112,8 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         settle_seconds: 1.25,
         latency: [("write".to_string(), latency(3.1))].into(),
         timeline: (0..seconds.ceil() as u64).map(second).collect(),
+        windows: Vec::new(),
+        extra_memory_bytes: None,
     }
 }
 

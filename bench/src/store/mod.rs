@@ -25,6 +25,23 @@ pub(crate) struct Wanted<'a> {
     pub(crate) memory: Memory,
     /// What every write must survive.
     pub(crate) durability: Durability,
+    /// Tables are read past the page cache, so that the store's own is the only one.
+    pub(crate) direct_reads: bool,
+}
+
+/// How often a store found data blocks in its cache, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CacheCount {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+impl CacheCount {
+    /// Of what was looked for since `earlier`, the share that was there.
+    pub(crate) fn ratio_since(&self, earlier: &CacheCount) -> Option<f64> {
+        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+        (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
+    }
 }
 
 /// What a store says of its own writing since it was opened.
@@ -62,6 +79,14 @@ pub(crate) trait Store: Sync {
     fn settings(&self) -> Vec<(&'static str, String)>;
     /// What it wrote, if it tells.
     fn written(&self) -> Option<Written> {
+        None
+    }
+    /// Merges everything into one run, and waits for it.
+    fn major(&self) -> Result<()> {
+        Err("this store has no merge that could be asked for".into())
+    }
+    /// How its cache of blocks does, if it tells.
+    fn cache(&self) -> Option<CacheCount> {
         None
     }
 }
@@ -173,7 +198,8 @@ mod tests {
         for store in all() {
             let dir = tempfile::tempdir().unwrap();
             let memory = Memory { write: 4 << 20, cache: 4 << 20 };
-            let wanted = Wanted { dir: dir.path(), memory, durability: Durability::Buffered };
+            let wanted =
+                Wanted { dir: dir.path(), memory, durability: Durability::Buffered, direct_reads: false };
             let open = store.open(&wanted).unwrap();
             let mut session = open.session().unwrap();
             session.put(b"a", b"1").unwrap();

@@ -4,11 +4,12 @@
 //! Its statistics are on at the lowest level that has counters, without histograms and timers: they alone say how many
 //! bytes its flushes, compactions and log took.
 
-use super::{Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
-    ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
+    DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
     statistics::{StatsLevel, Ticker},
 };
 use std::borrow::Cow;
@@ -51,6 +52,10 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         ("block_cache", memory.cache.to_string()),
         ("statistics", "counters".to_string()),
     ];
+    if wanted.direct_reads {
+        options.set_use_direct_reads(true);
+        settings.push(("use_direct_reads", "true".to_string()));
+    }
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     if config == MEMPURGE {
@@ -113,6 +118,19 @@ impl Store for RocksDb {
             flushes,
             merges: compactions(&table, "Sum").saturating_sub(flushes),
         })
+    }
+
+    fn major(&self) -> Result<()> {
+        let mut how = CompactOptions::default();
+        how.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &how);
+        Ok(())
+    }
+
+    /// Its compactions look into the cache too, and are counted with the readers.
+    fn cache(&self) -> Option<CacheCount> {
+        let count = |ticker| self.options.get_ticker_count(ticker);
+        Some(CacheCount { hits: count(Ticker::BlockCacheDataHit), misses: count(Ticker::BlockCacheDataMiss) })
     }
 }
 

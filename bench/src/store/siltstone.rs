@@ -3,10 +3,10 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
 //! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::{DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use siltstone::strategy::{HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, StrategyOptions};
-use siltstone::{Batch, Compression, Db, Family, FamilyOptions, Options};
+use siltstone::{Batch, CacheFill, Compression, Db, Family, FamilyOptions, Options};
 
 pub(super) const STORE: &str = "siltstone";
 
@@ -18,7 +18,8 @@ type Change = fn(&mut Options, &mut FamilyOptions, f64) -> bool;
 const PARTS: &[(&str, &str, Change)] = &[
     (DEFAULT_CONFIG, "its defaults", |_, _, _| true),
     ("none", "with no mechanism on memory, log or level 0: our own baseline", |_, family, _| {
-        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::default());
+        let leveled = LeveledOptions { defer_below: None, ..LeveledOptions::default() };
+        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
         family.hot_keys = HotKeys::Off;
         true
     }),
@@ -57,6 +58,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         };
         *bound = segments as u32;
         segments.fract() == 0.0
+    }),
+    ("basic+a2", "segments of 2 % of write memory (A)", |_, family, percent| {
+        family.active_share = percent / 100.0;
+        true
     }),
     ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
         let StrategyOptions::Leveled(leveled) = &mut family.strategy;
@@ -99,6 +104,38 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("uncompressed", "without compression", |_, family, _| {
         family.compression = Compression::None;
+        true
+    }),
+    ("cold", "merges put nothing into the cache", |options, _, _| {
+        options.cache_fill = CacheFill::None;
+        true
+    }),
+    ("writethrough", "merges put all that they write into the cache", |options, _, _| {
+        options.cache_fill = CacheFill::WriteThrough;
+        true
+    }),
+    ("before", "merges read their whole output into the cache before they publish it", |options, _, _| {
+        options.cache_fill = CacheFill::Before;
+        true
+    }),
+    ("warm", "merges put into the cache what was read lately, step by step", |options, _, _| {
+        options.cache_fill = CacheFill::Step;
+        true
+    }),
+    ("warm+fill8", "the same, at most 8 MiB a second", |options, _, mib| {
+        options.cache_fill_rate = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
+    ("cold+onestep", "a merge is one step", |options, _, _| {
+        options.step_bytes = 1 << 50;
+        true
+    }),
+    ("warm+step16", "steps of 16 MiB", |options, _, mib| {
+        options.step_bytes = (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
+    ("warm+rate32", "merges and flushes write at most 32 MiB a second", |options, _, mib| {
+        options.rate_limit = (mib * f64::from(1 << 20)) as u64;
         true
     }),
     ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
@@ -163,6 +200,7 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         write_memory: 2 * memory.write,
         ..Options::default()
     };
+    options.direct_reads = wanted.direct_reads;
     let mut family_options = FamilyOptions::default();
     change(config, &mut options, &mut family_options)?;
     let builder = Db::builder().options(options.clone());
@@ -193,6 +231,9 @@ impl Store for Siltstone {
         let (memory, strategy) = (family.memory.to_string(), family.strategy.to_string());
         settings.extend([("memory_policy", memory), ("strategy", strategy)]);
         settings.push(("hot_keys", family.hot_keys.to_string()));
+        let fill = format!("{:?}", options.cache_fill).to_lowercase();
+        settings.push(("cache_fill", fill));
+        settings.push(("active_share", family.active_share.to_string()));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }
@@ -211,6 +252,15 @@ impl Store for Siltstone {
             flushes: now.flushes,
             merges: now.merges,
         })
+    }
+
+    fn major(&self) -> Result<()> {
+        Ok(self.family.compact::<&[u8]>(..)?)
+    }
+
+    fn cache(&self) -> Option<CacheCount> {
+        let now = self.db.statistics();
+        Some(CacheCount { hits: now.cache_hits, misses: now.cache_misses })
     }
 }
 

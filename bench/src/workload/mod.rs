@@ -40,6 +40,13 @@ pub(crate) struct Scale {
     /// Bytes of memory, K, M and G understood: one memtable and the cache, divided as the workload's default.
     #[arg(long, value_parser = crate::text::size)]
     pub(crate) memory: Option<u64>,
+    /// Seconds of reading before a merge and after it, for the workloads that have one in their middle; they are told in
+    /// twelfths (default: per workload).
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+    /// Read tables past the page cache, so that a store's own is the only one (default: per workload).
+    #[arg(long)]
+    pub(crate) direct_reads: bool,
 }
 
 /// Which keys are asked for.
@@ -136,9 +143,21 @@ pub(crate) struct Workload {
     pub(crate) pace: Pace,
     /// Puts a second of one more thread beside the measured ones.
     pub(crate) companion: Option<f64>,
+    /// A major merge runs in its middle, with so many seconds before it and after.
+    pub(crate) merged: bool,
+    pub(crate) seconds: f64,
+    /// Tables are read past the page cache.
+    pub(crate) direct_reads: bool,
+    /// Bytes put before a kill, where that is not what write memory holds.
+    pub(crate) logged: Option<u64>,
 }
 
 impl Workload {
+    /// Bytes put by the process that is killed.
+    pub(crate) fn before_kill(&self) -> u64 {
+        self.logged.unwrap_or(self.memory.write)
+    }
+
     /// Bytes of the value of a key.
     #[inline]
     pub(crate) fn value_bytes(&self, number: u64) -> usize {
@@ -229,6 +248,9 @@ impl Workload {
         }
         if let Some(rate) = self.companion {
             settings.push(("companion_puts_s", rate.to_string()));
+        }
+        if self.direct_reads {
+            settings.push(("direct_reads", "true".into()));
         }
         settings
     }

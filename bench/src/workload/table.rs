@@ -33,6 +33,11 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("mixgraph", "gets, puts and seeks as traced at Facebook (FAST 2020)"),
     ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
+    (
+        "unseen",
+        "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
+    ),
+    ("offload", "the same with a tenth of scans, as measured for compaction offloading"),
     ("open", "opening 5 GB until a first get is answered: after closing, and with a log after a kill"),
 ];
 
@@ -48,6 +53,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
+/// Less around a merge shows nothing.
+const SECONDS_MIN: f64 = 0.5;
 /// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
@@ -64,7 +71,8 @@ pub(crate) fn help() -> String {
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
          16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
-         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory.",
+         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; open:log1g for\n\
+         1 GB, and a log of 1 GiB after a kill.",
     );
     text
 }
@@ -106,6 +114,10 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         durability: Durability::Buffered,
         pace: Pace::Closed,
         companion: None,
+        merged: false,
+        seconds: 0.0,
+        direct_reads: false,
+        logged: None,
     }
 }
 
@@ -145,6 +157,8 @@ fn base_workload(name: &str) -> Option<Workload> {
             preload: Shuffled,
             ..accordion(Distribution::Zipf)
         },
+        "unseen" => unseen(reads),
+        "offload" => unseen(Kind::Mix(Mix { read: 0.9, scan: 0.1, scan_entries_max: 100, ..Mix::default() })),
         "open" => {
             Workload { keys: 5_000_000, ops: 5, value: 1000, memory: YCSB, ..classic(Kind::Open, InOrder, 1) }
         }
@@ -153,6 +167,21 @@ fn base_workload(name: &str) -> Option<Workload> {
         "ws3" => triad(Distribution::Uniform),
         _ => return ycsb(name.strip_prefix("ycsb-")?),
     })
+}
+
+/// Readers around a merge: one thread, so that on a small machine the merge has a processor too.
+fn unseen(kind: Kind) -> Workload {
+    Workload {
+        keys: 2_000_000,
+        key: Keys { form: Form::Scattered, bytes: 24 },
+        value: 1000,
+        memory: Memory { write: 64 * MIB, cache: 200 * MIB },
+        distribution: Distribution::Zipf,
+        merged: true,
+        seconds: 60.0,
+        direct_reads: true,
+        ..classic(kind, Preload::Shuffled, 1)
+    }
 }
 
 fn triad(distribution: Distribution) -> Workload {
@@ -226,6 +255,11 @@ impl Workload {
             "x20" if base.starts_with("ws") => self.resize(20.0),
             "d10" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.1),
             "d100" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.01),
+            // Memory must hold more than is put, else it is flushed and the log goes.
+            "log1g" if base == "open" => {
+                (self.keys, self.logged) = (1_000_000, Some(1 << 30));
+                self.memory.write = 1536 * MIB;
+            }
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,
@@ -246,6 +280,8 @@ impl Workload {
         self.key.bytes = scale.key_size.unwrap_or(self.key.bytes);
         self.value = scale.value_size.unwrap_or(self.value);
         self.threads = scale.threads.unwrap_or(self.threads);
+        self.seconds = scale.seconds.unwrap_or(self.seconds);
+        self.direct_reads |= scale.direct_reads;
         if let Some(total) = scale.memory {
             let Memory { write, cache } = self.memory;
             let write = (u128::from(total) * u128::from(write) / u128::from(write + cache)) as u64;
@@ -262,6 +298,9 @@ impl Workload {
             let least = self.readers + 1;
             return Err(format!("--keys is at least 2, --ops at least 1, --threads at least {least}"));
         }
+        if self.merged && !(0.1..=3600.0).contains(&self.seconds) {
+            return Err("--seconds is between 0.1 and 3600".into());
+        }
         if self.key.bytes < 8 {
             return Err("--key-size is at least 8".into());
         }
@@ -273,14 +312,15 @@ impl Scale {
     /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
     pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
         let mut total = 0;
-        let (mut keys, mut ops) = (None, None);
+        let (mut keys, mut ops, mut seconds) = (None, None, None);
         for workload in named(name, &Scale::default())? {
             let Memory { write, cache } = workload.memory;
             (keys, ops) =
                 (Some(times(workload.keys, factor).max(2)), Some(times(workload.ops, factor).max(1)));
+            seconds = workload.merged.then(|| (workload.seconds * factor).max(SECONDS_MIN));
             total = times(write + cache, factor * memory).max(MEMORY_MIN);
         }
-        Ok(Scale { keys, ops, memory: Some(total), ..Scale::default() })
+        Ok(Scale { keys, ops, seconds, memory: Some(total), ..Scale::default() })
     }
 }
 
@@ -306,6 +346,9 @@ mod tests {
         assert_eq!(one("ws3:r50").kind, Kind::Mix(Mix { read: 0.5, ..Mix::default() }));
         assert_eq!(one("ycsb-a:uniform:batched").distribution, Distribution::Uniform);
         assert_eq!(one("ycsb-a:uniform:batched").batch, BATCH);
+        let long = one("open:log1g");
+        assert!(long.before_kill() == 1 << 30 && long.memory.write > 1 << 30);
+        assert_eq!(one("open").before_kill(), one("open").memory.write);
         let sync = named("syncput", &Scale::default()).unwrap();
         assert_eq!(
             sync.iter().map(|w| (w.name.as_str(), w.threads)).collect::<Vec<_>>(),

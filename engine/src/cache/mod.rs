@@ -7,7 +7,16 @@
 //! bytes. Blocks are known by (table, offset), where a table's number is drawn anew at every open, so that a block
 //! never outlives what it was read from.
 //!
-//! Not owned here: reading and checking blocks (`table`), deciding what is worth warming (`merge`).
+//! Merges put blocks of their outputs in before anybody reads them ([`Filling`]) and take those out that are dead. The
+//! cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by them what was read
+//! lately.
+//!
+//! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`), when a merge's
+//! come in (`db`).
+
+mod warmth;
+
+pub(crate) use warmth::Warmth;
 
 use crate::sync::Mutex;
 use crate::table::{Block, Filter};
@@ -96,6 +105,41 @@ pub(crate) struct BlockCache {
     next_table: AtomicU64,
     hits: [Counter; 3],
     misses: [Counter; 3],
+    filling: Filling,
+    period: Counter,
+    /// How often a data block was asked for when it began.
+    period_began: Counter,
+    filled: Moved,
+    evicted: Moved,
+}
+
+/// Which blocks of what merges and flushes write enter the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Filling {
+    /// None as they are written.
+    #[default]
+    Off,
+    All,
+    /// Those with cells that were read lately where they come from, which is noted for that.
+    Warm,
+}
+
+/// Blocks and bytes that were moved in or out by merges.
+#[derive(Default)]
+struct Moved {
+    blocks: Counter,
+    bytes: Counter,
+}
+
+impl Moved {
+    fn add(&self, bytes: u64) {
+        self.blocks.0.fetch_add(1, Ordering::Relaxed);
+        self.bytes.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn so_far(&self) -> (u64, u64) {
+        (self.blocks.0.load(Ordering::Relaxed), self.bytes.0.load(Ordering::Relaxed))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -141,6 +185,9 @@ pub(crate) struct CacheStats {
     pub(crate) data: HitCount,
     pub(crate) index: HitCount,
     pub(crate) filter: HitCount,
+    /// Blocks and bytes that merges put in, and that they took out.
+    pub(crate) filled: (u64, u64),
+    pub(crate) evicted: (u64, u64),
     /// Bytes held, by data and by index and filter blocks.
     pub(crate) data_bytes: u64,
     pub(crate) meta_bytes: u64,
@@ -153,6 +200,10 @@ const META_SHARE_FIRST: u64 = 16;
 const KEPT_SHARE: u64 = 4;
 /// In how many steps the room for them grows, from nothing to the whole budget.
 const KEPT_STEPS: u64 = 128;
+/// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's law those
+/// that a cache of a tenth of the data should just hold are asked for once in about that.
+const PERIOD_READS: u64 = 16;
+const PERIOD_BLOCKS_MIN: u64 = 16;
 /// Largest number of independently locked parts.
 const SHARDS_MAX: u64 = 16;
 /// A part must be able to hold a few blocks, else large ones would never fit.
@@ -167,6 +218,11 @@ impl std::fmt::Debug for BlockCache {
 impl BlockCache {
     /// A cache that holds about `capacity` bytes. The number of its parts is set by this first capacity.
     pub(crate) fn new(capacity: u64) -> Arc<Self> {
+        Self::filled_by_merges(capacity, Filling::Off)
+    }
+
+    /// The same, where merges put blocks in.
+    pub(crate) fn filled_by_merges(capacity: u64, filling: Filling) -> Arc<Self> {
         let meta = capacity / META_SHARE_FIRST;
         Arc::new(Self {
             data: store(capacity - meta, capacity),
@@ -175,7 +231,24 @@ impl BlockCache {
             next_table: AtomicU64::new(1),
             hits: Default::default(),
             misses: Default::default(),
+            filling,
+            period: Counter::default(),
+            period_began: Counter::default(),
+            filled: Moved::default(),
+            evicted: Moved::default(),
         })
+    }
+
+    /// Which blocks merges put in.
+    #[inline]
+    pub(crate) fn filling(&self) -> Filling {
+        self.filling
+    }
+
+    /// The number of the present period.
+    #[inline]
+    pub(crate) fn period(&self) -> u64 {
+        self.period.0.load(Ordering::Relaxed)
     }
 
     /// A number for a table being opened, never given twice.
@@ -209,9 +282,38 @@ impl BlockCache {
         self.counted(Class::Filter, found)
     }
 
-    /// Puts a data block in.
+    /// Puts a data block in that somebody reads.
     pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
+        if self.filling == Filling::Warm {
+            self.end_period();
+        }
         self.data.insert(key, block);
+    }
+
+    /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
+    fn end_period(&self) {
+        let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
+        let asked = count(&self.hits) + count(&self.misses);
+        let began = self.period_began.0.load(Ordering::Relaxed);
+        if asked.saturating_sub(began) >= PERIOD_READS * (self.data.len() as u64).max(PERIOD_BLOCKS_MIN)
+            && self
+                .period_began
+                .0
+                .compare_exchange(began, asked, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.period.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a data block in that a merge has made. With `lasting` it counts as read once: a block that nobody has read
+    /// since it came is the first to go, and before its table is published nobody can.
+    pub(crate) fn fill_data(&self, key: BlockKey, block: Arc<Block>, lasting: bool) {
+        self.filled.add(Bytes.weight(&key, &block));
+        self.data.insert(key, block);
+        if lasting {
+            self.data.get(&key);
+        }
     }
 
     /// Puts an index partition in.
@@ -265,17 +367,32 @@ impl BlockCache {
         }
     }
 
-    /// Whether the block is held, without counting as a use.
-    #[allow(dead_code, reason = "for warming caches as merges go")]
-    pub(crate) fn contains(&self, key: BlockKey) -> bool {
-        self.data.contains_key(&key) || self.meta.contains_key(&key)
+    /// Whether the data block is held, without counting as a use.
+    pub(crate) fn holds_data(&self, key: BlockKey) -> bool {
+        self.data.contains_key(&key)
     }
 
-    /// Forgets a block.
-    #[allow(dead_code, reason = "for warming caches as merges go")]
-    pub(crate) fn evict(&self, key: BlockKey) {
-        self.data.remove(&key);
-        self.meta.remove(&key);
+    /// An index partition if it is held, without counting as a use.
+    pub(crate) fn peek_index(&self, key: BlockKey) -> Option<Arc<Block>> {
+        match self.meta.peek(&key) {
+            Some(Meta::Index(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Forgets a data block of a table that is no more, or is not to be; its bytes if it was there.
+    pub(crate) fn evict_data(&self, key: BlockKey) -> Option<u64> {
+        let (key, block) = self.data.remove(&key)?;
+        let bytes = Bytes.weight(&key, &block);
+        self.evicted.add(bytes);
+        Some(bytes)
+    }
+
+    /// Forgets an index or filter partition of such a table.
+    pub(crate) fn evict_meta(&self, key: BlockKey) {
+        if let Some((key, meta)) = self.meta.remove(&key) {
+            self.evicted.add(Bytes.weight(&key, &meta));
+        }
     }
 
     /// Changes the budget; what does not fit any more goes at once.
@@ -299,6 +416,8 @@ impl BlockCache {
             data: count(Class::Data),
             index: count(Class::Index),
             filter: count(Class::Filter),
+            filled: self.filled.so_far(),
+            evicted: self.evicted.so_far(),
             data_bytes: self.data.weight(),
             meta_bytes: self.meta.weight() + shares.kept,
             capacity: shares.capacity,

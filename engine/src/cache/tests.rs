@@ -22,7 +22,7 @@ fn data_never_pushes_out_index_and_filter_blocks() {
     let cache = BlockCache::new(4 << 20);
     (0..256).for_each(|n| cache.insert_filter(key(n), filter(4096)));
     (1000..9000).for_each(|n| cache.insert_data(key(n), block()));
-    let kept = (0..256).filter(|&n| cache.contains(key(n))).count();
+    let kept = (0..256).filter(|&n| cache.filter(key(n)).is_some()).count();
     assert!(kept >= 240, "{kept} of 256 filters are left");
     let stats = cache.stats();
     assert!(stats.data_bytes + stats.meta_bytes <= stats.capacity, "{stats:?}");
@@ -46,9 +46,10 @@ fn a_smaller_budget_holds_at_once_and_evicted_blocks_are_gone() {
     assert!(cache.stats().data_bytes <= 1 << 20);
     cache.insert_data(key(5000), block());
     assert!(cache.data(key(5000)).is_some());
-    cache.evict(key(5000));
-    assert!(cache.data(key(5000)).is_none() && !cache.contains(key(5000)));
+    cache.evict_data(key(5000));
+    assert!(cache.data(key(5000)).is_none() && !cache.holds_data(key(5000)));
     assert_eq!(cache.stats().data, HitCount { hits: 1, misses: 1 });
+    assert_eq!(cache.stats().evicted.0, 1);
 }
 
 #[test]
@@ -63,4 +64,49 @@ fn what_tables_keep_is_taken_from_data_and_given_back() {
     (0..4000).for_each(|n| cache.insert_data(key(n), block()));
     assert!(cache.stats().data_bytes > 3 << 20, "{:?}", cache.stats());
     assert!(cache.may_keep(1 << 20));
+}
+
+#[test]
+fn what_a_merge_fills_stays_until_it_can_be_read_and_never_passes_the_budget() {
+    let cache = BlockCache::filled_by_merges(8 << 20, Filling::Warm);
+    // Full, and all of it used twice.
+    for _ in 0..2 {
+        for n in 0..1600 {
+            if cache.data(key(n)).is_none() {
+                cache.insert_data(key(n), block());
+            }
+        }
+    }
+    let filled = |lasting: bool, from: u64| {
+        for n in from..from + 300 {
+            cache.fill_data(key(n), block(), lasting);
+            let stats = cache.stats();
+            assert!(stats.data_bytes + stats.meta_bytes <= stats.capacity, "{stats:?}");
+        }
+        // Others are read meanwhile.
+        (from + 1000..from + 1300).for_each(|n| cache.insert_data(key(n), block()));
+        (from..from + 300).filter(|&n| cache.holds_data(key(n))).count()
+    };
+    let (lasting, passing) = (filled(true, 10_000), filled(false, 20_000));
+    assert!(lasting > 290 && passing < 100, "{lasting} of 300, {passing} of those not marked");
+    assert_eq!(cache.stats().filled.0, 600);
+}
+
+#[test]
+fn a_period_ends_after_some_reads_for_each_block_that_is_held() {
+    let cache = BlockCache::filled_by_merges(4 << 20, Filling::Warm);
+    let read = |n| {
+        if cache.data(key(n)).is_none() {
+            cache.insert_data(key(n), block());
+        }
+    };
+    (0..500).for_each(read);
+    (1..PERIOD_READS - 2).for_each(|_| (0..500).for_each(read));
+    read(1000);
+    assert_eq!(cache.period(), 1, "the first blocks ended one when there were few");
+    (0..4).for_each(|_| (0..500).for_each(read));
+    read(1001);
+    assert_eq!(cache.period(), 2);
+    (5000..9000).for_each(|n| cache.fill_data(key(n), block(), true));
+    assert_eq!(cache.period(), 2, "what merges put in was not read");
 }

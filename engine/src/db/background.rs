@@ -17,7 +17,6 @@ use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
-use crate::options::Options;
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -39,23 +38,6 @@ const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 const PAUSE_NS: u64 = 500_000;
 /// What draining a byte costs until a flush has been measured.
 const DRAIN_NS_PER_BYTE: f64 = 10.0;
-
-/// Write memory at which flushing begins (RNG-9, low watermark): half, so that as much can be written while one
-/// flush is under way.
-pub(crate) fn memory_low(options: &Options) -> u64 {
-    options.write_memory / 2
-}
-
-/// Write memory up to which a flush waits for compactions in memory: well before writers are slowed.
-fn memory_wait(options: &Options) -> u64 {
-    let low = memory_low(options);
-    low + (options.write_memory - low) / 4
-}
-
-/// Bytes at which an active segment is frozen (ACC-2; A is 0.1 where cells live in chunks).
-pub(crate) fn active_bytes(options: &Options) -> u64 {
-    options.write_memory / 10
-}
 
 /// Holes begin behind a table's header, at the file system's block size.
 const PUNCH_FROM: u64 = 4096;
@@ -180,7 +162,7 @@ impl Inner {
     /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
     /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
     fn is_flush_pressed(&self) -> bool {
-        self.memory_used.get() > memory_wait(&self.options)
+        self.memory_taken() > self.budget.wait()
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
@@ -247,7 +229,7 @@ impl Inner {
         let (store, what) = match job {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
-            Job::Join(job) => (job.abandon(), "in-memory merge"),
+            Job::Join(job) => (job.abandon(self), "in-memory merge"),
             Job::Clean(job) => return job.abandon(self, error, pause),
         };
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
@@ -382,10 +364,10 @@ impl Inner {
             .map(|(store, merges)| self.store_facts(store, merges, log_front, now))
             .collect();
         let db = DbFacts {
-            memory_low: memory_low(&self.options),
-            memory_wait: memory_wait(&self.options),
+            memory_low: self.budget.low(),
+            memory_wait: self.budget.wait(),
             log_bytes: self.log().map_or(0, |log| log.bytes()),
-            log_clean_bytes: self.options.log_clean_limit(),
+            log_clean_bytes: self.options_now().log_clean_limit(),
             can_clean: self.can_clean(now),
             workers_free: stores.len() + merges_free - flushing.min(stores.len()),
         };
@@ -426,7 +408,7 @@ impl Inner {
         let is_left = files.first().is_some_and(|file| file.file.0 == left);
         files.len() > 1
             && now >= self.jobs.clean_not_before.load(Ordering::Relaxed)
-            && (!is_left || log.bytes() > self.options.log_limit())
+            && (!is_left || log.bytes() > self.options_now().log_limit())
             && !self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
@@ -460,7 +442,7 @@ impl Inner {
         let empty = version.active.is_empty() && version.waiting().next().is_none();
         let due = match () {
             () if waits || (empty && !left_over) => 0,
-            () if left_over => self.options.write_memory,
+            () if left_over => self.budget.write_memory(),
             () => memory_bytes,
         };
         // A range, or what has not been scattered yet.
@@ -514,7 +496,7 @@ impl Inner {
         });
         for job in dropped {
             if let Job::Join(join) = job {
-                join.abandon();
+                join.abandon(self);
                 self.metrics.joins_aborted.add(1);
             }
         }
@@ -552,7 +534,7 @@ impl Inner {
             match slot.job {
                 Some(Job::Flush(job)) => drop(job.abandon(self, &closed)),
                 Some(Job::Merge(job)) => drop(job.abandon(self, &closed)),
-                Some(Job::Join(job)) => drop(job.abandon()),
+                Some(Job::Join(job)) => drop(job.abandon(self)),
                 Some(Job::Clean(job)) => job.abandon(self, &closed, 0),
                 None => {}
             }
@@ -577,18 +559,19 @@ impl Inner {
             !begun
                 && flat
                 && version.flush.is_empty()
-                && version.unflushed_bytes() <= memory_low(&self.options)
+                && version.unflushed_bytes() <= self.budget.low()
                 && self.plan_store(store, 1, now).is_empty()
         })
     }
 
     fn pressure(&self) -> Pressure {
-        let memory_low = memory_low(&self.options) + self.options.write_memory / 4;
-        let debt_low = 4 * self.options.write_memory + self.table_bytes.get() / 4;
+        let memory_hard = self.budget.write_memory();
+        let memory_low = self.budget.low() + memory_hard / 4;
+        let debt_low = 4 * memory_hard + self.table_bytes.get() / 4;
         Pressure {
-            memory_used: self.memory_used.get(),
+            memory_used: self.memory_taken(),
             memory_low,
-            memory_hard: self.options.write_memory,
+            memory_hard,
             debt: self.debt.get(),
             debt_low,
             debt_hard: 4 * debt_low,

@@ -105,7 +105,7 @@ impl CleanJob {
             }
         }
         debug_assert!(files.is_sorted_by_key(|(seq, _)| *seq), "log files ascend: {files:?}");
-        let options = &db.options;
+        let options = db.options_now();
         let facts = FrontFacts {
             file_bytes,
             live: Vec::new(),

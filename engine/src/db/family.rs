@@ -287,10 +287,12 @@ impl Inner {
         let options = to_json(&options)?;
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
         kill_point!("family-create-committed");
-        let active = Arc::new(Active::new(Generation(1), memory_options(&self.options)));
+        let write_memory = self.budget.write_memory();
+        let active = Arc::new(Active::new(Generation(1), memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into());
         let name = name.to_string();
         let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
+        store.fit_memory(write_memory);
         self.add_store(store.clone());
         self.events.record(EventKind::Family, &store.name, "created".into(), &[]);
         Ok(store)

@@ -83,6 +83,7 @@ impl FlushJob {
             }
             work.flushing = true;
             work.pipeline = PipelineState::default();
+            work.flushes += 1;
             work.hot.clone()
         };
         let settings = store.settings();
@@ -194,6 +195,7 @@ impl FlushJob {
                 epoch: db.epoch,
                 job: id,
                 names: store.table_names(),
+                cache: db.cache.clone(),
             },
             step_bytes: db.options.step_bytes,
             cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
@@ -269,6 +271,8 @@ impl FlushJob {
             outputs: step.outputs,
             upto: step.upto,
             flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
+            filled: step.filled,
+            opened: None,
         })?;
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;

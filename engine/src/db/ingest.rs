@@ -221,13 +221,13 @@ impl Inner {
                     return Ok(false);
                 }
                 let run = store.take_generation();
-                let active = store.new_active(&self.options);
+                let active = store.new_active();
                 store.swap(|now| now.with_fresh_active(active.clone()));
                 let infos = linked.iter().map(|info| {
                     Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() })
                 });
                 let infos: Vec<_> = infos.collect();
-                let opened: BTreeMap<_, _> = self.open_tables(&infos)?;
+                let opened: BTreeMap<_, _> = self.open_tables(&infos, &mut [])?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
                 // What was written before must not be lost by a power cut that keeps the ingested tables (I2).

@@ -9,7 +9,7 @@ use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Segment;
 use crate::strategy::{MergePlan, Step};
-use crate::table::{CursorOptions, Table};
+use crate::table::{Access, CursorOptions, Filled, Table};
 use crate::types::{Generation, KeyRange, LogFileId, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
@@ -25,6 +25,10 @@ pub(crate) struct Install<'a> {
     pub(crate) outputs: Vec<Arc<TableInfo>>,
     pub(crate) upto: Option<Vec<u8>>,
     pub(crate) flushed: Option<Flushed>,
+    /// What the cache was given of the outputs.
+    pub(crate) filled: Vec<(TableId, Filled)>,
+    /// The outputs, if they are open already.
+    pub(crate) opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
 }
 
 /// What a step of a flush did with memory.
@@ -38,13 +42,14 @@ pub(crate) struct Flushed {
 }
 
 impl Inner {
-    pub(crate) fn install(self: &Arc<Self>, install: Install<'_>) -> Result<()> {
-        let Install { store, plan, outputs, upto, flushed } = install;
+    /// How many blocks and bytes left the cache for it.
+    pub(crate) fn install(self: &Arc<Self>, install: Install<'_>) -> Result<(u64, u64)> {
+        let Install { store, plan, outputs, upto, flushed, mut filled, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
             let sync = self.env.storage.sync_dir(&self.dir);
             sync.map_err(|e| Error::io("sync the directory", &self.dir, e))?;
         }
-        let opened = self.open_tables(&outputs)?;
+        let opened = opened.map_or_else(|| self.open_tables(&outputs, &mut filled), Ok)?;
         let mut manifest = self.manifest.lock();
         store.check_not_dropped()?;
         let version = store.version_full();
@@ -99,6 +104,7 @@ impl Inner {
             }
             next
         });
+        filled.into_iter().for_each(|(_, filled)| filled.published());
         for (id, bytes) in &step.bytes_below {
             if let Some(open) = version.tables().find(|open| open.info.id == *id) {
                 self.graveyard.punch(open.handle.clone(), *bytes);
@@ -110,6 +116,8 @@ impl Inner {
             }
         }
         drop(manifest);
+        let evicted = self.evict_replaced(&version, plan, upto.as_deref());
+        drop(version);
         self.recount_memory();
         self.fit_cache();
         kill_point!("install-after-swap");
@@ -124,20 +132,26 @@ impl Inner {
             }
         }
         self.scheduler.notify();
-        Ok(())
+        Ok(evicted)
     }
 
     /// Opens tables just written or ingested.
     pub(crate) fn open_tables(
         &self,
         infos: &[Arc<TableInfo>],
+        filled: &mut [(TableId, Filled)],
     ) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
-        infos.iter().map(|info| Ok((info.id, self.open_table(info)?))).collect()
+        let mut open = |info: &Arc<TableInfo>| {
+            let of = filled.iter_mut().find(|(id, _)| *id == info.id);
+            Ok((info.id, self.open_table(info, of.map(|(_, filled)| filled))?))
+        };
+        infos.iter().map(&mut open).collect()
     }
 
-    pub(crate) fn open_table(&self, info: &Arc<TableInfo>) -> Result<Arc<TableHandle>> {
+    fn open_table(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
         let path = self.dir.join(info.id.file_name());
-        let table = Table::open(&self.env.storage, &path, info.clone(), &self.cache)?;
+        let access = Access { direct: self.options.direct_reads, filled };
+        let table = Table::open_with(&self.env.storage, &path, info.clone(), &self.cache, access)?;
         Ok(TableHandle::new(table, path, self.graveyard.clone()))
     }
 
@@ -206,19 +220,17 @@ impl Inner {
             .fold(end, LogFileId::min)
     }
 
-    /// Gives the block cache what the budget leaves it: less write memory, less what open tables hold. O(tables).
-    pub(crate) fn fit_cache(&self) {
-        let left = self.options.cache_bytes();
-        // However much the tables hold, a little cache stays: without one each read would read its index anew.
-        self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(left / 8));
-    }
-
     /// Bytes that open tables hold beside the cache.
     pub(crate) fn table_memory(&self) -> u64 {
         let of_store = |store: &Arc<Store>| -> u64 {
             store.version().tables().map(|open| open.table().memory_bytes() as u64).sum()
         };
         self.stores().iter().map(of_store).sum()
+    }
+
+    /// Bytes of unflushed writes, and what merges of them take while they run.
+    pub(crate) fn memory_taken(&self) -> u64 {
+        self.memory_used.get() + self.joining.get()
     }
 
     /// Counts write memory and table bytes anew.

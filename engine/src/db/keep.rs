@@ -7,7 +7,7 @@
 //! everything before them in the list is newer and everything after it, the tables, is older (invariant I3).
 
 use super::Inner;
-use super::store::{Store, memory_options};
+use super::store::Store;
 use crate::error::Result;
 use crate::log::Entry;
 use crate::memory::{Flat, Segment};
@@ -32,7 +32,7 @@ impl Inner {
         let entries = cells.iter().map(|kept| Entry::Cell(kept.cell.as_ref()));
         let copied = self.log_copies(store, reserved, entries)?;
         Ok(copied.map(|copied| {
-            let flat = Flat::of_kept(reserved, cells, memory_options(&self.options));
+            let flat = Flat::of_kept(reserved, cells, store.memory_options());
             let segment = Segment::logged_again(Arc::new(flat), copied.from.file);
             Kept { segment, logged_to: copied.to }
         }))
@@ -42,11 +42,8 @@ impl Inner {
     /// leaves all stores together a tenth of the database's; and at most half of what it takes, so that each flush
     /// frees memory.
     pub(super) fn keep_budget(&self, store: &Store, flush_bytes: u64) -> u64 {
-        let all = self.options.write_memory;
-        let limit = match store.settings().options.write_memory {
-            0 => all,
-            own => own.min(all),
-        };
+        let all = self.budget.write_memory();
+        let limit = store.settings().options.write_limit(all);
         let others =
             self.stores().iter().filter(|s| s.id != store.id).map(|s| s.version().kept_bytes()).sum();
         (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)

@@ -5,13 +5,15 @@ use super::background::Advanced;
 use super::install::Install;
 use super::manual::Manual;
 use super::store::{Settings, Store};
+use super::warm::Before;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, Progress, RunCursor, Source};
+use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, Progress, RunCursor, Source, Step};
+use crate::options::CacheFill;
 use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::CursorOptions;
 use crate::types::{Sketch, TableId};
-use crate::version::Version;
+use crate::version::{TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -28,7 +30,20 @@ pub(crate) struct MergeJob {
     merge: Option<Merge>,
     manual: Option<Arc<Manual>>,
     reported: u64,
+    /// A step whose outputs are being read into the cache.
+    before: Option<(Before, Step)>,
+    fills: Fills,
     began_ns: u64,
+}
+
+/// What a merge did to the cache.
+#[derive(Default)]
+struct Fills {
+    blocks: u64,
+    bytes: u64,
+    evicted_blocks: u64,
+    evicted_bytes: u64,
+    failed: Option<String>,
 }
 
 impl Inner {
@@ -52,7 +67,7 @@ impl Inner {
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
             flushing: store.flushing_run(&version),
-            flush_bytes: super::background::memory_low(&self.options),
+            flush_bytes: self.budget.low(),
             pressed: self.merges_press(),
             merges_max,
             distinct: &distinct,
@@ -125,7 +140,17 @@ impl MergeJob {
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         let began_ns = db.env.clock.monotonic_ns();
-        Some(Self { id, store: store.clone(), plan, merge, manual, reported: 0, began_ns })
+        Some(Self {
+            id,
+            store: store.clone(),
+            plan,
+            merge,
+            manual,
+            reported: 0,
+            before: None,
+            fills: Fills::default(),
+            began_ns,
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -138,27 +163,81 @@ impl MergeJob {
         }
         let Some(merge) = &mut self.merge else {
             let (store, plan) = (&self.store, &self.plan);
-            db.install(Install { store, plan, outputs: Vec::new(), upto: None, flushed: None })?;
+            db.install(Install {
+                store,
+                plan,
+                outputs: Vec::new(),
+                upto: None,
+                flushed: None,
+                filled: Vec::new(),
+                opened: None,
+            })?;
             db.metrics.moves.add(1);
             self.finish(db, EventKind::Move);
             return Ok(Advanced::Done);
         };
+        if let Some((before, _)) = &mut self.before {
+            if let Some((blocks, bytes)) = before.advance() {
+                self.fills.blocks += blocks;
+                self.fills.bytes += bytes;
+                let wait = db.fill_limiter.take(bytes);
+                return Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More });
+            }
+            return self.publish_filled(db);
+        }
         let progress = merge.advance()?;
         // What is still in the builder is an estimate, which may turn out too high.
         let written = merge.bytes_written().max(self.reported);
         let wait = db.limiter.take(written - self.reported);
         self.reported = written;
+        let (blocks, filled) = merge.filled();
+        let wait = wait.max(db.fill_limiter.take(filled - self.fills.bytes));
+        (self.fills.blocks, self.fills.bytes) = (blocks, filled);
         if let Some(manual) = &self.manual {
             manual.note_progress(written, self.plan.bytes);
         }
         let Progress::Step(step) = progress else {
             return Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More });
         };
+        if db.options.cache_fill == CacheFill::Before && !step.outputs.is_empty() {
+            self.before = Some((Before::new(db, &step.outputs)?, step));
+            return Ok(Advanced::Wait(wait));
+        }
+        self.publish(db, step, None, wait)
+    }
+
+    /// What was to be read into the cache is there, as far as it could be read.
+    fn publish_filled(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
+        let Some((mut before, step)) = self.before.take() else { return Ok(Advanced::More) };
+        self.fills.failed = before.failed.take();
+        let published = self.publish(db, step, Some(before.opened.clone()), 0);
+        if published.is_err() {
+            before.undo();
+        }
+        published
+    }
+
+    fn publish(
+        &mut self,
+        db: &Arc<Inner>,
+        step: Step,
+        opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
+        wait: u64,
+    ) -> Result<Advanced> {
         let upto = step.upto.clone();
         kill_point!("merge-before-install");
-        let (store, plan) = (&self.store, &self.plan);
-        db.install(Install { store, plan, outputs: step.outputs, upto: step.upto, flushed: None })?;
+        let (blocks, bytes) = db.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            outputs: step.outputs,
+            upto: step.upto,
+            flushed: None,
+            filled: step.filled,
+            opened,
+        })?;
         kill_point!("merge-after-install");
+        self.fills.evicted_blocks += blocks;
+        self.fills.evicted_bytes += bytes;
         db.metrics.merge_steps.add(1);
         match upto {
             Some(key) => {
@@ -172,9 +251,29 @@ impl MergeJob {
             None => {
                 db.metrics.merges.add(1);
                 self.finish(db, EventKind::Merge);
+                self.note_fills(db);
                 Ok(Advanced::Done)
             }
         }
+    }
+
+    /// Tells what the merge did to the cache.
+    fn note_fills(&self, db: &Inner) {
+        let (keys, warm_keys) = self.merge.as_ref().map_or((0, 0), Merge::keys_warm);
+        let fills = &self.fills;
+        let reason = match &fills.failed {
+            None => "blocks of a merge's outputs in, of its inputs out".into(),
+            Some(why) => format!("reading outputs into the cache failed, the rest is left to readers: {why}"),
+        };
+        let numbers = [
+            ("filled_blocks", fills.blocks),
+            ("filled_bytes", fills.bytes),
+            ("evicted_blocks", fills.evicted_blocks),
+            ("evicted_bytes", fills.evicted_bytes),
+            ("keys", keys),
+            ("warm_keys", warm_keys),
+        ];
+        db.events.record(EventKind::Fill, &self.store.name, reason, &numbers);
     }
 
     fn finish(&self, db: &Inner, kind: EventKind) {
@@ -209,7 +308,12 @@ impl MergeJob {
     /// Gives up: the steps that were installed stay.
     pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
-        db.remove_leftovers(&self.merge.as_ref().map(Merge::leftovers).unwrap_or_default());
+        let mut left = self.merge.as_ref().map(Merge::leftovers).unwrap_or_default();
+        if let Some((before, step)) = self.before {
+            before.undo();
+            left.extend(step.outputs.iter().map(|info| db.dir.join(info.id.file_name())));
+        }
+        db.remove_leftovers(&left);
         self.store
     }
 }
@@ -271,8 +375,10 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             epoch: db.epoch,
             job: id,
             names: store.table_names(),
+            cache: db.cache.clone(),
         },
-        step_bytes: db.options.step_bytes,
+        // Read back as a whole, it is published as a whole.
+        step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },
         cells,
         aside: None,
     };

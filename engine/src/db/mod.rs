@@ -3,6 +3,7 @@
 //! - `open`, `replay`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
+//! - `budget`: how memory is divided.
 //! - `background`, `flush`, `scatter`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
@@ -11,6 +12,7 @@
 
 mod background;
 mod backup;
+mod budget;
 mod checkpoint;
 mod clean;
 mod close;
@@ -36,6 +38,7 @@ mod store;
 mod transaction;
 mod turns;
 mod visible;
+mod warm;
 mod write;
 
 pub(crate) use close::Shared;
@@ -67,6 +70,7 @@ use crate::types::{Pinned, SeqNo};
 use crate::version::Graveyard;
 use crate::version::manifest::Manifest;
 use background::Jobs;
+use budget::Budget;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +81,11 @@ use write::Commit;
 pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) dir: PathBuf,
+    /// As at the open; how memory is divided since is in `budget`.
     pub(crate) options: Options,
+    budget: Budget,
+    /// One change of the cache's size at a time.
+    fitting: Mutex<()>,
     registry: Registry,
     epoch: u32,
     state: AtomicU8,
@@ -98,6 +106,8 @@ pub(crate) struct Inner {
     cache: Arc<BlockCache>,
     graveyard: Arc<Graveyard>,
     limiter: Limiter,
+    /// Of what merges put into the cache.
+    fill_limiter: Limiter,
     jobs: Jobs,
     next_job: AtomicU32,
     scheduler: Arc<dyn Scheduler>,
@@ -106,6 +116,8 @@ pub(crate) struct Inner {
     metrics: Metrics,
     /// What backpressure looks at; counted anew whenever memory or tables change.
     memory_used: Counter,
+    /// What merges in memory take beside that while they run.
+    joining: Counter,
     table_bytes: Counter,
     level0_runs: Counter,
     debt: Counter,
@@ -345,9 +357,38 @@ impl Db {
         self.inner.log_listing()
     }
 
+    /// Divides memory anew, at once and without a restart: so many bytes for unflushed writes of a budget of so many in all,
+    /// the rest for the cache. What the cache loses is evicted in this call; writes beyond the new limit are flushed, as
+    /// ever by what frees most per byte written, and the cache grows as they go. With less write memory come less log and
+    /// smaller batches (a quarter of the log's limit). It lasts until the database is closed: the next open takes what its
+    /// [`Options`] say.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let now = db.options();
+    /// // The nightly import is about to begin: writes get half of the budget.
+    /// db.set_memory(now.memory_budget / 2, now.memory_budget)?;
+    /// assert_eq!(db.options().write_memory, now.memory_budget / 2);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
+        self.inner.set_memory(write_memory, memory_budget)
+    }
+
+    /// The settings as they are now.
+    pub fn options(&self) -> Options {
+        self.inner.options_now()
+    }
+
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
         self.inner.limiter.set_rate(bytes_per_second);
+    }
+
+    /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.
+    pub fn set_cache_fill_rate(&self, bytes_per_second: u64) {
+        self.inner.fill_limiter.set_rate(bytes_per_second);
     }
 
     /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not flushed is

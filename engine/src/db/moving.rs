@@ -243,7 +243,7 @@ impl Inner {
         floor: SeqNo,
     ) -> Result<Arc<Store>> {
         let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-        let opened = self.open_tables(&infos)?;
+        let opened = self.open_tables(&infos, &mut [])?;
         // Run ids of level 0 are generations too.
         let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
         let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));
@@ -270,10 +270,12 @@ impl Inner {
         let (seq, mark, shape) = attached.expect("set in the turn that succeeded");
         self.log_note(mark);
         let first = Generation(last_generation.0 + 2);
-        let active = Arc::new(Active::new(first, memory_options(&self.options)));
+        let write_memory = self.budget.write_memory();
+        let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into()).with_shape(shape, &opened);
         let (name, next) = (name.to_string(), Generation(first.0 + 1));
         let store = Store::attached(id, name, settings, version, next, self.graveyard.clone(), seq);
+        store.fit_memory(write_memory);
         self.add_store(store.clone());
         Ok(store)
     }

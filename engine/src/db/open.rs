@@ -8,6 +8,7 @@
 //! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
 
 use super::background::{DbWorker, Jobs};
+use super::budget::Budget;
 use super::replay::Replay;
 use super::store::{Settings, Store, memory_options};
 use super::write::Commit;
@@ -24,10 +25,10 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::{Env, create_dir_durably};
+use crate::storage::{Clock, Env, create_dir_durably};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
-use crate::table::Table;
-use crate::types::{Generation, SeqNo, StoreId, TableId};
+use crate::table::{Access, Table};
+use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, TableHandle, Version};
@@ -172,12 +173,21 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
             (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
         }
     };
-    let cache = BlockCache::new(builder.options.cache_bytes());
+    let cache = cache_for(&builder.options);
+    // Before any table is there to be refused.
+    if builder.options.direct_reads {
+        storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
+    }
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay =
-        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame))?;
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let events = events_of(&builder, dir);
+    let mut told = Replaying::new(&events, &*env.clock);
+    let recovered =
+        read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
+            told.progress(done, total);
+        })?;
+    let replay_micros = told.micros();
     let database = state.database;
     kill_point!("open-log-read");
     recovered.make_durable(env, dir, database)?;
@@ -216,13 +226,17 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let commit = Commit::new(appender, last_seq.next());
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found };
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found, events };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
     kill_point!("open-noted");
-    let numbers =
-        [("log_bytes", recovered.bytes), ("log_frames", recovered.frames), ("epoch", u64::from(epoch))];
+    let numbers = [
+        ("log_bytes", recovered.bytes),
+        ("log_frames", recovered.frames),
+        ("replay_micros", replay_micros),
+        ("epoch", u64::from(epoch)),
+    ];
     inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
     finish(inner, families)
 }
@@ -231,20 +245,64 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
     let state = loaded.state;
-    let cache = BlockCache::new(builder.options.cache_bytes());
+    let cache = cache_for(&builder.options);
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay =
-        Replay::new(&builder.options, &state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
-    let recovered = read_log(env, dir, &state, Some(loaded.mark), &mut |frame| replay.frame(frame))?;
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let events = events_of(&builder, dir);
+    let mut told = Replaying::new(&events, &*env.clock);
+    let mark = Some(loaded.mark);
+    let recovered =
+        read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
+            told.progress(done, total);
+        })?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let epoch = state.epoch;
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found };
+    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found, events };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
+}
+
+fn cache_for(options: &Options) -> Arc<BlockCache> {
+    BlockCache::filled_by_merges(options.cache_bytes(), options.cache_fill.filling())
+}
+
+fn events_of(builder: &Builder, dir: &Path) -> Events {
+    Events::new(&builder.env, dir, builder.options.events_kept, builder.listener.clone())
+}
+
+/// So much is replayed between two events that tell of it, at least; of a long log a sixteenth.
+const PROGRESS_BYTES: u64 = 4 << 20;
+
+/// Tells how far the log is replayed, so that a long open is known not to hang.
+struct Replaying<'a> {
+    events: &'a Events,
+    clock: &'a dyn Clock,
+    began_ns: u64,
+    told: u64,
+}
+
+impl<'a> Replaying<'a> {
+    fn new(events: &'a Events, clock: &'a dyn Clock) -> Self {
+        Self { events, clock, began_ns: clock.monotonic_ns(), told: 0 }
+    }
+
+    fn micros(&self) -> u64 {
+        (self.clock.monotonic_ns() - self.began_ns) / 1_000
+    }
+
+    fn progress(&mut self, done: u64, total: u64) {
+        if done - self.told < (total / 16).max(PROGRESS_BYTES) {
+            return;
+        }
+        self.told = done;
+        let reason = format!("{} of {} of log replayed", size_text(done), size_text(total));
+        let numbers = [("bytes", done), ("total", total), ("micros", self.micros())];
+        self.events.record(EventKind::Replay, "", reason, &numbers);
+    }
 }
 
 fn no_database(dir: &Path) -> Error {
@@ -312,15 +370,20 @@ fn open_store(
         if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
             return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
         }
-        let table = Table::open(storage, &path, info.clone(), cache)?;
+        let access = Access { direct: builder.options.direct_reads, filled: None };
+        let table = Table::open_with(storage, &path, info.clone(), cache, access)?;
         handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
     }
     // Run ids of level 0 are generations too.
     let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));
     let first = Generation(state.last_generation.0.max(runs) + 2);
-    let active = Arc::new(Active::new(first, memory_options(&builder.options)));
+    let write_memory = builder.options.write_memory;
+    let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
-    Ok(Store::new(id, state.name.clone(), settings, version, Generation(first.0 + 1), graveyard.clone()))
+    let next = Generation(first.0 + 1);
+    let store = Store::new(id, state.name.clone(), settings, version, next, graveyard.clone());
+    store.fit_memory(write_memory);
+    Ok(store)
 }
 
 /// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
@@ -330,6 +393,7 @@ pub(crate) fn read_log(
     state: &ManifestState,
     mark: Option<Mark>,
     visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Recovered> {
     let options = RecoverOptions {
         database_id: state.database,
@@ -337,7 +401,7 @@ pub(crate) fn read_log(
         known_synced: state.log_synced,
         ends: &state.log_ends,
     };
-    let recovered = recover(env, dir, &options, visit)?;
+    let recovered = recover(env, dir, &options, visit, progress)?;
     if let (Some(note), Some(mark)) = (recovered.note, mark)
         && (note.manifest, note.length) > (mark.number, mark.length)
     {
@@ -384,12 +448,13 @@ struct Parts {
     epoch: u32,
     last_seq: SeqNo,
     log_found: Vec<LogListing>,
+    events: Events,
 }
 
 type Writing = (Arc<Log>, Commit, Box<dyn Send + Sync>);
 
 fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>) -> Result<Arc<Inner>> {
-    let Builder { options, env, scheduler, registry, listener, .. } = builder;
+    let Builder { options, env, scheduler, registry, .. } = builder;
     let snapshots = Arc::new(Snapshots::default());
     snapshots.publish(parts.last_seq);
     let (log, commit, lock) = match writing {
@@ -413,19 +478,23 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         cache: parts.cache,
         graveyard: parts.graveyard,
         limiter: Limiter::new(env.clock.clone(), options.rate_limit),
+        fill_limiter: Limiter::new(env.clock.clone(), options.cache_fill_rate),
         jobs: Jobs::default(),
         next_job: AtomicU32::new(1),
         scheduler: scheduler(),
-        events: Events::new(&env, dir, options.events_kept, listener),
+        events: parts.events,
         events_saved: AtomicU64::new(0),
         metrics: Metrics::default(),
         memory_used: Counter::default(),
+        joining: Counter::default(),
         table_bytes: Counter::default(),
         level0_runs: Counter::default(),
         debt: Counter::default(),
+        fitting: Mutex::new(()),
         drain_ns_per_kib: Counter::default(),
         delay_owed: AtomicU64::new(0),
         lock: Mutex::new(lock),
+        budget: Budget::of(&options),
         env,
         options,
     });

@@ -9,10 +9,13 @@
 //! after it (see `flatten_one`). The joined segment takes the newest of its sources' generations, which is what the
 //! next disk flush claims anyway (invariant I1), and needs the log from the oldest source that has a cell left, once all
 //! that covers the cells that went is durable: until then a power cut may bring them back into sight.
+//!
+//! While it runs a join's memory counts as write memory, chunks and arrays by their capacity. One that would not fit under the
+//! bound is not begun: writers would stop for it, and the disk flush that comes instead frees more.
 
 use super::Inner;
 use super::background::Advanced;
-use super::store::{Store, StoreWork, memory_options};
+use super::store::{Store, StoreWork};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memory::{Flat, Join, Keep, LogPlace, Segment};
@@ -38,6 +41,10 @@ pub(crate) struct JoinJob {
     /// All cells of the sources were logged before this.
     logged_to: LogPosition,
     bytes: u64,
+    /// What is counted of its own memory.
+    counted: u64,
+    /// Of the store, when it began.
+    flushes: u64,
     busy_ns: u64,
 }
 
@@ -56,7 +63,7 @@ impl JoinJob {
         }
         let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
         let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
-        let (kind, reason) = {
+        let (kind, reason, flushes) = {
             let mut work = store.work.lock();
             if work.joining || work.flushing || store.is_dropped() {
                 return None;
@@ -68,15 +75,18 @@ impl JoinJob {
             let facts = facts(db, work.copy_ns_per_byte, &flats, bytes);
             // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
             work.joined_upto = newest;
-            let planned = store.settings().options.memory.plan(&facts, &work.pipeline)?;
+            let (kind, reason) = store.settings().options.memory.plan(&facts, &work.pipeline)?;
+            let kind = if Join::can_share_chunks(&flats) { kind } else { MemoryMerge::Compact };
+            if db.memory_taken() + expected_bytes(kind, &facts) > db.budget.write_memory() {
+                return None;
+            }
             work.joining = true;
-            planned
+            (kind, reason, work.flushes)
         };
-        let kind = if Join::can_share_chunks(&flats) { kind } else { MemoryMerge::Compact };
         let keep = (kind == MemoryMerge::Compact).then(|| {
             // Visible first, snapshots second: one taken between them is at or above what is visible now.
             let visible = db.snapshots.visible();
-            Keep { visible, snapshots: db.snapshots.read_points(), memory: memory_options(&db.options) }
+            Keep { visible, snapshots: db.snapshots.read_points(), memory: store.memory_options() }
         });
         let join = Some(Join::new(&flats, keep));
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
@@ -89,6 +99,8 @@ impl JoinJob {
             reason,
             sources,
             bytes,
+            counted: 0,
+            flushes,
             busy_ns: 0,
         })
     }
@@ -100,11 +112,12 @@ impl JoinJob {
     pub(crate) fn advance(&mut self, db: &Inner) -> Result<Advanced> {
         let from = db.env.clock.monotonic_ns();
         if !is_tail(&self.store.version(), &self.sources) {
-            self.leave();
+            self.leave(db);
             db.metrics.joins_aborted.add(1);
             return Ok(Advanced::Done);
         }
         let more = self.join.as_mut().is_some_and(|join| join.advance(ENTRIES));
+        self.count(db, self.join.as_ref().map_or(0, |join| join.bytes() as u64));
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if more {
             return Ok(Advanced::More);
@@ -112,7 +125,7 @@ impl JoinJob {
         if let Some(join) = self.join.take() {
             self.finish(db, join);
         }
-        self.leave();
+        self.leave(db);
         Ok(Advanced::Done)
     }
 
@@ -123,6 +136,7 @@ impl JoinJob {
         let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let places: Vec<LogPlace> = needed.map(|(source, _)| source.log_place()).collect();
         let joined = Segment::flat(Arc::new(join.finish()), LogPlace::of_all(&places));
+        kill_point!("join-before-swap");
         let mut swapped = false;
         self.store.swap_if(|now| {
             swapped = is_tail(now, &self.sources);
@@ -138,11 +152,16 @@ impl JoinJob {
             db.metrics.joins_aborted.add(1);
             return;
         }
+        kill_point!("join-after-swap");
+        self.count(db, 0);
         db.recount_memory();
         let freed = self.bytes.saturating_sub(joined.bytes() as u64);
         {
             let mut work = self.store.work.lock();
-            work.pipeline.merged(cells, keys, self.kind);
+            // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
+            if work.flushes == self.flushes {
+                work.pipeline.merged(cells, keys, self.kind);
+            }
             if self.kind == MemoryMerge::Compact && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;
                 let before = work.copy_ns_per_byte;
@@ -176,13 +195,30 @@ impl JoinJob {
     }
 
     /// Gives up: the segments stay as they are.
-    pub(crate) fn abandon(self) -> Arc<Store> {
-        self.leave();
+    pub(crate) fn abandon(mut self, db: &Inner) -> Arc<Store> {
+        self.leave(db);
         self.store
     }
 
-    fn leave(&self) {
+    fn leave(&mut self, db: &Inner) {
+        self.count(db, 0);
         self.store.work.lock().joining = false;
+    }
+
+    /// It takes so much memory now beside its sources.
+    fn count(&mut self, db: &Inner, bytes: u64) {
+        db.joining.add(bytes);
+        db.joining.sub(self.counted);
+        self.counted = bytes;
+    }
+}
+
+/// What a join is expected to take at most beside its sources.
+fn expected_bytes(kind: MemoryMerge, facts: &PipelineFacts) -> u64 {
+    let arrays = facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64;
+    match kind {
+        MemoryMerge::Indices => arrays,
+        MemoryMerge::Compact => arrays + facts.bytes * facts.distinct.min(facts.cells) / facts.cells.max(1),
     }
 }
 

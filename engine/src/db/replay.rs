@@ -7,20 +7,17 @@
 //! numbers, and a cell that was logged again goes where its number belongs. There it also meets itself, if the
 //! log still holds it where it was first: it is in memory once.
 
-use super::background::active_bytes;
 use super::store::Store;
 use crate::error::Result;
 use crate::log::{Entry, Frame, Logged};
 use crate::memory::Segment;
-use crate::options::Options;
 use crate::types::{RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// See the page above.
-pub(super) struct Replay<'a> {
-    options: &'a Options,
+pub(super) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
     pub(super) max_seq: SeqNo,
 }
@@ -41,14 +38,14 @@ impl Replayed {
     }
 }
 
-impl<'a> Replay<'a> {
-    pub(super) fn new(options: &'a Options, state: &State, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
+impl Replay {
+    pub(super) fn new(state: &State, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
         let stores = stores.into_iter().map(|(id, store)| {
             let flushed = state.stores[&id].flushed.clone();
             let segments = vec![(SeqNo::ZERO, store.version().active.clone())];
             (id, Replayed { store, flushed, segments })
         });
-        Self { options, stores: stores.collect(), max_seq: SeqNo::ZERO }
+        Self { stores: stores.collect(), max_seq: SeqNo::ZERO }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
@@ -59,7 +56,7 @@ impl<'a> Replay<'a> {
             let seq = logged.seq();
             self.max_seq = self.max_seq.max(seq);
             if !logged.copied {
-                replayed.begin_segment_if_full(self.options, seq);
+                replayed.begin_segment_if_full(seq);
             }
             replayed.entry(&logged, seq);
         }
@@ -70,7 +67,7 @@ impl<'a> Replay<'a> {
     pub(super) fn finish(self) -> Vec<Arc<Store>> {
         let stores: Vec<_> = self.stores.into_values().map(|replayed| replayed.store).collect();
         for store in &stores {
-            let active = store.new_active(self.options);
+            let active = store.new_active();
             store.swap(|now| now.with_fresh_active(active.clone()));
         }
         stores
@@ -79,11 +76,11 @@ impl<'a> Replay<'a> {
 
 impl Replayed {
     /// What is written from that sequence number on goes to a new segment, if the last one is full.
-    fn begin_segment_if_full(&mut self, options: &Options, seq: SeqNo) {
-        if (self.store.version().active.bytes() as u64) < active_bytes(options) {
+    fn begin_segment_if_full(&mut self, seq: SeqNo) {
+        if (self.store.version().active.bytes() as u64) < self.store.active_bytes() {
             return;
         }
-        let active = self.store.new_active(options);
+        let active = self.store.new_active();
         self.store.swap(|now| now.with_fresh_active(active.clone()));
         // The version's own, so that both know which log file it needs.
         self.segments.push((seq, self.store.version().active.clone()));

@@ -4,7 +4,7 @@ use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions};
 use crate::operator::Registry;
-use crate::options::{FamilyOptions, Options, Timestamps};
+use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
@@ -27,6 +27,10 @@ pub(crate) struct Store {
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
+    /// The database's write memory.
+    write_memory: AtomicU64,
+    /// Bytes at which the active segment is frozen: from that and the options, ready for each write to look at.
+    active_bytes: AtomicU64,
     pub(crate) work: Mutex<StoreWork>,
 }
 
@@ -51,8 +55,10 @@ pub(crate) struct StoreWork {
     pub(crate) joining: bool,
     /// The newest segment that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
-    /// What that policy remembers since the last disk flush.
+    /// What that policy remembers since the last disk flush began.
     pub(crate) pipeline: PipelineState,
+    /// How many have begun.
+    pub(crate) flushes: u64,
     /// What the store's flushes met, for the choice of hot keys.
     pub(crate) hot: HotState,
     /// The part of the cells that the last flush wrote, where it noted that.
@@ -120,8 +126,9 @@ pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'st
     vec![(STORE, id.to_string()), (FAMILY, name.to_string()), (OPTIONS, options)]
 }
 
-pub(crate) fn memory_options(options: &Options) -> MemoryOptions {
-    MemoryOptions::for_active_bytes(super::background::active_bytes(options) as usize)
+/// How a family's segments use memory where the database's write memory is `write_memory`.
+pub(crate) fn memory_options(family: &FamilyOptions, write_memory: u64) -> MemoryOptions {
+    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize)
 }
 
 impl Store {
@@ -157,6 +164,8 @@ impl Store {
             dropped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             attached_at,
+            write_memory: AtomicU64::new(0),
+            active_bytes: AtomicU64::new(0),
             work: Mutex::default(),
         })
     }
@@ -173,6 +182,24 @@ impl Store {
 
     pub(crate) fn set_settings(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
+        self.fit_memory(self.write_memory.load(Ordering::Relaxed));
+    }
+
+    /// The database's write memory is that from now on. To be said of each new store before it takes writes.
+    pub(crate) fn fit_memory(&self, write_memory: u64) {
+        self.write_memory.store(write_memory, Ordering::Relaxed);
+        self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
+    }
+
+    /// Bytes at which its active segment is frozen.
+    #[inline]
+    pub(crate) fn active_bytes(&self) -> u64 {
+        self.active_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How its segments use memory.
+    pub(crate) fn memory_options(&self) -> MemoryOptions {
+        MemoryOptions::for_active_bytes(self.active_bytes() as usize)
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.
@@ -226,8 +253,8 @@ impl Store {
         self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
     }
 
-    pub(crate) fn new_active(&self, options: &Options) -> Arc<Active> {
-        Arc::new(Active::new(self.take_generation(), memory_options(options)))
+    pub(crate) fn new_active(&self) -> Arc<Active> {
+        Arc::new(Active::new(self.take_generation(), self.memory_options()))
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

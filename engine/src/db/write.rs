@@ -137,8 +137,8 @@ impl Inner {
             bytes += op.bytes() as u64;
         }
         let logged = bytes + 32 * ops.len() as u64;
-        if logged > self.options.batch_bytes_max() && ops.len() > 1 {
-            let limit = self.options.batch_bytes_max();
+        let limit = self.options.batch_bytes_max(self.budget.write_memory());
+        if logged > limit && ops.len() > 1 {
             return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
         }
         self.throttle(bytes)?;
@@ -259,23 +259,31 @@ impl Inner {
 
     /// Freezes the store's active segment once it is full, and wakes the background.
     fn freeze_if_full(&self, store: &Arc<Store>) {
-        if store.version().active.bytes() as u64 >= super::background::active_bytes(&self.options) {
+        if store.version().active.bytes() as u64 >= store.active_bytes() {
             self.freeze(store);
             self.scheduler.notify();
         }
     }
 
     /// Puts a fresh active segment in the place of the store's present one, unless that is empty.
-    pub(crate) fn freeze(&self, store: &Arc<Store>) {
+    pub(crate) fn freeze(&self, store: &Store) {
+        self.renew_active(store, false);
+    }
+
+    /// The same; also in the place of an empty one if that is wanted.
+    pub(super) fn renew_active(&self, store: &Store, if_empty: bool) {
         let Ok(commit) = self.commit() else { return };
         let stage = commit.stage.lock();
         commit.wait_applied(&stage);
-        if store.version().active.is_empty() || self.check_open().is_err() {
+        let is_empty = store.version().active.is_empty();
+        if (is_empty && !if_empty) || self.check_open().is_err() {
             return;
         }
-        let active = store.new_active(&self.options);
+        let active = store.new_active();
         store.swap(|now| now.with_fresh_active(active.clone()));
-        store.work.lock().pipeline.froze();
+        if !is_empty {
+            store.work.lock().pipeline.froze();
+        }
         self.recount_memory();
     }
 

@@ -64,15 +64,26 @@ pub(crate) struct Recovered {
     pub(crate) durable_to: LogPosition,
 }
 
-/// Reads the history in order, calling `visit` with each frame (notes too). An error from `visit` ends it.
+/// Reads the history in order, calling `visit` with each frame (notes too). An error from `visit` ends it. After each
+/// frame `progress` is told how many bytes of how many were read; of the newest file what is reserved counts.
 pub(crate) fn recover(
     env: &Env,
     dir: &Path,
     options: &RecoverOptions<'_>,
     visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Recovered> {
     let mut walk = Walk::new(env, dir, options)?;
-    let end = walk.history(visit)?;
+    let total = walk.found.values().filter(|file| file.header.is_ok()).map(|file| file.length).sum();
+    let (mut done, mut at) = (0, LogPosition::default());
+    let end = walk.history(&mut |frame| {
+        visit(frame)?;
+        let end = frame.end();
+        done += if end.file == at.file { end.offset - at.offset } else { end.offset };
+        at = end;
+        progress(done, total);
+        Ok(())
+    })?;
     Ok(walk.finish(end))
 }
 

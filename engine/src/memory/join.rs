@@ -248,6 +248,16 @@ impl Join {
         (self.taken, self.keys)
     }
 
+    /// Memory that it takes beside its sources, capacity counted.
+    pub(crate) fn bytes(&self) -> usize {
+        let chunks = self.arena.as_ref().map_or(0, Arena::capacity);
+        chunks
+            + self.prefixes.capacity() * size_of::<u64>()
+            + self.places.capacity() * size_of::<u32>()
+            + self.updates.capacity() * size_of::<(u32, u32)>()
+            + self.kept.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// For every source, whether something of it is in the joined segment: if not, the log need not hold it.
     pub(crate) fn lives(&self) -> impl Iterator<Item = bool> {
         self.sources.iter().map(|source| source.lives)

@@ -96,6 +96,7 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     let mut join = Join::new(&flats(&sources), keep(200, &[]));
     while join.advance(7) {}
     assert_eq!(join.taken(), (120, 40));
+    let taken = join.bytes();
     assert_eq!(join.lives().collect::<Vec<_>>(), [true, false, false], "only the newest has cells left");
     let joined = join.finish();
     // A sketch of 4 KiB stands in each.
@@ -104,6 +105,7 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
         "{} of {before}",
         joined.bytes()
     );
+    assert!(taken >= joined.bytes() - Sketch::BYTES, "{taken} were counted of {}", joined.bytes());
     assert_eq!(joined.cells(), 40);
     assert_eq!(joined.generation(), Generation(7));
 }

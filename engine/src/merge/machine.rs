@@ -8,7 +8,8 @@ use super::merging::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
-use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone};
+use crate::table::Filled;
+use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, TableId};
 use crate::version::shape::TableInfo;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(crate) struct Step {
     pub(crate) upto: Option<Vec<u8>>,
     /// Cells of the step's interval that are in no output, in order.
     pub(crate) aside: Vec<KeptCell>,
+    /// What the cache was given of the outputs.
+    pub(crate) filled: Vec<(TableId, Filled)>,
 }
 
 /// A running merge.
@@ -67,6 +70,9 @@ pub(crate) struct Merge {
     step_bytes: u64,
     step_began: u64,
     cells: Option<u64>,
+    /// Keys so far, and those that readers are likely to want, where that matters.
+    keys: u64,
+    warm_keys: u64,
     started: bool,
     done: bool,
 }
@@ -94,6 +100,8 @@ impl Merge {
             step_bytes: spec.step_bytes,
             step_began: 0,
             cells: spec.cells,
+            keys: 0,
+            warm_keys: 0,
             started: false,
             done: false,
         }
@@ -114,13 +122,14 @@ impl Merge {
         }
         let began = self.env.clock.monotonic_ns();
         let blocks = self.output.data_blocks();
+        let asks_warm = self.output.asks_what_is_warm();
         let mut looks = 0;
         while self.cursor.valid() {
             let cell = self.cursor.cell();
             if !self.range.ends_after(cell.key) {
                 break;
             }
-            if (self.aside.is_some() || self.output.end_before(cell.key).is_some())
+            if (self.aside.is_some() || asks_warm || self.output.end_before(cell.key).is_some())
                 && self.keep.is_new_key(cell.key)
             {
                 end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
@@ -130,6 +139,12 @@ impl Merge {
                         return Ok(Progress::Step(step));
                     }
                     return Ok(Progress::Working);
+                }
+                if asks_warm {
+                    let is_warm = self.cursor.is_warm();
+                    self.keys += 1;
+                    self.warm_keys += u64::from(is_warm);
+                    self.output.set_warm(is_warm);
                 }
                 if let Some(aside) = &mut self.aside {
                     aside.begin_key(&cell, self.cursor.heat());
@@ -176,7 +191,7 @@ impl Merge {
 
     fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
         let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
-        Step { outputs: self.output.take_finished(), upto, aside }
+        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
     }
 
     /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.
@@ -201,6 +216,16 @@ impl Merge {
     /// (cells taken in, cells passed on) so far.
     pub(crate) fn cells(&self) -> (u64, u64) {
         (self.keep.taken, self.keep.kept)
+    }
+
+    /// (keys, those of them that readers are likely to want) so far, where that matters.
+    pub(crate) fn keys_warm(&self) -> (u64, u64) {
+        (self.keys, self.warm_keys)
+    }
+
+    /// Data blocks that entered the cache so far, and their bytes.
+    pub(crate) fn filled(&self) -> (u64, u64) {
+        self.output.filled_so_far()
     }
 
     /// Cells set aside so far.

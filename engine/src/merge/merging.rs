@@ -186,6 +186,16 @@ impl<C: Cursor> Cursor for Merging<C> {
         }
         heat
     }
+
+    /// In any of all sources that have the key, or by what memory knows of it in all of them.
+    fn is_warm(&self) -> bool {
+        let (prefix, front) = self.order[0];
+        let key = self.sources[front].cell().key;
+        let has_it = |&&(other, i): &&(u64, usize)| other == prefix && self.sources[i].cell().key == key;
+        self.sources[front].is_warm()
+            || self.order[1..].iter().take_while(has_it).any(|&(_, i)| self.sources[i].is_warm())
+            || self.heat().updates > 1
+    }
 }
 
 #[cfg(test)]

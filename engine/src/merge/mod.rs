@@ -16,7 +16,7 @@ mod run;
 
 pub(crate) use aside::AsideRules;
 pub(crate) use keep::{Below, KeepRules};
-pub(crate) use machine::{Merge, MergeSpec, Progress, Source};
+pub(crate) use machine::{Merge, MergeSpec, Progress, Source, Step};
 pub(crate) use merging::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use run::{Floor, RunCursor};

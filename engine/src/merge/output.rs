@@ -5,9 +5,10 @@
 //! run says anything about its neighbour's keys.
 
 use super::keep::Keep;
+use crate::cache::{BlockCache, Filling};
 use crate::error::Result;
 use crate::storage::Env;
-use crate::table::{Reference, TableBuilder, TableOptions};
+use crate::table::{Filled, Reference, TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
 use crate::version::shape::TableInfo;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ pub(crate) struct OutputRules {
     pub(crate) job: u32,
     /// What each table says of its family, for a repair that finds no manifest.
     pub(crate) names: Vec<(&'static str, String)>,
+    /// Blocks enter it as it says.
+    pub(crate) cache: Arc<BlockCache>,
 }
 
 /// Values that stay in the log of a database, where `find` tells their places.
@@ -51,6 +54,12 @@ pub(crate) struct Output {
     cuts_passed: usize,
     /// Finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
+    /// What these have in the cache.
+    filled: Vec<(TableId, Filled)>,
+    /// Blocks and bytes of it since the merge began, the table being written apart.
+    filled_before: (u64, u64),
+    /// Of the present key.
+    is_warm: bool,
     pub(crate) bytes: u64,
     /// Cells of all finished tables.
     pub(crate) cells: u64,
@@ -59,8 +68,21 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
         let cuts_passed = rules.cuts.partition_point(|cut| *cut <= low);
-        let finished = Vec::new();
-        Self { env, rules, builder: None, left: None, part: 0, low, cuts_passed, finished, bytes: 0, cells: 0 }
+        Self {
+            env,
+            rules,
+            builder: None,
+            left: None,
+            part: 0,
+            low,
+            cuts_passed,
+            finished: Vec::new(),
+            filled: Vec::new(),
+            filled_before: (0, 0),
+            is_warm: false,
+            bytes: 0,
+            cells: 0,
+        }
     }
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
@@ -78,6 +100,7 @@ impl Output {
             for (name, value) in &self.rules.names {
                 builder.set_name(name, value);
             }
+            builder.fill(&self.rules.cache);
             self.builder = Some(builder);
         }
         Ok(self.builder.as_mut().expect("just set"))
@@ -85,7 +108,22 @@ impl Output {
 
     pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
         let reference = self.left.as_ref().and_then(|left| (left.find)(cell));
-        self.builder()?.add_with(cell, reference.as_ref())
+        let is_warm = self.is_warm;
+        let builder = self.builder()?;
+        if is_warm {
+            builder.next_is_warm();
+        }
+        builder.add_with(cell, reference.as_ref())
+    }
+
+    /// Whether readers are likely to want the key whose cells come next.
+    pub(super) fn set_warm(&mut self, is_warm: bool) {
+        self.is_warm = is_warm;
+    }
+
+    /// Whether that makes a difference.
+    pub(super) fn asks_what_is_warm(&self) -> bool {
+        self.rules.cache.filling() == Filling::Warm
     }
 
     /// From now on values stay where they are in the log.
@@ -127,8 +165,11 @@ impl Output {
             if !planted!(Bug::LoseRangeTombstoneAtCut) || high.is_none() {
                 tombstones.into_iter().try_for_each(|t| builder.add_range_tombstone(t))?;
             }
+            let so_far = self.filled_so_far();
             if let Some(builder) = self.builder.take() {
-                let info = builder.finish()?;
+                let (info, filled) = builder.finish_filled()?;
+                self.filled_before = so_far;
+                self.filled.extend(filled.map(|filled| (info.id, filled)));
                 self.bytes += info.bytes;
                 self.cells += info.cells;
                 self.finished.push(Arc::new(info));
@@ -149,6 +190,17 @@ impl Output {
     /// What was finished since the last call.
     pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
         std::mem::take(&mut self.finished)
+    }
+
+    /// Data blocks that entered the cache since the merge began, and their bytes.
+    pub(crate) fn filled_so_far(&self) -> (u64, u64) {
+        let (blocks, bytes) = self.builder.as_ref().map_or((0, 0), TableBuilder::filled);
+        (self.filled_before.0 + blocks, self.filled_before.1 + bytes)
+    }
+
+    /// What the cache was given of these.
+    pub(crate) fn take_filled(&mut self) -> Vec<(TableId, Filled)> {
+        std::mem::take(&mut self.filled)
     }
 
     /// Files that nobody was told of: the table being written and those finished since the last step.

@@ -130,6 +130,10 @@ impl Cursor for RunCursor {
         self.at.as_ref().expect("cell of a valid cursor").1.cell()
     }
 
+    fn is_warm(&self) -> bool {
+        self.at.as_ref().is_some_and(|(_, cursor)| cursor.is_warm())
+    }
+
     fn pinned_value(&self) -> Pinned {
         self.at.as_ref().expect("value of a valid cursor").1.pinned_value()
     }

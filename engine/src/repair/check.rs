@@ -112,7 +112,7 @@ impl Check<'_> {
         live.extend(needed_logs(state).into_iter().map(log::file_name));
         let log_bytes = self.files.iter().filter(|(name, _)| log::parse_file_name(name).is_some());
         self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
-        match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(())) {
+        match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(()), &mut |_, _| {}) {
             Ok(recovered) => {
                 self.report.log_files += recovered.files.len() as u64;
                 self.report.log_frames += recovered.frames;

@@ -64,7 +64,7 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
         }
     };
     plan.highest_manifest = plan.highest_manifest.max(mark.map_or(0, |mark| mark.number));
-    let read = read_log(env, dir, &plan.state, mark, &mut |_| Ok(()));
+    let read = read_log(env, dir, &plan.state, mark, &mut |_| Ok(()), &mut |_, _| {});
     plan.log_sound = mark.is_some() && read.is_ok();
     if let Err(e) = read {
         // Either the log is damaged, or it knows of a longer manifest.

@@ -12,7 +12,8 @@
 //!
 //! What cannot be known: the newest cell of a key always wins, but a key whose deletion lay in lost bytes shows its
 //! older value again; so may, without a sure list, a key of which the deletion was merged away while a table with an
-//! older value of it was still on disk. Both are among the reported losses.
+//! older value of it was still on disk. Both are among the reported losses. Nor is it known which families were dropped:
+//! one of which the log still holds writes comes back, which is reported too.
 //!
 //! Nothing is removed. New tables are written under a new epoch first, then copies of a damaged `CURRENT` and
 //! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves into
@@ -38,6 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const LOST: &str = "lost";
+const CURRENT: &str = "CURRENT";
 
 /// Rescues what is readable of a damaged database, so that it opens and a check finds nothing wrong; says what was
 /// lost. Unreadable files move into the directory `lost` beside, nothing is removed. A sound database is left as it
@@ -357,6 +359,14 @@ impl Rescue<'_> {
             (true, DEFAULT_STORE) => crate::db::DEFAULT_FAMILY.to_string(),
             (true, _) => format!("recovered-{id}"),
         };
+        if before.is_none() && found.infos.is_empty() {
+            let message = "a family that only the log knows: it may have been dropped before the manifest was lost, as log \
+                           files stay for as long as tables of any family have values in them";
+            let seqs = found.part.cells.iter().map(|cell| cell.seq);
+            let seqs = seqs.clone().min().zip(seqs.max());
+            let family = Some(name.clone());
+            self.report.lost.push(Loss { family, seqs, ..loss(CURRENT, message.into()) });
+        }
         let options = json.as_deref().and_then(|json| serde_json::from_str::<FamilyOptions>(json).ok());
         let options = options.unwrap_or_else(|| {
             let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);

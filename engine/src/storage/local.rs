@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "memory-mapped log files; the mapping is the point (see `LocalMapped`)")]
 #![allow(clippy::disallowed_methods, reason = "this is where the real world is let in")]
 
+use super::direct::DirectRead;
 use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -42,6 +43,10 @@ impl Storage for LocalStorage {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         Ok(Arc::new(LocalRead(File::open(path)?)))
+    }
+
+    fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        Ok(Arc::new(DirectRead::open(path)?))
     }
 
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {

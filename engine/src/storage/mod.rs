@@ -6,6 +6,7 @@
 //! A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried (invariant I2).
 //! This folder does not know what the files mean.
 
+mod direct;
 mod local;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
@@ -42,6 +43,12 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Opens a file for reading at any offset.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
+
+    /// The same, past the operating system's cache, so that every read goes to the device. An error of kind
+    /// `Unsupported` where that cannot be. A storage without such a cache opens as ever.
+    fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        self.open(path)
+    }
 
     /// Reserves `len` bytes on disk for the file (creating it if needed, keeping the bytes it has) and maps it.
     /// A full disk shows here and never in a later write. With `written_ahead` the bytes beyond what exists are

@@ -2,12 +2,18 @@
 //! above.
 //!
 //! *Level sizes* follow the data. The last level holds nearly all of it; each level above gets a `multiplier`-th of
-//! the one below, up to the *base level*, the first whose share reaches `base_bytes` (or what level 0 holds at its
-//! trigger, if that is more). Levels above the base stay empty and level 0 merges straight into it. So the space
-//! held by old versions stays near 1/multiplier at any data size, without a level of a few kilobytes.
+//! the one below, up to the *base level*, the first whose share reaches a *unit*: `base_bytes`, or what level 0 holds at
+//! its trigger, if that is more. Level 0 merges into it, past the levels above, so that the space held by old
+//! versions stays small at any data size without a chain of levels of a few kilobytes.
+//!
+//! The *gathering level* is the one above the base. Where a merge of level 0 would meet far more in the base than it
+//! brings, level 0 merges here first, up to two units; when that would be too much, all of both goes to the base in one
+//! merge. Of a base of R times what level 0 brings, n rounds rewrite 1 + 2 + .. + n and R, where n merges straight
+//! into the base rewrite n (R + 1). Where the same keys come again and again they meet here, what was gathered
+//! hardly grows, and the base is hardly ever rewritten. The tables' sketches say beforehand what gathering will make.
 //!
 //! *What merges*, best first:
-//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps in the base.
+//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps where it goes.
 //! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key where
 //!    the last merge ended goes round the level; of the next `candidates` groups the one with the least overlap per
 //!    byte is taken, and grows by neighbours that fit into the overlap for nothing.
@@ -47,7 +53,7 @@ pub struct LeveledOptions {
     pub multiplier: u64,
     /// Levels, level 0 included.
     pub levels: u64,
-    /// The base level is at least this large.
+    /// The least unit of level sizes: the base level's share is at least this.
     pub base_bytes: u64,
     /// Size at which output tables are cut.
     pub table_bytes: u64,
@@ -55,7 +61,8 @@ pub struct LeveledOptions {
     pub candidates: u64,
     /// A table whose cells are tombstones to at least this share merges before its turn.
     pub tombstone_share: f64,
-    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits; none: it never waits.
+    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits for more where much lies below it; 0 or
+    /// none: it never waits.
     pub defer_below: Option<f64>,
     /// The most runs for which level 0 waits.
     pub defer_runs_max: u64,
@@ -67,11 +74,11 @@ impl Default for LeveledOptions {
             l0_runs_trigger: 4,
             multiplier: 10,
             levels: 7,
-            base_bytes: 64 << 20,
+            base_bytes: 4 << 20,
             table_bytes: 64 << 20,
             candidates: 16,
             tombstone_share: 0.5,
-            defer_below: None,
+            defer_below: Some(0.4),
             defer_runs_max: 6,
         }
     }
@@ -100,14 +107,17 @@ impl LeveledOptions {
         let last = (self.levels as usize - 1).max(shape.deepest().unwrap_or(0));
         let m = self.multiplier as f64;
         let level0 = (self.l0_runs_trigger * facts.flush_bytes.max(1)) as f64;
-        let base_bytes = level0.max(self.base_bytes as f64);
+        let unit = level0.max(self.base_bytes as f64);
         let ideal =
             |level: usize| state.reference_bytes as f64 * (m - 1.0) / m / m.powi((last - level) as i32);
-        let by_size = (1..=last).find(|level| ideal(*level) >= base_bytes).unwrap_or(last);
-        let occupied = (1..=last).find(|level| shape.level_bytes(*level) > 0).unwrap_or(last);
+        let by_size = (1..=last).find(|level| ideal(*level) >= unit).unwrap_or(last);
+        // The one run that was gathered above the base is no base, several that another strategy left are.
+        let gathered = |level: usize| level + 1 == by_size && shape.levels[level].runs.len() == 1;
+        let occupied = (1..=last).find(|level| shape.level_bytes(*level) > 0 && !gathered(*level));
+        let occupied = occupied.unwrap_or(last);
         Sizes {
             level0,
-            base_bytes,
+            unit,
             last,
             base: by_size.min(occupied),
             ideal: (0..=last).map(ideal).collect(),
@@ -116,10 +126,18 @@ impl LeveledOptions {
     }
 }
 
+/// What may gather above the base, in units.
+const GATHERED_UNITS: f64 = 2.0;
+/// So many times what gathers must lie in the base, or gathering saves little and only puts a level more in the readers' way.
+const BASE_OVER_GATHERED: f64 = 2.0;
+/// Level 0 waits for redundancy only where the base has so many times as much: there waiting saves much.
+const BASE_OVER_LEVEL0: f64 = 4.0;
+
 /// What each level may hold.
 struct Sizes {
     level0: f64,
-    base_bytes: f64,
+    /// What the base level's share is at least.
+    unit: f64,
     last: usize,
     /// Where level 0 merges into.
     base: usize,
@@ -131,13 +149,27 @@ struct Sizes {
 impl Sizes {
     /// What the level may hold before it is due; nothing for a level above the base.
     fn target(&self, level: usize) -> f64 {
-        if level < self.by_size { 0.0 } else { self.ideal[level] }
+        match level + 1 {
+            below if below == self.by_size => self.gathered(),
+            _ if level < self.by_size => 0.0,
+            _ => self.ideal[level],
+        }
     }
 
-    /// How far a level counts: 0 while its share is under a `multiplier`-th of the base size, 1 from the base size.
+    /// What may gather above the base.
+    fn gathered(&self) -> f64 {
+        GATHERED_UNITS * self.unit
+    }
+
+    /// The level where it gathers: none above level 1, and none where what another strategy left is in the way.
+    fn gathering_level(&self) -> Option<usize> {
+        (self.base == self.by_size && self.base > 1).then(|| self.base - 1)
+    }
+
+    /// How far a level counts: 0 while its share is under a `multiplier`-th of the unit, 1 from the unit.
     fn weight(&self, level: usize, multiplier: f64) -> f64 {
         let least = 1.0 / multiplier;
-        ((self.ideal[level] / self.base_bytes - least) / (1.0 - least)).clamp(0.0, 1.0)
+        ((self.ideal[level] / self.unit - least) / (1.0 - least)).clamp(0.0, 1.0)
     }
 }
 
@@ -171,6 +203,7 @@ impl Strategy for LeveledOptions {
         let mut allowed = sizes.level0;
         // Level 0 meets about as much in the base as it brings.
         let mut debt = 2.0 * (above - allowed).max(0.0);
+        allowed += sizes.gathered();
         for level in 1..sizes.last {
             let weight = sizes.weight(level, m);
             above += shape.level_bytes(level) as f64;
@@ -247,30 +280,63 @@ impl<'a> Planner<'a> {
         if score < 1.0 || runs.is_empty() {
             return false;
         }
-        if let Some(why) = self.wait_for_redundancy(&runs) {
-            self.plan.deferred.push(Deferred { why });
-            return false;
-        }
-        let output = self.run_to_join(self.sizes.base, runs[0].id);
-        let limit = size_text(self.sizes.level0 as u64);
-        let reason = format!(
-            "level 0 has {} runs of {}, {} of {limit}",
+        let mut reason = format!(
+            "level 0 has {} runs of {}, {} of {}",
             runs.len(),
             self.options.l0_runs_trigger,
-            size_text(bytes)
+            size_text(bytes),
+            size_text(self.sizes.level0 as u64)
         );
-        let sources: Vec<(usize, &Run, Vec<&Arc<TableInfo>>)> =
+        let mut sources: Vec<(usize, &Run, Vec<&Arc<TableInfo>>)> =
             runs.iter().map(|run| (0, *run, run.tables().iter().collect())).collect();
-        let Some(merge) = self.merge(&sources, output, score, reason, false) else { return false };
+        let gathering = self.sizes.gathering_level();
+        let gathered = gathering.and_then(|level| Some((level, self.shape.levels.get(level)?.runs.first()?)));
+        sources.extend(gathered.map(|(level, run)| (level, run, run.tables().iter().collect())));
+        let output = self.run_to_join(self.sizes.base, runs[0].id);
+        let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
+            return false;
+        };
         if let Some(why) = self.conflict(&merge) {
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
             return true;
         }
+        let base_bytes = overlap_bytes(self.shape.run(output.level, output.run), &merge.range) as f64;
+        if merge.kind == MergeKind::Merge {
+            if by_bytes < 1.0 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64 {
+                if let Some(why) = self.wait_for_redundancy(&runs) {
+                    self.plan.deferred.push(Deferred { why });
+                    return false;
+                }
+            }
+            let tables: Vec<&Arc<TableInfo>> =
+                sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
+            let stays = self.unique_bytes(&tables);
+            if let Some(level) = gathering
+                && stays <= self.sizes.gathered()
+                && stays * BASE_OVER_GATHERED <= base_bytes
+            {
+                reason += &format!(", less to gather ({}) than to meet below", size_text(stays as u64));
+                sources.truncate(runs.len());
+                let output = self.run_to_join(level, runs[0].id);
+                let Some(less) = self.merge(&sources, output, score, reason, false) else { return true };
+                merge = less;
+            }
+        }
         if !self.full() {
             self.accept(merge);
         }
         true
+    }
+
+    /// What a merge of the tables alone would write, as their sketches say.
+    fn unique_bytes(&self, tables: &[&Arc<TableInfo>]) -> f64 {
+        let bytes: u64 = tables.iter().map(|t| t.live_bytes()).sum();
+        let keys: u64 = tables.iter().map(|t| t.distinct).sum();
+        match keys {
+            0 => bytes as f64,
+            _ => bytes as f64 * (self.facts.distinct)(&ids(tables)).min(keys) as f64 / keys as f64,
+        }
     }
 
     /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for it: what several families
@@ -314,7 +380,7 @@ impl<'a> Planner<'a> {
     /// Rule 2.
     fn levels_over_size(&mut self, base_is_reserved: bool) {
         for level in 1..self.sizes.last {
-            if base_is_reserved && level == self.sizes.base {
+            if base_is_reserved && (level == self.sizes.base || level + 1 == self.sizes.base) {
                 continue;
             }
             let Some([run]) = self.shape.levels.get(level).map(|l| l.runs.as_slice()) else { continue };
@@ -323,7 +389,7 @@ impl<'a> Planner<'a> {
             while bytes as f64 > target && !self.full() {
                 let score = match target > 0.0 {
                     true => bytes as f64 / target,
-                    false => 1.0 + bytes as f64 / self.sizes.base_bytes,
+                    false => 1.0 + bytes as f64 / self.sizes.unit,
                 };
                 let what = format!("level {level} has {} of {}", size_text(bytes), size_text(target as u64));
                 let output = self.run_to_join(level + 1, run.id);

@@ -106,6 +106,11 @@ impl BlockBuilder {
         self.bytes.len() + self.restarts.len() * RESTART_BYTES + TAIL_BYTES
     }
 
+    /// Where the next entry will be.
+    pub(super) fn next_entry(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The block's bytes; valid until `clear`.
     pub(super) fn finish(&mut self) -> &[u8] {
         // In a sorted list, what the first and last key share all keys share.

@@ -136,6 +136,12 @@ impl BlockCursor {
         Err(Malformed("restart point is not at an entry"))
     }
 
+    /// Where in the block the entry here is.
+    #[inline]
+    pub(super) fn place(&self) -> Option<usize> {
+        self.entry.as_ref().map(|entry| entry.at)
+    }
+
     /// Whether the value here is a reference.
     #[inline]
     pub(super) fn is_reference(&self) -> bool {

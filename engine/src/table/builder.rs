@@ -7,12 +7,14 @@
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
 use super::ends::{FOOTER_BYTES, Footer, Header};
+use super::fill::{Filled, Filler};
 use super::filter::Filter;
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::Properties;
 use super::reference::Reference;
 use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
+use crate::cache::BlockCache;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, WriteFile};
 use crate::types::{
@@ -20,6 +22,7 @@ use crate::types::{
 };
 use crate::version::shape::TableInfo;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes collected before a write.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
@@ -50,6 +53,11 @@ pub(crate) struct TableBuilder {
     reference: Vec<u8>,
     /// Bytes of finished index and filter partitions.
     waiting_bytes: usize,
+    /// Puts blocks into the cache.
+    filler: Option<Filler>,
+    /// Whether the last data block went there, and whether any of the current partition did.
+    pending_filled: bool,
+    partition_filled: bool,
 }
 
 struct PendingPartition {
@@ -58,6 +66,7 @@ struct PendingPartition {
     filter: Option<Vec<u8>>,
     data_end: u64,
     blocks: u64,
+    filled: bool,
 }
 
 impl TableBuilder {
@@ -104,6 +113,9 @@ impl TableBuilder {
             log_database: 0,
             reference: Vec::new(),
             waiting_bytes: 0,
+            filler: None,
+            pending_filled: false,
+            partition_filled: false,
             options,
         })
     }
@@ -111,6 +123,19 @@ impl TableBuilder {
     /// Names something in the properties (a writer, a merge operator).
     pub(crate) fn set_name(&mut self, name: &str, value: &str) {
         self.properties.names.insert(name.to_string(), value.to_string());
+    }
+
+    /// Blocks enter that cache as they are cut, as far as it is to be filled.
+    pub(crate) fn fill(&mut self, cache: &Arc<BlockCache>) {
+        self.filler = Filler::new(cache);
+    }
+
+    /// The next cell was read lately where it came from.
+    pub(crate) fn next_is_warm(&mut self) {
+        let at = self.block.next_entry();
+        if let Some(filler) = &mut self.filler {
+            filler.warm_cell(at);
+        }
     }
 
     /// Adds the next cell.
@@ -212,6 +237,11 @@ impl TableBuilder {
         self.properties.log_bytes
     }
 
+    /// Data blocks that entered the cache so far, and their bytes.
+    pub(crate) fn filled(&self) -> (u64, u64) {
+        self.filler.as_ref().map_or((0, 0), Filler::so_far)
+    }
+
     /// Data blocks finished so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.properties.data_blocks
@@ -228,7 +258,12 @@ impl TableBuilder {
     }
 
     /// Writes the rest and syncs the file. Its name is durable once the caller has synced the directory.
-    pub(crate) fn finish(mut self) -> Result<TableInfo> {
+    pub(crate) fn finish(self) -> Result<TableInfo> {
+        self.finish_filled().map(|(info, _)| info)
+    }
+
+    /// The same, with what went into the cache meanwhile.
+    pub(crate) fn finish_filled(mut self) -> Result<(TableInfo, Option<Filled>)> {
         let forgotten = planted!(Bug::LoseLastBlock) && self.data_blocks() > 1;
         if !self.block.is_empty() && !forgotten {
             self.cut_block()?;
@@ -236,6 +271,7 @@ impl TableBuilder {
         if let Some(entry) = self.pending.take() {
             self.index.add_plain(&self.last_key, &entry.encode());
             self.blocks_in_partition += 1;
+            self.partition_filled |= self.pending_filled;
         }
         let data_end = self.out.offset();
         if !self.index.is_empty() {
@@ -243,7 +279,10 @@ impl TableBuilder {
         }
         let mut partitions = std::mem::take(&mut self.partitions);
         let mut filters = Vec::with_capacity(partitions.len());
-        for partition in &mut partitions {
+        for (number, partition) in partitions.iter_mut().enumerate() {
+            if let Some(filler) = self.filler.as_mut().filter(|_| partition.filled) {
+                filler.partition(number, &partition.index, partition.filter.as_deref());
+            }
             filters.push(match partition.filter.take() {
                 Some(filter) => Some(self.out.block_raw(BlockKind::Filter, &filter)?),
                 None => None,
@@ -268,12 +307,15 @@ impl TableBuilder {
         self.out.flush()?;
         kill_point!("table-written-not-synced");
         self.out.file.sync().map_err(|e| Error::io("sync table", &self.out.path, e))?;
-        Ok(self.properties.info(self.id, identity, file_bytes))
+        let info = self.properties.info(self.id, identity, file_bytes);
+        Ok((info, self.filler.map(Filler::finish)))
     }
 
     fn cut_block(&mut self) -> Result<()> {
         let cells = self.block.entries();
-        let handle = self.out.block(BlockKind::Data, self.block.finish())?;
+        let raw = self.block.finish();
+        let handle = self.out.block(BlockKind::Data, raw)?;
+        self.pending_filled = self.filler.as_mut().is_some_and(|filler| filler.block(handle, raw));
         self.block.clear(4 * self.options.block_bytes);
         self.out.compressor.shrink(WRITE_BUFFER_BYTES.max(2 * self.options.block_bytes));
         self.properties.data_blocks += 1;
@@ -288,6 +330,7 @@ impl TableBuilder {
         let separator = separator(&self.last_key, next_key);
         self.index.add_plain(&separator, &entry.encode());
         self.blocks_in_partition += 1;
+        self.partition_filled |= self.pending_filled;
         if self.index.size() >= self.options.index_partition_bytes {
             self.cut_partition(entry.handle.end());
         }
@@ -304,7 +347,8 @@ impl TableBuilder {
         self.hashes.clear();
         self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();
         let blocks = std::mem::take(&mut self.blocks_in_partition);
-        self.partitions.push(PendingPartition { separator, index, filter, data_end, blocks });
+        let filled = std::mem::take(&mut self.partition_filled);
+        self.partitions.push(PendingPartition { separator, index, filter, data_end, blocks, filled });
     }
 
     fn note_seq(&mut self, seq: SeqNo) {

@@ -55,11 +55,13 @@ pub(crate) struct TableCursor {
     fetched: Arc<Fetched>,
     /// A merge's: it reads log files whole.
     images: Option<Images>,
+    /// For a merge: the block `data` is in was in the cache when it was entered.
+    is_cached: bool,
 }
 
 /// Bytes read ahead.
 #[derive(Default)]
-struct Window {
+pub(super) struct Window {
     offset: u64,
     bytes: Vec<u8>,
     /// How much the next read ahead takes; 0 after a seek.
@@ -80,6 +82,7 @@ impl Table {
             floor: Vec::new(),
             fetched: Arc::default(),
             images: (!options.through_cache && !self.logs.is_empty()).then(|| Images::new(self)),
+            is_cached: false,
         }
     }
 }
@@ -191,19 +194,18 @@ impl TableCursor {
     }
 
     fn load(&mut self, handle: Handle, sequential: bool) -> Result<Arc<Block>> {
-        if self.options.through_cache
-            && let Some(block) = self.table.cached_data(handle)
-        {
-            return Ok(block);
+        if self.options.through_cache {
+            if self.options.fill_cache {
+                self.table.touch_block(handle);
+            }
+            if let Some(block) = self.table.cached_data(handle) {
+                return Ok(block);
+            }
+        } else {
+            self.is_cached = self.table.holds_for_merge(handle);
         }
         let table = &self.table;
-        let bytes = match self.window.find(handle) {
-            Some(bytes) => bytes,
-            None => {
-                self.window.fill(table, handle, sequential, self.options.read_ahead_bytes)?;
-                self.window.find(handle).unwrap_or(&[])
-            }
-        };
+        let bytes = self.window.get(table, handle, sequential, self.options.read_ahead_bytes)?;
         let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
         let block = Arc::new(table.check(handle.offset, Block::new(raw))?);
         if self.options.fill_cache {
@@ -352,12 +354,30 @@ impl Cursor for TableCursor {
         cell
     }
 
+    fn is_warm(&self) -> bool {
+        self.is_cached && self.data.place().is_some_and(|at| self.table.is_warm(self.handle, at))
+    }
+
     fn pinned_value(&self) -> Pinned {
         if self.data.is_reference() { pin_fetched(&self.fetched) } else { self.data.pinned_value() }
     }
 }
 
 impl Window {
+    /// The bytes of a block, read with what follows it in a sequence if they are not here.
+    pub(super) fn get(
+        &mut self,
+        table: &Table,
+        handle: Handle,
+        sequential: bool,
+        limit: usize,
+    ) -> Result<&[u8]> {
+        if self.find(handle).is_none() {
+            self.fill(table, handle, sequential, limit)?;
+        }
+        Ok(self.find(handle).unwrap_or(&[]))
+    }
+
     fn find(&self, handle: Handle) -> Option<&[u8]> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)

@@ -61,6 +61,12 @@ impl Handle {
         HEAD_BYTES as u64 + u64::from(self.stored)
     }
 
+    /// Where in the file what is at `at` of the uncompressed payload lies, about.
+    #[inline]
+    pub(super) fn place(&self, at: usize) -> u64 {
+        self.offset + at as u64 * self.file_bytes() / u64::from(self.raw.max(1))
+    }
+
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.offset);
         put_varint(out, u64::from(self.stored));

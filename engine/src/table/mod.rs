@@ -5,7 +5,7 @@
 //! header and footer, `compression` the codecs; `block`, `block_builder` and `block_cursor` are the sorted
 //! block, `filter` the Bloom partition, `index` separators and index entries, `properties` and `tombstones` the
 //! small blocks; `reference` reads values that a log table left in the log. On top stand `builder` (writes a table), `reader` (opens it, point reads), `cursor` (both ways,
-//! read-ahead), and for people and repair `inspect`, `verify` and `scan`.
+//! read-ahead), `fill` (what merges put into the cache and take out), and for people and repair `inspect`, `verify` and `scan`.
 //!
 //! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
 //! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`), when
@@ -18,6 +18,7 @@ mod builder;
 mod compression;
 mod cursor;
 mod ends;
+mod fill;
 mod filter;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
@@ -39,9 +40,10 @@ pub(crate) use block::Block;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
+pub(crate) use fill::{Filled, ReadBack};
 pub(crate) use filter::Filter;
 pub(crate) use inspect::BlockListing;
-pub(crate) use reader::Table;
+pub(crate) use reader::{Access, Table};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use verify::Verified;

@@ -7,13 +7,14 @@
 use super::block::Block;
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
+use super::fill::Filled;
 use super::filter::Filter;
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::{Fetched, Images, Logs};
 use super::tombstones;
-use crate::cache::{BlockCache, BlockKey};
+use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
@@ -36,8 +37,19 @@ pub(crate) struct Table {
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
+    /// What of its data was read lately.
+    warmth: Warmth,
     /// Where values that are not in the file are.
     pub(super) logs: Logs,
+}
+
+/// How a table's file is opened.
+#[derive(Default)]
+pub(crate) struct Access<'f> {
+    /// Past the page cache, so that the block cache is the only one.
+    pub(crate) direct: bool,
+    /// What was put into the cache when it was written.
+    pub(crate) filled: Option<&'f mut Filled>,
 }
 
 /// What an open table holds of a partition itself, so that a read need not look it up in the cache.
@@ -62,7 +74,7 @@ impl Drop for Table {
 }
 
 /// A block that the table keeps, or one from the cache.
-enum Held<'a, T> {
+pub(super) enum Held<'a, T> {
     Kept(&'a T),
     Cached(Arc<T>),
 }
@@ -93,9 +105,20 @@ impl Table {
         info: Arc<TableInfo>,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path)?;
+        Self::open_with(storage, path, info, cache, Access::default())
+    }
+
+    /// The same, in a certain way.
+    pub(crate) fn open_with(
+        storage: &Arc<dyn Storage>,
+        path: &Path,
+        info: Arc<TableInfo>,
+        cache: &Arc<BlockCache>,
+        access: Access<'_>,
+    ) -> Result<Arc<Self>> {
+        let opened = Opened::read(&**storage, path, access.direct)?;
         opened.compare(path, &info)?;
-        opened.table(&**storage, path, info, cache)
+        opened.table(&**storage, path, info, cache, access.filled)
     }
 
     /// Opens a table nothing is known of; its info is what the file says of itself.
@@ -104,9 +127,9 @@ impl Table {
         path: &Path,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path)?;
+        let opened = Opened::read(&**storage, path, false)?;
         let info = Arc::new(opened.info());
-        opened.table(&**storage, path, info, cache)
+        opened.table(&**storage, path, info, cache, None)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -131,7 +154,7 @@ impl Table {
     pub(crate) fn memory_bytes(&self) -> usize {
         let covers: usize =
             self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();
-        size_of::<Self>() + self.top.memory_bytes() + covers
+        size_of::<Self>() + self.top.memory_bytes() + self.warmth.memory_bytes() + covers
     }
 
     /// The sketch over its distinct keys, read from the file.
@@ -198,6 +221,9 @@ impl Table {
     ) -> Result<Visited> {
         let first = self.check(handle.offset, block.lower_bound(key))?;
         let Some(mut entry) = first else { return Ok(Visited::Passed) };
+        if block.is_key(&entry, key) {
+            self.touch(handle, entry.at);
+        }
         while block.is_key(&entry, key) {
             let seq = self.seq(entry.seq);
             if seq <= read {
@@ -257,12 +283,65 @@ impl Table {
         read_block(&*self.file, &self.path, self.footer.identity, kind, handle)
     }
 
-    fn key_of(&self, handle: Handle) -> BlockKey {
+    /// Notes that what is there in a block is read.
+    #[inline]
+    fn touch(&self, handle: Handle, at: usize) {
+        if self.cache.filling() == Filling::Warm {
+            self.warmth.touch(handle.place(at), self.cache.period());
+        }
+    }
+
+    /// Notes that a block is read.
+    pub(super) fn touch_block(&self, handle: Handle) {
+        if self.cache.filling() == Filling::Warm {
+            self.warmth.touch_all(handle.offset..handle.end(), self.cache.period());
+        }
+    }
+
+    /// Whether the block is in the cache, where merges want to know.
+    pub(super) fn holds_for_merge(&self, handle: Handle) -> bool {
+        self.cache.filling() == Filling::Warm && self.cache.holds_data(self.key_of(handle))
+    }
+
+    /// Whether what is there in a block was read lately.
+    pub(super) fn is_warm(&self, handle: Handle, at: usize) -> bool {
+        self.warmth.is_warm(handle.place(at), self.cache.period())
+    }
+
+    /// A partition's index, if that needs no reading.
+    pub(super) fn index_at_hand(&self, number: usize) -> Option<Arc<Block>> {
+        let cached = || self.cache.peek_index(self.key_of(self.top.partitions()[number].index));
+        self.kept[number].index.get().cloned().or_else(cached)
+    }
+
+    /// Takes what was noted and decoded of the table when it was written.
+    fn take_filled(&self, filled: &mut Filled) {
+        let period = self.cache.period().saturating_sub(1);
+        std::mem::take(&mut filled.warm).into_iter().for_each(|place| self.warmth.touch(place, period));
+        for one in std::mem::take(&mut filled.partitions) {
+            let (Some(partition), Some(kept)) =
+                (self.top.partitions().get(one.number), self.kept.get(one.number))
+            else {
+                continue;
+            };
+            let bytes = one.index.memory_bytes();
+            if !self.keep(&kept.index, &one.index, bytes) {
+                self.cache.insert_index(self.key_of(partition.index), one.index);
+            }
+            if let (Some(handle), Some(filter)) = (partition.filter, one.filter)
+                && !self.keep(&kept.filter, &filter, filter.memory_bytes())
+            {
+                self.cache.insert_filter(self.key_of(handle), filter);
+            }
+        }
+    }
+
+    pub(super) fn key_of(&self, handle: Handle) -> BlockKey {
         BlockKey { table: self.cache_id, offset: handle.offset }
     }
 
     #[inline]
-    fn filter(&self, partition: usize, handle: Handle) -> Result<Held<'_, Filter>> {
+    pub(super) fn filter(&self, partition: usize, handle: Handle) -> Result<Held<'_, Filter>> {
         match self.kept[partition].filter.get() {
             Some(filter) => Ok(Held::Kept(filter)),
             None => self.unkept_filter(partition, handle).map(Held::Cached),
@@ -281,7 +360,7 @@ impl Table {
     }
 
     #[inline]
-    fn index(&self, number: usize, partition: &Partition) -> Result<Held<'_, Block>> {
+    pub(super) fn index(&self, number: usize, partition: &Partition) -> Result<Held<'_, Block>> {
         match self.kept[number].index.get() {
             Some(block) => Ok(Held::Kept(block)),
             None => self.unkept_index(number, partition).map(Held::Cached),
@@ -376,8 +455,9 @@ struct Opened {
 }
 
 impl Opened {
-    fn read(storage: &dyn Storage, path: &Path) -> Result<Self> {
-        let file = storage.open(path).map_err(|e| Error::io("open table", path, e))?;
+    fn read(storage: &dyn Storage, path: &Path, direct: bool) -> Result<Self> {
+        let file = if direct { storage.open_direct(path) } else { storage.open(path) };
+        let file = file.map_err(|e| Error::io("open table", path, e))?;
         let len = file.len().map_err(|e| Error::io("measure table", path, e))?;
         if len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
             return Err(Error::corruption(path, 0, format!("file of {len} bytes is too short for a table")));
@@ -445,6 +525,7 @@ impl Opened {
         path: &Path,
         info: Arc<TableInfo>,
         cache: &Arc<BlockCache>,
+        filled: Option<&mut Filled>,
     ) -> Result<Arc<Table>> {
         let dir = path.parent().unwrap_or(Path::new(""));
         let logs = Logs::open(storage, dir, self.properties.log_database, &self.properties.logs)?;
@@ -452,18 +533,25 @@ impl Opened {
         if let Some(seq) = info.ingested_at {
             tombstones.iter_mut().for_each(|t| t.seq = seq);
         }
-        Ok(Arc::new(Table {
+        let cache_id = filled.as_ref().map_or_else(|| cache.next_table_id(), |filled| filled.table);
+        let data_end = self.top.data_end().unwrap_or(0);
+        let table = Table {
             path: path.to_path_buf(),
             file: self.file,
             info,
             cache: Arc::clone(cache),
-            cache_id: cache.next_table_id(),
+            cache_id,
+            warmth: Warmth::new(data_end, self.properties.block_bytes),
             kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
             top: self.top,
             footer: self.footer,
             fragments: Fragments::new(tombstones),
             properties: self.properties,
             logs,
-        }))
+        };
+        if let Some(filled) = filled {
+            table.take_filled(filled);
+        }
+        Ok(Arc::new(table))
     }
 }

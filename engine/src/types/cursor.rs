@@ -27,6 +27,11 @@ pub(crate) trait Cursor: Send {
     fn heat(&self) -> Heat {
         Heat::default()
     }
+    /// Whether readers are likely to want what is here: a table says so of what was read lately, memory of what was
+    /// written more than once. Must be valid, at the key's first cell.
+    fn is_warm(&self) -> bool {
+        self.heat().updates > 1
+    }
 }
 
 impl Cursor for Box<dyn Cursor> {
@@ -53,6 +58,9 @@ impl Cursor for Box<dyn Cursor> {
     }
     fn heat(&self) -> Heat {
         (**self).heat()
+    }
+    fn is_warm(&self) -> bool {
+        (**self).is_warm()
     }
 }
 

@@ -164,6 +164,8 @@ impl Drop for TableHandle {
         let obsolete = self.obsolete.load(Ordering::Acquire);
         let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
         if obsolete {
+            // Whoever held an old version may have read more of it since it was replaced.
+            self.table.evict(&[], None);
             let logs = logs.into_iter().map(|file| self.path.with_file_name(log::file_name(file)));
             let mut files = self.graveyard.files.lock();
             files.extend(logs);

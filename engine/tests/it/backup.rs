@@ -1,11 +1,15 @@
 //! Backups and restores, on real files.
 #![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
 
+use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
-use siltstone::{Backups, Builder, Db, ErrorKind, FamilyOptions, Options};
+use siltstone::storage::sim::{Mode, OpKind, SimWorld};
+use siltstone::testing::with_kill_hook;
+use siltstone::{Backups, Builder, Compression, Db, ErrorKind, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open(dir: &Path) -> Db {
@@ -263,5 +267,96 @@ fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() 
             expected.insert((n % 5000).to_be_bytes().to_vec(), [n.to_be_bytes(); 16].concat());
         }
         assert!(contents(&restored) == expected, "backup {} at {}", backup.id, backup.seq);
+    }
+}
+
+/// What the database does between the moment of a backup and its copying.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Meanwhile {
+    /// A merge frees the lower part of tables that the backup is to have.
+    HalfAMerge,
+    /// All of them are merged away, and the log goes on in files that were needed.
+    All,
+}
+
+fn has_clip(db: &Db) -> bool {
+    db.default_family().shape().tables().any(|(_, _, table)| table.clip.is_some())
+}
+
+/// Guards: a backup's hold on the log, on its tables, and on their holes (`db/backup.rs`).
+#[test]
+fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
+    for meanwhile in [Meanwhile::HalfAMerge, Meanwhile::All] {
+        let world = SimWorld::new(1);
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
+        let family = FamilyOptions {
+            compression: Compression::None,
+            strategy: "leveled{table_bytes=32KiB, l0_runs_trigger=6}".parse().unwrap(),
+            ..FamilyOptions::default()
+        };
+        let options = Options {
+            write_memory: 1 << 20,
+            memory_budget: 2 << 20,
+            log_file_bytes: 16 << 10,
+            step_bytes: 4 << 10,
+            workers: 1,
+            ..Options::default()
+        };
+        let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
+        let db = builder.clone().family("default", family).open("/db").unwrap();
+        let write = |db: &Db, round: u8| {
+            for n in 0..100u32 {
+                // Of other lengths, so that tables of different rounds end at different keys.
+                db.put(&n.to_be_bytes(), &vec![round; 1000 - 300 * usize::from(round % 2)]).unwrap();
+            }
+        };
+        for round in 0..2 {
+            write(&db, round);
+            db.flush().unwrap();
+        }
+        // These are in the log alone.
+        for n in 0..50u32 {
+            db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+        }
+        let expected = contents(&db);
+        let (of, disk, turns) = (db.clone(), world.storage.clone(), scheduler.clone());
+        let mut at_moment = true;
+        let hook = move |name| {
+            if name != "backup-moment" || !std::mem::take(&mut at_moment) {
+                return;
+            }
+            disk.record_trace();
+            write(&of, 9);
+            of.flush().unwrap();
+            match meanwhile {
+                Meanwhile::HalfAMerge => {
+                    disk.fail_at_path(OpKind::Create, ".table", 3, Mode::Once, std::io::ErrorKind::Other);
+                    let _ = of.default_family().compact::<&[u8]>(..);
+                    disk.clear_faults();
+                    assert!(has_clip(&of), "it failed after a step");
+                    turns.run(3);
+                }
+                Meanwhile::All => {
+                    of.default_family().compact::<&[u8]>(..).unwrap();
+                    (0..3).for_each(|_| write(&of, 10));
+                    of.flush().unwrap();
+                    turns.settle();
+                }
+            }
+        };
+        with_kill_hook(hook, || db.backup("/backups")).unwrap();
+        let punched = || world.storage.take_trace().iter().filter(|event| event.op == OpKind::Punch).count();
+        assert_eq!(punched(), 0, "{meanwhile:?}: nothing was freed meanwhile");
+        Backups::new(&world.env(), "/backups").restore(None, "/restored", &mut |_| {}).unwrap();
+        let report = siltstone::check(&world.env(), Path::new("/restored"), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{meanwhile:?}: {:?}", report.damages);
+        let other = Arc::new(SimScheduler::for_world(&world));
+        let restored = builder.scheduler(other).open("/restored").unwrap();
+        assert_eq!(contents(&restored), expected, "{meanwhile:?}");
+        if meanwhile == Meanwhile::HalfAMerge {
+            world.storage.record_trace();
+            scheduler.run(3);
+            assert!(punched() > 0, "what was held back comes after it");
+        }
     }
 }

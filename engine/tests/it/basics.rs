@@ -146,3 +146,36 @@ fn deleted_keys_stay_deleted_through_many_reopenings_and_flushes() {
         }
     }
 }
+
+#[test]
+fn a_long_replay_tells_how_far_it_is_before_the_database_is_open() {
+    use siltstone::{Builder, Event, EventKind};
+    use std::sync::{Arc, Mutex};
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    for n in 0..20_000u32 {
+        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    db.close().unwrap();
+    let told: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let into = told.clone();
+    let builder = Builder::new().listener(move |event| into.lock().unwrap().push(event.clone()));
+    let read_only = builder.clone().open_read_only(dir.path()).unwrap();
+    assert!(read_only.events().iter().any(|event| event.kind == EventKind::Replay));
+    drop(read_only);
+    told.lock().unwrap().clear();
+    let db = builder.open(dir.path()).unwrap();
+    let kinds: Vec<EventKind> = told.lock().unwrap().iter().map(|event| event.kind).collect();
+    let open = kinds.iter().position(|kind| *kind == EventKind::Open).unwrap();
+    assert!(open >= 3 && kinds[..open].iter().all(|kind| *kind == EventKind::Replay), "{kinds:?}");
+    let told = told.lock().unwrap();
+    let (mut last, bytes) = (0, told[open].numbers["log_bytes"]);
+    for event in &told[..open] {
+        let (done, total) = (event.numbers["bytes"], event.numbers["total"]);
+        assert!(done > last && done <= bytes && (bytes..bytes + (32 << 20)).contains(&total), "{event}");
+        last = done;
+    }
+    assert!(bytes > 20_000_000 && last > bytes / 2, "{last} of {bytes}");
+    // They are among those that a later process shows.
+    assert!(db.events().iter().filter(|event| event.kind == EventKind::Replay).count() >= 3);
+}

@@ -359,11 +359,14 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
             }
         }
         let kept = db.statistics().kept_cells;
-        while db.statistics().kept_cells < kept + 20 {
+        // Every second crash comes so soon that the torn file is still needed.
+        while crash % 2 == 0 && db.statistics().kept_cells < kept + 20 {
             rounds(&db, round..round + 1);
             db.settle().unwrap();
             round += 1;
         }
+        rounds(&db, round..round + 1);
+        round += 1;
         db.sync().unwrap();
         // These may be torn.
         for n in 0..10 {

@@ -14,3 +14,5 @@ mod moving;
 mod rangemerge;
 #[cfg(feature = "testing")]
 mod space;
+#[cfg(feature = "testing")]
+mod warm;

@@ -1,7 +1,13 @@
 //! In-memory merging as a user meets it: memory holds more updates, the log is let go, reads are the same.
 
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::SimWorld;
 use siltstone::strategy::MemoryPolicy;
-use siltstone::{Builder, Db, FamilyOptions, Options};
+use siltstone::testing::with_kill_hook;
+use siltstone::{Builder, Db, Event, EventKind, FamilyOptions, Options, Statistics};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 
 fn options() -> Options {
     Options {
@@ -96,4 +102,209 @@ fn a_policy_changes_at_run_time() {
     db.settle().unwrap();
     assert!(db.statistics().memory_compactions > 0);
     assert_eq!(newest(&db), vec!["59"; 200]);
+}
+
+fn simulated(world: &SimWorld, options: Options, family: FamilyOptions) -> (Db, Arc<SimScheduler>) {
+    let scheduler = Arc::new(SimScheduler::for_world(world));
+    let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
+    (builder.family("default", family).open("/db").unwrap(), scheduler)
+}
+
+fn policy(text: &str) -> FamilyOptions {
+    FamilyOptions { memory: text.parse().unwrap(), ..FamilyOptions::default() }
+}
+
+/// What is seen of the database at every visit of that place.
+fn seen_at<T: 'static>(
+    point: &'static str,
+    db: &Db,
+    see: impl Fn(&Db) -> T + 'static,
+    run: impl FnOnce(),
+) -> Vec<T> {
+    let seen: Rc<RefCell<Vec<T>>> = Rc::default();
+    let (into, of) = (seen.clone(), db.clone());
+    let hook = move |name| {
+        if name == point {
+            let now = see(&of);
+            into.borrow_mut().push(now);
+        }
+    };
+    with_kill_hook(hook, run);
+    let seen = seen.take();
+    assert!(!seen.is_empty(), "{point} was not passed");
+    seen
+}
+
+#[test]
+fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_within_the_bound() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = simulated(&world, options(), policy("eager"));
+    let see = |db: &Db| {
+        let listed: u64 = db.default_family().segments().iter().map(|segment| segment.bytes).sum();
+        (db.statistics().write_memory, listed)
+    };
+    let seen = seen_at("join-before-swap", &db, see, || {
+        for n in 0..20_000u32 {
+            db.put(&(n * 7919 % 20_000).to_be_bytes(), &[7; 100]).unwrap();
+            // So few turns that compactions are due while a flush is under way.
+            if n % 20 == 0 {
+                scheduler.run(1);
+            }
+        }
+    });
+    // Keys that are written once: the copy is as large as what is copied.
+    assert!(seen.iter().all(|(counted, listed)| *counted > listed + listed / 8), "{seen:?}");
+    assert!(seen.iter().all(|(counted, _)| *counted <= options().write_memory * 11 / 10), "{seen:?}");
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let left: u64 = db.default_family().segments().iter().map(|segment| segment.bytes).sum();
+    assert_eq!(db.statistics().write_memory, left, "nothing of it stays counted");
+}
+
+#[test]
+fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it() {
+    let is_merge =
+        |event: &&Event| matches!(event.kind, EventKind::MemoryMerge | EventKind::MemoryCompaction);
+    for seed in 0..8 {
+        let world = SimWorld::new(seed);
+        let (db, _) = simulated(&world, options(), policy("adaptive{segments=1, r=0}"));
+        let flushed = Rc::new(RefCell::new(None));
+        let (once, of) = (flushed.clone(), db.clone());
+        let hook = move |name| {
+            if name == "join-after-swap" && once.borrow().is_none() {
+                *once.borrow_mut() = Some(0);
+                of.flush().unwrap();
+                // Behind the event of the merge that stands here.
+                *once.borrow_mut() = Some(of.events().len() + 1);
+            }
+        };
+        with_kill_hook(hook, || {
+            for _ in 0..60 {
+                overwrite(&db, 1);
+                db.settle().unwrap();
+            }
+        });
+        let from = flushed.borrow().expect("a merge in memory");
+        let events = db.events();
+        let next = events[from..].iter().find(is_merge).expect("one more");
+        // The first one after a flush merges indices: what it meets decides about the next.
+        assert_eq!(next.kind, EventKind::MemoryMerge, "seed {seed}: {next}");
+    }
+}
+
+fn fill(db: &Db, keys: std::ops::Range<u32>) {
+    for n in keys {
+        db.put(&n.wrapping_mul(2_654_435_761).to_be_bytes(), &[7; 200]).unwrap();
+    }
+}
+
+fn memory_event(db: &Db) -> Event {
+    db.events().into_iter().rfind(|event| event.kind == EventKind::Memory).expect("an event")
+}
+
+#[test]
+fn memory_moves_between_writes_and_cache_at_run_time() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let big = Options {
+        write_memory: MIB,
+        memory_budget: 16 * MIB,
+        log_file_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let db = Builder::new().options(big.clone()).open(dir.path()).unwrap();
+    // Tables larger than the cache will be, all of it read once.
+    fill(&db, 0..60_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    assert!(db.scan::<&[u8]>(..).all(|entry| entry.is_ok()));
+    let before = db.statistics();
+    assert!(before.cache_bytes > 8 * MIB, "{} cached", before.cache_bytes);
+
+    db.set_memory(12 * MIB, 16 * MIB).unwrap();
+    let now = db.statistics();
+    assert!(now.cache_bytes <= now.cache_capacity && now.cache_capacity <= 4 * MIB, "{now:?}");
+    assert_eq!((db.options().write_memory, db.options().memory_budget), (12 * MIB, 16 * MIB));
+    let event = memory_event(&db);
+    assert_eq!((event.numbers["write_memory"], event.numbers["memory_budget"]), (12 * MIB, 16 * MIB));
+    // As much as would have been flushed several times before stays in memory.
+    let flushes = now.flushes;
+    fill(&db, 100_000..116_000);
+    db.settle().unwrap();
+    let now = db.statistics();
+    assert!(now.flushes == flushes && now.write_memory > 3 * MIB, "{now:?}");
+
+    db.set_memory(MIB, 16 * MIB).unwrap();
+    let at_once = db.statistics();
+    assert!(at_once.cache_capacity + at_once.write_memory + at_once.table_memory <= 16 * MIB, "{at_once:?}");
+    db.settle().unwrap();
+    let now = db.statistics();
+    assert!(now.flushes > flushes && now.write_memory <= MIB / 2 + MIB / 10, "{now:?}");
+    assert!(now.cache_capacity >= 14 * MIB, "{now:?}");
+    assert_eq!(db.scan::<&[u8]>(..).filter(|entry| entry.is_ok()).count(), 76_000);
+    drop(db);
+    let db = Builder::new().options(big.clone()).open(dir.path()).unwrap();
+    assert_eq!(db.options(), big, "the next open takes what it is told");
+}
+
+#[test]
+fn a_division_of_memory_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let limited = Options { log_bytes_max: 2 << 20, ..options() };
+    let db = Builder::new().options(limited.clone()).open(dir.path()).unwrap();
+    for (write_memory, memory_budget) in [(1, 1 << 20), (2 << 20, 1 << 20), (1 << 20, 8 << 20)] {
+        db.set_memory(write_memory, memory_budget).unwrap_err();
+    }
+    assert_eq!(db.options(), limited);
+    db.close().unwrap();
+    db.set_memory(128 << 10, 1 << 20).unwrap_err();
+}
+
+#[test]
+fn less_write_memory_also_means_smaller_segments_log_and_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let wide = Options {
+        write_memory: 4 << 20,
+        memory_budget: 8 << 20,
+        log_file_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let db = Builder::new().options(wide).open(dir.path()).unwrap();
+    fill(&db, 0..10);
+    db.create_family("empty", FamilyOptions::default()).unwrap();
+    let mut batch = siltstone::Batch::new();
+    for n in 0..10u32 {
+        batch.put(&db.default_family(), &n.to_be_bytes(), &[7; 100 << 10]);
+    }
+    db.write(&batch).unwrap();
+    db.set_memory(128 << 10, 8 << 20).unwrap();
+    assert!(db.write(&batch).unwrap_err().to_string().contains("the limit is 131072"));
+    fill(&db, 0..20_000);
+    db.family("empty").unwrap().put(b"k", b"v").unwrap();
+    let first = db.family("empty").unwrap().segments();
+    assert!(first.iter().all(|s| s.bytes < 16 << 10), "a chunk of the size it has now: {first:?}");
+    db.settle().unwrap();
+    let now = db.statistics();
+    assert!(now.log_bytes <= 8 * (128 << 10), "{} bytes of log", now.log_bytes);
+    assert!(db.default_family().segments().iter().all(|s| s.bytes <= 32 << 10), "{now:?}");
+}
+
+#[test]
+fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
+    let freezes = |active_share: f64, write_memory: u64| -> Statistics {
+        let world = SimWorld::new(1);
+        let family = FamilyOptions { active_share, write_memory, ..policy("none") };
+        let roomy = Options { write_memory: 2 << 20, memory_budget: 4 << 20, ..options() };
+        let (db, _) = simulated(&world, roomy, family);
+        fill(&db, 0..3_000);
+        db.settle().unwrap();
+        assert_eq!(db.statistics().flushes, 0);
+        db.statistics()
+    };
+    let [little, usual, much, own] =
+        [(0.02, 0), (0.1, 0), (0.25, 0), (0.25, 1 << 20)].map(|(a, own)| freezes(a, own).freezes);
+    assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} segments");
+    assert!(own > much, "a share of its own limit: {own} and {much}");
+    assert!(FamilyOptions { active_share: 0.3, ..FamilyOptions::default() }.validate().is_err());
+    assert!(FamilyOptions { active_share: 0.01, ..FamilyOptions::default() }.validate().is_err());
 }

@@ -128,6 +128,7 @@ fn builder(seed: u64) -> Builder {
         log_clean_bytes: *rng.pick(&[0, 48 << 10]),
         workers: 1 + rng.index(2),
         step_bytes: 16 << (10 + 2 * rng.range(0..2)),
+        cache_fill: *rng.pick(&crate::settings::FILLS),
         ..Options::default()
     };
     let mut family = || FamilyOptions {

@@ -153,7 +153,8 @@ fn family_options(family: usize, size: Size) -> FamilyOptions {
     let options = FamilyOptions { block_bytes: 1 << 10, strategy, ..FamilyOptions::default() };
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
-        1 => FamilyOptions { compression: Compression::None, ..options },
+        // Its values are left in the log where they are long enough.
+        1 => FamilyOptions { compression: Compression::None, log_tables: true, ..options },
         _ => FamilyOptions {
             timestamps: Timestamps::Explicit,
             compression: Compression::Zstd { level: 1 },
@@ -228,8 +229,25 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
         }
         assert!(round < 200, "no merge stopped at a clip: {tables} bytes of tables");
     }
+    leave_in_log(&db, size, rng, &mut families);
     db.close().expect("the fixture closes");
     (families, earlier.unwrap_or_else(|| disk.clone_killed()))
+}
+
+/// Gives the second family a table whose values are in the log, and the others something in the log alone once more.
+fn leave_in_log(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
+    let family = db.family(FAMILIES[1]).expect("a family");
+    family.flush().expect("a flush");
+    // Alone, as only files stay that are nearly all of one family.
+    for n in 0..size.writes() / 2 {
+        let (at, value) = (key(n * 7), rng.bytes(200));
+        let seq = family.put(&at, &value).expect("a put").0;
+        families[1].entry(at).or_default().push(Written { seq, value: Some(value) });
+    }
+    family.flush().expect("a flush");
+    let has_log_table = family.shape().tables().any(|(_, _, table)| !table.logs.is_empty());
+    assert!(has_log_table, "values were left in the log");
+    (0..size.writes() / 2).for_each(|_| put_one(db, rng, families));
 }
 
 fn table_bytes(db: &Db, name: &str) -> u64 {

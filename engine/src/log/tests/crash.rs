@@ -235,7 +235,7 @@ fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
         known_synced: LogPosition::default(),
         ends: &[],
     };
-    let recovered = recover(&disk.env(), dir(), &options, &mut |_| Ok(())).unwrap();
+    let recovered = recover(&disk.env(), dir(), &options, &mut |_| Ok(()), &mut |_, _| {}).unwrap();
     let numbers: Vec<SeqNo> = recovered.files.iter().map(|file| file.first_seq).collect();
     assert_eq!(numbers, [SeqNo(601), SeqNo(601)]);
 }

@@ -117,7 +117,7 @@ fn a_missing_or_foreign_file_is_noticed() {
         known_synced: LogPosition::default(),
         ends: &[],
     };
-    let foreign = recover(&disk.env(), dir(), &options, &mut |_| Ok(())).unwrap_err();
+    let foreign = recover(&disk.env(), dir(), &options, &mut |_| Ok(()), &mut |_, _| {}).unwrap_err();
     assert!(foreign.to_string().contains("expected database"), "{foreign}");
 }
 

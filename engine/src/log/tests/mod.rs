@@ -77,9 +77,25 @@ fn read_back(
 ) -> Result<(Vec<u64>, Recovered)> {
     let options = RecoverOptions { database_id: DATABASE, first_file: LogFileId(first), known_synced, ends };
     let mut batches = Vec::new();
-    let recovered = recover(&disk.env(), dir(), &options, &mut |frame| {
+    let mut visit = |frame: &Frame<'_>| {
         batches.extend(batch_of(frame));
         Ok(())
+    };
+    let mut last = (0, 0);
+    let recovered = recover(&disk.env(), dir(), &options, &mut visit, &mut |done, total| {
+        assert!(
+            done > last.0 && done <= total && (last.1 == 0 || last.1 == total),
+            "{done} of {total}, {last:?}"
+        );
+        last = (done, total);
     })?;
+    if recovered.frames > 0 {
+        // Only headers of files without frames come to it.
+        let headers = HEADER_BYTES * recovered.files.len() as u64;
+        assert!(
+            last.0 <= recovered.bytes && last.0 + headers >= recovered.bytes,
+            "{last:?} of {recovered:?}"
+        );
+    }
     Ok((batches, recovered))
 }

@@ -315,10 +315,11 @@ fn the_local_file_system_gives_back_what_was_appended() {
     let (known_synced, first_file) = (log.synced(), LogFileId(1));
     let options = RecoverOptions { database_id: DATABASE, first_file, known_synced, ends: &[] };
     let mut batches = Vec::new();
-    let recovered = recover(&env, temp.path(), &options, &mut |frame| {
+    let mut visit = |frame: &Frame<'_>| {
         batches.extend(batch_of(frame));
         Ok(())
-    });
+    };
+    let recovered = recover(&env, temp.path(), &options, &mut visit, &mut |_, _| {});
     assert_eq!(batches, (0..300).collect::<Vec<_>>());
     recovered.unwrap().make_durable(&env, temp.path(), DATABASE).unwrap();
 }

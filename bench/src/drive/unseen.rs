@@ -1,0 +1,300 @@
+//! The compaction nobody can see: readers at a rate, one major merge in their middle, and what they felt of it.
+//!
+//! A loaded store is updated in part, so that a major merge has everything to rewrite. Then its readers go as fast as they
+//! can, until caches are full and the maximum is known; then at a share of that, from due times: for a while, during the
+//! merge, and for as long again. All of it is told window by window: latencies, how often a block was found in the cache,
+//! and how much memory the process took more than before the merge.
+
+use super::latency::{Class, Recorder, empty, latency};
+use super::worker::wait_until;
+use super::{Bench, Identity, Phase, Recorded};
+use crate::measure::{self, Usage};
+use crate::record::{Latency, RunRecord, Stage, Window};
+use crate::store::{CacheCount, Result, Session, Store, Wanted};
+use crate::workload::bytes::Values;
+use crate::workload::random::Rng;
+use crate::workload::{Op, Picks, Stream, Workload};
+use hdrhistogram::Histogram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Windows before the merge, and after it.
+const WINDOWS: u32 = 12;
+/// Part of the rows that is written again before all that.
+const UPDATED: u64 = 5;
+/// Share of the maximum at which readers go.
+const RATE: f64 = 0.7;
+/// Of the first, fast part the readers' rate is that of its last half.
+const FAST_WINDOWS: u32 = 12;
+
+/// Gets and scans of one window.
+struct Counted {
+    gets: Histogram<u64>,
+    scans: Histogram<u64>,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Counted { gets: empty(), scans: empty() }
+    }
+
+    fn add(&mut self, other: &Counted) {
+        self.gets += &other.gets;
+        self.scans += &other.scans;
+    }
+
+    fn count(&self) -> u64 {
+        self.gets.len() + self.scans.len()
+    }
+}
+
+/// What was seen at the end of a window.
+#[derive(Clone, Copy)]
+struct Sample {
+    cache: Option<CacheCount>,
+    rss: u64,
+}
+
+/// One part of a run: all windows, with a sample at the beginning and at the end of each.
+struct Part {
+    windows: Vec<Counted>,
+    recorders: Vec<Recorder>,
+    samples: Vec<Sample>,
+    /// The windows in which the merge began and ended.
+    merge: Option<(usize, usize)>,
+    merge_seconds: f64,
+}
+
+struct Readers<'a> {
+    store: &'a dyn Store,
+    workload: &'a Workload,
+    picks: &'a Picks,
+    seed: u64,
+    window: Duration,
+}
+
+pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload) -> Result<RunRecord> {
+    let store = identity.named.open(wanted)?;
+    let values = Values::new(identity.seed, workload.longest_value());
+    let mut bench = Bench::new(store.as_ref(), wanted.dir, identity);
+    bench.load(workload, &values)?;
+    let live_bytes = bench.live.as_ref().map_or(0, |live| live.bytes(workload));
+    update(store.as_ref(), workload, &values, identity.seed)?;
+    let picks = Picks::new(workload, identity.seed);
+    let window = Duration::from_secs_f64(workload.seconds / f64::from(WINDOWS));
+    let readers = Readers { store: store.as_ref(), workload, picks: &picks, seed: identity.seed, window };
+
+    let fast = readers.run(None, FAST_WINDOWS, false)?;
+    let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(Counted::count).sum();
+    let rate = counted as f64 / (window.as_secs_f64() * f64::from(FAST_WINDOWS - FAST_WINDOWS / 2)) * RATE;
+
+    measure::forget_peak();
+    let (before, written_before) = (Usage::now(), store.written());
+    let mut part = readers.run(Some(rate), WINDOWS, true)?;
+    let used = Usage::now().since(&before);
+    let peak_rss_bytes = measure::peak_rss_bytes();
+    let disk_bytes = measure::directory_bytes(wanted.dir);
+    let phase = Phase {
+        seconds: part.windows.len() as f64 * window.as_secs_f64(),
+        settle_seconds: 0.0,
+        used,
+        written: store.written().zip(written_before).map(|(now, before)| now.since(&before)),
+        user_bytes: 0,
+        live_bytes,
+        disk_bytes,
+        peak_disk_bytes: disk_bytes,
+        peak_rss_bytes,
+    };
+    let recorded = Recorded::of(std::mem::take(&mut part.recorders));
+    let settings = workload.settings().into_iter().chain(store.settings());
+    let more = [("rate", format!("{rate:.0}")), ("merge_seconds", format!("{:.1}", part.merge_seconds))];
+    let mut record = identity.record(workload, settings.chain(more), recorded, phase);
+    let (first, last) = part.merge.ok_or("the major merge did not end")?;
+    let at_first = part.samples[first].rss;
+    let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
+    record.extra_memory_bytes = Some(most.saturating_sub(at_first));
+    record.windows = part.told(window, first, last);
+    Ok(record)
+}
+
+/// Writes a part of the rows again, and waits until no merge is due for that.
+fn update(store: &dyn Store, workload: &Workload, values: &Values, seed: u64) -> Result<()> {
+    let mut rng = Rng::new(seed, "updates before a merge", 0);
+    let mut session = store.session()?;
+    let mut row = vec![(Vec::new(), Vec::new()); workload.columns];
+    for _ in 0..workload.keys / UPDATED {
+        workload.row(rng.below(workload.keys), rng.next() as u32, values, &mut row);
+        session.put_many(&row)?;
+    }
+    store.settle()?;
+    rustix::fs::sync();
+    Ok(())
+}
+
+impl Readers<'_> {
+    /// Reads for so many windows, at a rate or as fast as it goes; with a merge beginning at the end of them, during it and
+    /// for as many windows again.
+    fn run(&self, rate: Option<f64>, windows: u32, with_merge: bool) -> Result<Part> {
+        let stop = AtomicBool::new(false);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let stop = &stop;
+            let threads: Vec<_> = (0..self.workload.threads)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let read = self.thread(thread, rate, began, stop);
+                        // The others need not go on.
+                        stop.fetch_or(read.is_err(), Ordering::Relaxed);
+                        read
+                    })
+                })
+                .collect();
+            let mut part = Part {
+                windows: Vec::new(),
+                recorders: Vec::new(),
+                samples: vec![self.sample()],
+                merge: None,
+                merge_seconds: 0.0,
+            };
+            let (told, merged) = mpsc::channel();
+            let mut failed = None;
+            let (mut at, mut ends_at) = (0, windows);
+            let mut merge_began = None;
+            while at < ends_at && !stop.load(Ordering::Relaxed) {
+                if with_merge && at == windows && merge_began.is_none() {
+                    merge_began = Some(Instant::now());
+                    let told = told.clone();
+                    scope.spawn(move || told.send(self.store.major()));
+                }
+                std::thread::sleep(
+                    (began + self.window * (at + 1)).saturating_duration_since(Instant::now()),
+                );
+                part.samples.push(self.sample());
+                at += 1;
+                if with_merge && at == windows {
+                    ends_at = u32::MAX;
+                }
+                if let (Some(then), Ok(ended)) = (merge_began, merged.try_recv()) {
+                    part.merge = Some((windows as usize, at as usize - 1));
+                    part.merge_seconds = then.elapsed().as_secs_f64();
+                    failed = ended.err();
+                    ends_at = if failed.is_some() { at } else { at + windows };
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            part.windows.resize_with(at as usize, Counted::new);
+            for thread in threads {
+                let (windows, recorder) = super::join(thread)?;
+                part.recorders.push(recorder);
+                for (number, counted) in windows.iter().enumerate() {
+                    if let Some(window) = part.windows.get_mut(number) {
+                        window.add(counted);
+                    }
+                }
+            }
+            failed.map_or(Ok(part), Err)
+        })
+    }
+
+    fn sample(&self) -> Sample {
+        Sample { cache: self.store.cache(), rss: measure::rss_bytes() }
+    }
+
+    /// One thread's windows.
+    fn thread(
+        &self,
+        thread: u32,
+        rate: Option<f64>,
+        began: Instant,
+        stop: &AtomicBool,
+    ) -> Result<(Vec<Counted>, Recorder)> {
+        let every = rate.map(|rate| Duration::from_secs_f64(f64::from(self.workload.threads) / rate));
+        let mut session = self.store.session()?;
+        let mut endless = self.workload.clone();
+        endless.ops = u64::MAX;
+        let mut key = Vec::new();
+        let mut windows = Vec::new();
+        let mut recorder = Recorder::new();
+        recorder.begin(began);
+        let seed = self.seed ^ u64::from(rate.is_some()) << 32;
+        for (at, op) in Stream::new(&endless, self.picks, seed, thread).enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let due = match every {
+                Some(every) => {
+                    let due = began + every.mul_f64(at as f64);
+                    wait_until(due);
+                    due
+                }
+                None => Instant::now(),
+            };
+            let is_scan = self.read(session.as_mut(), op, &mut key)?;
+            let now = Instant::now();
+            // By when it was due: the window in which somebody began to wait.
+            let number = (due.saturating_duration_since(began).as_nanos() / self.window.as_nanos()) as usize;
+            while windows.len() <= number {
+                windows.push(Counted::new());
+            }
+            let counted = &mut windows[number];
+            let (of, class) =
+                if is_scan { (&mut counted.scans, Class::Scan) } else { (&mut counted.gets, Class::Read) };
+            let took = now.saturating_duration_since(due);
+            of.saturating_record(took.as_nanos() as u64);
+            recorder.record(class, took, now, 1);
+        }
+        Ok((windows, recorder))
+    }
+
+    /// Whether it was a scan.
+    fn read(&self, session: &mut dyn Session, op: Op, key: &mut Vec<u8>) -> Result<bool> {
+        match op {
+            Op::Get(number) => {
+                self.workload.read_key(number, key);
+                let mut right = false;
+                session.get(key, &mut |value| right = Values::belongs(number, value))?;
+                if right { Ok(false) } else { Err(format!("key number {number} was not read right").into()) }
+            }
+            Op::Scan { number, entries } => {
+                self.workload.key.write(number, key);
+                let mut left = entries;
+                session.scan(key, &mut |_, _| {
+                    left -= 1;
+                    left > 0
+                })?;
+                if left < entries {
+                    Ok(true)
+                } else {
+                    Err(format!("no entry from number {number} on").into())
+                }
+            }
+            _ => Err("this workload only reads".into()),
+        }
+    }
+}
+
+impl Part {
+    fn told(&self, window: Duration, first: usize, last: usize) -> Vec<Window> {
+        let told = |(number, counted): (usize, &Counted)| {
+            let stage = match number {
+                _ if number < first => Stage::Before,
+                _ if number <= last => Stage::During,
+                _ => Stage::After,
+            };
+            let cache = self.samples[number].cache.zip(self.samples[number + 1].cache);
+            let (gets, scans): (Latency, Latency) = (latency(&counted.gets), latency(&counted.scans));
+            Window {
+                at: number as f64 * window.as_secs_f64(),
+                stage,
+                gets: gets.count,
+                get_mean_us: gets.mean_us,
+                get_p99_us: gets.p99_us,
+                scans: scans.count,
+                scan_mean_us: scans.mean_us,
+                hit_ratio: cache.and_then(|(before, after)| after.ratio_since(&before)),
+            }
+        };
+        self.windows.iter().enumerate().map(told).collect()
+    }
+}

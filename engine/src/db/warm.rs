@@ -1,0 +1,96 @@
+//! The cache around the switch from a merge's inputs to its outputs. With `step` and `write-through` blocks went in while the
+//! tables were written (`table/fill.rs`); here is what comes at the end of a step: reading a whole output back before it is
+//! published (`before`), and taking out what the inputs have below the step's clip once it is.
+//!
+//! Reading back goes piece by piece between advances. It may fail, and then readers warm the rest: a fill that fails is no
+//! failure of the merge.
+
+use super::Inner;
+use crate::cache::Filling;
+use crate::error::Result;
+use crate::options::CacheFill;
+use crate::strategy::{MergeKind, MergePlan};
+use crate::table::ReadBack;
+use crate::types::TableId;
+use crate::version::shape::TableInfo;
+use crate::version::{TableHandle, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl CacheFill {
+    pub(super) fn filling(self) -> Filling {
+        match self {
+            CacheFill::None | CacheFill::Before => Filling::Off,
+            CacheFill::WriteThrough => Filling::All,
+            CacheFill::Step => Filling::Warm,
+        }
+    }
+}
+
+/// The outputs of a step being read into the cache.
+pub(super) struct Before {
+    /// To be published. What is read of them stays then.
+    pub(super) opened: BTreeMap<TableId, Arc<TableHandle>>,
+    /// What is read, what is still to be, and what is done.
+    reading: Option<ReadBack>,
+    to_read: Vec<TableId>,
+    done: Vec<ReadBack>,
+    /// Why nothing more is read.
+    pub(super) failed: Option<String>,
+}
+
+impl Before {
+    pub(super) fn new(db: &Inner, outputs: &[Arc<TableInfo>]) -> Result<Self> {
+        let opened = db.open_tables(outputs, &mut [])?;
+        let to_read = outputs.iter().rev().map(|info| info.id).collect();
+        Ok(Self { opened, reading: None, to_read, done: Vec::new(), failed: None })
+    }
+
+    /// Reads a piece; its blocks and bytes, `None` when all is read or reading failed.
+    pub(super) fn advance(&mut self) -> Option<(u64, u64)> {
+        if self.reading.is_none() {
+            let next = self.to_read.pop()?;
+            self.reading = Some(ReadBack::new(&self.opened[&next].table));
+        }
+        match self.reading.as_mut()?.advance() {
+            Ok(Some(piece)) => Some(piece),
+            Ok(None) => {
+                self.done.extend(self.reading.take());
+                Some((0, 0))
+            }
+            Err(e) => {
+                self.failed = Some(e.to_string());
+                None
+            }
+        }
+    }
+
+    /// The merge has come to nothing: what was read leaves again.
+    pub(super) fn undo(self) {
+        self.done.into_iter().chain(self.reading).for_each(ReadBack::undo);
+    }
+}
+
+impl Inner {
+    /// Takes out of the cache what a step to `upto` has replaced, in the version before it. Blocks and bytes.
+    pub(super) fn evict_replaced(
+        &self,
+        before: &Version,
+        plan: &MergePlan,
+        upto: Option<&[u8]>,
+    ) -> (u64, u64) {
+        let mut gone = (0, 0);
+        if plan.kind == MergeKind::Move {
+            return gone;
+        }
+        let inputs: BTreeSet<TableId> = plan.tables().collect();
+        let upto = upto.or(plan.range.end.as_deref());
+        for open in before.tables().filter(|open| inputs.contains(&open.info.id)) {
+            if upto.is_none_or(|upto| open.start() < upto) {
+                let (blocks, bytes) = open.table().evict(open.start(), upto);
+                gone = (gone.0 + blocks, gone.1 + bytes);
+            }
+        }
+        gone
+    }
+}

@@ -1,0 +1,132 @@
+//! Files read past the page cache (`O_DIRECT`): the device writes straight into the reader's memory, which wants file
+//! offset, length and memory address to be multiples of its block. All three are rounded to 4096 here, through a
+//! buffer of the reading thread, so the caller asks for any bytes it likes.
+
+use super::ReadFile;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// No device in use wants more.
+const ALIGN: usize = 4096;
+/// A thread keeps a buffer up to this size.
+const BUFFER_BYTES_MAX: usize = 2 << 20;
+
+pub(super) struct DirectRead(File);
+
+impl DirectRead {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let opened = File::options().read(true).custom_flags(flags).open(path);
+        opened.map(Self).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidInput => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "its file system takes no reads past the page cache (O_DIRECT), which direct_reads asks for",
+            ),
+            _ => e,
+        })
+    }
+}
+
+/// A buffer with room for so many bytes from an aligned address on.
+fn aligned(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len + ALIGN {
+        buffer.resize(len + ALIGN, 0);
+    }
+    let skip = buffer.as_ptr().align_offset(ALIGN);
+    &mut buffer[skip..skip + len]
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl ReadFile for DirectRead {
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let before = (offset % ALIGN as u64) as usize;
+        let wanted = before + into.len();
+        BUFFER.with_borrow_mut(|buffer| {
+            let aligned = aligned(buffer, wanted.next_multiple_of(ALIGN));
+            let mut have = 0;
+            while have < wanted {
+                match self.0.read_at(&mut aligned[have..], offset - before as u64 + have as u64) {
+                    Ok(n) => {
+                        have += n;
+                        // Only at the end of the file does a read stop within a block.
+                        if n == 0 || n % ALIGN != 0 {
+                            break;
+                        }
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            if have < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            into.copy_from_slice(&aligned[before..wanted]);
+            if buffer.len() > BUFFER_BYTES_MAX {
+                *buffer = Vec::new();
+            }
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LocalStorage, Storage};
+    use super::*;
+
+    /// A directory on a file system that takes direct reads, if there is one here.
+    fn directory() -> Option<tempfile::TempDir> {
+        let places = [std::env::temp_dir(), std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
+        places.iter().find_map(|place| {
+            let dir = tempfile::tempdir_in(place).ok()?;
+            LocalStorage::new().create(&dir.path().join("probe")).ok()?;
+            LocalStorage::new().open_direct(&dir.path().join("probe")).ok().map(|_| dir)
+        })
+    }
+
+    #[test]
+    fn any_bytes_are_read_whatever_their_place_and_none_behind_the_end() {
+        let Some(dir) = directory() else {
+            println!("no file system here takes direct reads");
+            return;
+        };
+        let path = dir.path().join("f");
+        let bytes: Vec<u8> = (0..100_003u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let mut file = LocalStorage::new().create(&path).unwrap();
+        file.write(&bytes).unwrap();
+        // Not synced: what the page cache has is read all the same.
+        let direct = LocalStorage::new().open_direct(&path).unwrap();
+        assert_eq!(direct.len().unwrap(), 100_003);
+        let edges = [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 50_000, 98_304, 99_999, 100_002, 100_003];
+        for from in edges {
+            for to in edges.into_iter().filter(|to| *to >= from) {
+                let mut read = vec![0; to - from];
+                direct.read_exact_at(&mut read, from as u64).unwrap();
+                assert_eq!(read, bytes[from..to], "{from}..{to}");
+            }
+            let mut beyond = vec![0; 100_004 - from];
+            let error = direct.read_exact_at(&mut beyond, from as u64).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{from}");
+        }
+    }
+
+    #[test]
+    fn where_direct_reads_are_refused_the_error_says_so() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        std::fs::write(dir.path().join("f"), b"bytes").unwrap();
+        // Newer kernels take them on tmpfs too.
+        if let Err(e) = LocalStorage::new().open_direct(&dir.path().join("f")) {
+            assert!(e.to_string().contains("direct_reads"), "{e}");
+        }
+    }
+}

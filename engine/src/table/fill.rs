@@ -1,0 +1,204 @@
+//! What a merge does to the block cache: blocks of a table being written go in, so that its first readers find them,
+//! and blocks of one that is read no more go out.
+//!
+//! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is read again and
+//! nothing waits in memory beside the cache, whose budget holds all the time; and if the table never comes to be, they
+//! leave with the [`Filled`] that stands for them. Index and filter partitions follow at the table's end, those over a
+//! block that went in.
+//!
+//! Which blocks: all, or those with a cell that was read lately where it came from ([`crate::cache::Warmth`]). What was
+//! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
+//! however often it is merged.
+
+use super::block::Block;
+use super::block_cursor::BlockCursor;
+use super::cursor::Window;
+use super::filter::Filter;
+use super::frame::{BlockKind, Handle, open_block};
+use super::index::BlockEntry;
+use super::reader::Table;
+use crate::cache::{BlockCache, BlockKey, Filling};
+use crate::error::Result;
+use std::sync::Arc;
+
+/// Read back at once.
+const PIECE_BYTES: u64 = 512 << 10;
+
+/// What was put into the cache of a table that is not published yet. Leaves again if it is dropped before.
+pub(crate) struct Filled {
+    cache: Arc<BlockCache>,
+    /// The number that the table is to have.
+    pub(super) table: u64,
+    /// Of the data blocks.
+    offsets: Vec<u64>,
+    /// Of these there.
+    bytes: u64,
+    pub(super) partitions: Vec<FilledPartition>,
+    /// Offsets of what was read lately.
+    pub(super) warm: Vec<u64>,
+}
+
+/// Index and filter of a partition, decoded.
+pub(super) struct FilledPartition {
+    pub(super) number: usize,
+    pub(super) index: Arc<Block>,
+    pub(super) filter: Option<Arc<Filter>>,
+}
+
+impl Filled {
+    /// The table is there for readers now.
+    pub(crate) fn published(mut self) {
+        self.offsets.clear();
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        for &offset in &self.offsets {
+            self.cache.evict_data(BlockKey { table: self.table, offset });
+        }
+    }
+}
+
+/// Fills while a table is built.
+pub(super) struct Filler {
+    filled: Filled,
+    all: bool,
+    /// Where the warm cells of the present block are.
+    warm_cells: Vec<u32>,
+}
+
+impl Filler {
+    /// `None` where nothing is to be filled.
+    pub(super) fn new(cache: &Arc<BlockCache>) -> Option<Self> {
+        let all = match cache.filling() {
+            Filling::Off => return None,
+            Filling::All => true,
+            Filling::Warm => false,
+        };
+        let (cache, table) = (Arc::clone(cache), cache.next_table_id());
+        let filled =
+            Filled { cache, table, offsets: Vec::new(), bytes: 0, partitions: Vec::new(), warm: Vec::new() };
+        Some(Self { filled, all, warm_cells: Vec::new() })
+    }
+
+    /// A warm cell comes at that place of the present block.
+    pub(super) fn warm_cell(&mut self, at: usize) {
+        if !self.all {
+            self.warm_cells.push(at as u32);
+        }
+    }
+
+    /// The present block is complete. Whether it went in.
+    pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
+        if !self.all && self.warm_cells.is_empty() {
+            return false;
+        }
+        self.filled.warm.extend(self.warm_cells.drain(..).map(|at| handle.place(at as usize)));
+        // What was just built decodes; if not, the first reader will say so.
+        let Ok(block) = Block::new(raw.to_vec()) else { return false };
+        let key = BlockKey { table: self.filled.table, offset: handle.offset };
+        self.filled.bytes += block.memory_bytes() as u64;
+        self.filled.cache.fill_data(key, Arc::new(block), !self.all);
+        self.filled.offsets.push(handle.offset);
+        true
+    }
+
+    /// A partition over blocks that went in.
+    pub(super) fn partition(&mut self, number: usize, index: &[u8], filter: Option<&[u8]>) {
+        let Ok(index) = Block::new(index.to_vec()) else { return };
+        let filter = filter.and_then(|bytes| Filter::new(bytes.to_vec()).ok());
+        let filter = filter.map(Arc::new);
+        self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter });
+    }
+
+    /// Data blocks that went in so far and their bytes.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        (self.filled.offsets.len() as u64, self.filled.bytes)
+    }
+
+    pub(super) fn finish(self) -> Filled {
+        self.filled
+    }
+}
+
+/// Reads a whole table into the cache, piece by piece.
+pub(crate) struct ReadBack {
+    table: Arc<Table>,
+    partition: usize,
+    /// Of the index entry to go on with.
+    at: usize,
+    window: Window,
+}
+
+impl ReadBack {
+    pub(crate) fn new(table: &Arc<Table>) -> Self {
+        Self { table: Arc::clone(table), partition: 0, at: 0, window: Window::default() }
+    }
+
+    /// Reads a piece; its blocks and their bytes in the file, `None` behind the last one.
+    pub(crate) fn advance(&mut self) -> Result<Option<(u64, u64)>> {
+        let table = &self.table;
+        let Some(partition) = table.top.partitions().get(self.partition) else { return Ok(None) };
+        let index = table.index(self.partition, partition)?;
+        if let (0, Some(filter)) = (self.at, partition.filter) {
+            table.filter(self.partition, filter)?;
+        }
+        let (mut blocks, mut read) = (0, 0);
+        while read < PIECE_BYTES && self.at < index.entries_end() {
+            let entry = table.check(partition.index.offset, index.entry(self.at))?;
+            let decoded = BlockEntry::decode(index.value(&entry), partition.data_end);
+            let handle = table.check(partition.index.offset, decoded)?.handle;
+            let bytes = self.window.get(table, handle, true, PIECE_BYTES as usize)?;
+            let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
+            let block = Arc::new(table.check(handle.offset, Block::new(raw))?);
+            table.cache.fill_data(table.key_of(handle), block, false);
+            self.at = entry.end;
+            blocks += 1;
+            read += handle.file_bytes();
+        }
+        if self.at >= index.entries_end() {
+            (self.partition, self.at) = (self.partition + 1, 0);
+        }
+        Ok(Some((blocks, read)))
+    }
+
+    /// What was read leaves again.
+    pub(crate) fn undo(self) {
+        self.table.evict(&[], None);
+    }
+}
+
+impl Table {
+    /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto` (`None`: to
+    /// the end). Where a partition's index is not at hand its blocks are hardly there either, and are left. How many
+    /// blocks and bytes went.
+    pub(crate) fn evict(&self, from: &[u8], upto: Option<&[u8]>) -> (u64, u64) {
+        let mut gone = (0, 0);
+        // A damaged index is for readers to complain of.
+        let Ok(first) = self.top.find(from) else { return gone };
+        let mut cursor = BlockCursor::default();
+        for (number, partition) in self.top.partitions().iter().enumerate().skip(first) {
+            let Some(index) = self.index_at_hand(number) else { continue };
+            cursor.set(index);
+            let mut at = if number == first { cursor.seek(from) } else { cursor.first() };
+            while at == Ok(true) {
+                let entry = cursor.cell();
+                if upto.is_some_and(|upto| entry.key >= upto) {
+                    return gone;
+                }
+                if let Ok(entry) = BlockEntry::decode(entry.value, partition.data_end)
+                    && let Some(bytes) = self.cache.evict_data(self.key_of(entry.handle))
+                {
+                    gone = (gone.0 + 1, gone.1 + bytes);
+                }
+                at = cursor.next();
+            }
+            self.cache.evict_meta(self.key_of(partition.index));
+            if let Some(filter) = partition.filter {
+                self.cache.evict_meta(self.key_of(filter));
+            }
+        }
+        gone
+    }
+}

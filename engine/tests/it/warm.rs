@@ -1,0 +1,309 @@
+//! Caches around merges: what is read stays warm, what is gone leaves, and nothing of it can make an answer wrong or a
+//! merge fail.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::{Mode, OpKind, SimWorld};
+use siltstone::strategy::HotKeys;
+use siltstone::testing::with_kill_hook;
+use siltstone::{Builder, CacheFill, Compression, Db, EventKind, Family, FamilyOptions, Options, Statistics};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const KEYS: u64 = 4_000;
+const POLICIES: [CacheFill; 4] =
+    [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
+
+fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
+    let write_memory = 256 << 10;
+    let options = Options {
+        write_memory,
+        memory_budget: write_memory + cache,
+        log_file_bytes: 64 << 10,
+        step_bytes: 64 << 10,
+        workers: 1,
+        cache_fill: fill,
+        ..Options::default()
+    };
+    let strategy = "leveled{table_bytes=32KiB,base_bytes=128KiB}".parse().unwrap();
+    let (compression, hot_keys) = (Compression::None, HotKeys::Off);
+    let family = FamilyOptions { strategy, compression, hot_keys, ..Default::default() };
+    Builder::new()
+        .options(options)
+        .env(world.env())
+        .scheduler(Arc::new(SimScheduler::for_world(world)))
+        .family("default", family)
+        .open("/db")
+        .unwrap()
+}
+
+fn key(n: u64) -> [u8; 8] {
+    (n * 7919 % KEYS).to_be_bytes()
+}
+
+fn value(n: u64, round: u8) -> Vec<u8> {
+    let mut value = vec![round; 200];
+    value[..8].copy_from_slice(&n.to_be_bytes());
+    value
+}
+
+fn put(family: &Family, n: u64, round: u8) {
+    family.put(&key(n), &value(n, round)).unwrap();
+}
+
+/// All keys, then every third again, in tables of several levels.
+fn fill(db: &Db) {
+    (0..KEYS).for_each(|n| put(&db.default_family(), n, 1));
+    db.flush().unwrap();
+    db.settle().unwrap();
+    (0..KEYS).step_by(3).for_each(|n| put(&db.default_family(), n, 2));
+    db.flush().unwrap();
+}
+
+fn check(db: &Db, n: u64) {
+    let round = if n.is_multiple_of(3) { 2 } else { 1 };
+    assert_eq!(db.get(&key(n)).unwrap().as_deref(), Some(&*value(n, round)), "key number {n}");
+}
+
+/// Reads these keys; how often a data block was not in the cache.
+fn misses(db: &Db, keys: impl Iterator<Item = u64>) -> u64 {
+    let before = db.statistics().cache_misses;
+    keys.for_each(|n| check(db, n));
+    db.statistics().cache_misses - before
+}
+
+fn compact(db: &Db) {
+    db.default_family().compact::<&str>(..).unwrap();
+}
+
+/// Numbers whose keys lie behind one another, so that they fill whole blocks: a tenth of all, in order of keys.
+fn popular() -> impl Iterator<Item = u64> {
+    let mut numbers: Vec<u64> = (0..KEYS).filter(|n| n * 7919 % KEYS < KEYS / 10).collect();
+    numbers.sort_by_key(|n| key(*n));
+    numbers.into_iter()
+}
+
+#[test]
+fn with_every_policy_answers_are_right_between_all_steps() {
+    for fill_by in POLICIES {
+        // A cache for a tenth of the data, and one for all.
+        for cache in [100 << 10, 4 << 20] {
+            let world = SimWorld::new(11);
+            let db = open(&world, fill_by, cache);
+            fill(&db);
+            misses(&db, popular());
+            let (reader, steps) = (db.clone(), Rc::new(Cell::new(0)));
+            let counted = steps.clone();
+            let hook = move |point: &'static str| {
+                if point == "merge-after-install" {
+                    counted.set(counted.get() + 1);
+                    (0..KEYS).step_by(7).for_each(|n| check(&reader, n));
+                    let Statistics { cache_bytes, cache_capacity, .. } = reader.statistics();
+                    assert!(cache_bytes <= cache_capacity, "{cache_bytes} bytes of {cache_capacity}");
+                }
+            };
+            with_kill_hook(hook, || compact(&db));
+            let expected = if fill_by == CacheFill::Before { 1 } else { 5 };
+            assert!(steps.get() >= expected, "{fill_by:?}: {} steps", steps.get());
+            (0..KEYS).for_each(|n| check(&db, n));
+            assert_eq!(db.scan::<&[u8]>(..).count() as u64, KEYS, "{fill_by:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
+    for fill_by in POLICIES {
+        let world = SimWorld::new(12);
+        let db = open(&world, fill_by, 300 << 10);
+        fill(&db);
+        // Twice, so that the second time shows what is cached.
+        misses(&db, popular());
+        assert_eq!(misses(&db, popular()), 0, "{fill_by:?}");
+        compact(&db);
+        let after = misses(&db, popular());
+        let blocks = KEYS / 10 * 210 / 4096;
+        match fill_by {
+            CacheFill::Step => assert!(after <= 1, "{after} of about {blocks} blocks were read again"),
+            CacheFill::None => assert!(after >= blocks, "{after} of about {blocks}"),
+            // Depends on where they lie.
+            CacheFill::WriteThrough | CacheFill::Before => {}
+        }
+        let stats = db.statistics();
+        let data = KEYS * 210 / 4096;
+        match fill_by {
+            CacheFill::None => assert_eq!(stats.cache_filled_blocks, 0),
+            CacheFill::Step => {
+                assert!((blocks..2 * blocks).contains(&stats.cache_filled_blocks), "{stats:?}")
+            }
+            _ => assert!(stats.cache_filled_blocks > data, "{stats:?}"),
+        }
+        let fills = db.events().into_iter().rfind(|e| e.kind == EventKind::Fill).unwrap();
+        let warm = (fills.numbers["warm_keys"], fills.numbers["keys"]);
+        if fill_by == CacheFill::Step {
+            assert!((400..=480).contains(&warm.0) && warm.1 == KEYS, "{fills}");
+            assert_eq!(fills.numbers["evicted_blocks"] > blocks, true, "{fills}");
+        } else {
+            assert_eq!(warm, (0, 0), "{fills}");
+        }
+    }
+}
+
+#[test]
+fn where_all_fits_every_policy_that_fills_reads_nothing_after_a_merge() {
+    for fill_by in [CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step] {
+        let world = SimWorld::new(13);
+        let db = open(&world, fill_by, 8 << 20);
+        fill(&db);
+        misses(&db, 0..KEYS);
+        compact(&db);
+        let reads = world.storage.op_counts().of(OpKind::Read);
+        assert_eq!(misses(&db, 0..KEYS), 0, "{fill_by:?}");
+        let reads = world.storage.op_counts().of(OpKind::Read) - reads;
+        assert_eq!(reads, 0, "{fill_by:?}: index and filter blocks came with the data");
+    }
+}
+
+#[test]
+fn what_nobody_reads_any_more_is_not_taken_along() {
+    let world = SimWorld::new(14);
+    let db = open(&world, CacheFill::Step, 300 << 10);
+    fill(&db);
+    misses(&db, popular());
+    // Others are read until the cache has been replaced three times.
+    for _ in 0..6 {
+        misses(&db, (0..KEYS).filter(|n| n * 7919 % KEYS > KEYS / 2));
+    }
+    let before = db.statistics().cache_filled_blocks;
+    compact(&db);
+    assert!(db.statistics().cache_filled_blocks > before, "those are");
+    let after = misses(&db, popular());
+    assert!(after >= KEYS / 10 * 210 / 4096 / 2, "only {after} blocks were read again");
+}
+
+#[test]
+fn blocks_of_files_that_are_gone_leave_the_cache() {
+    for fill_by in POLICIES {
+        let world = SimWorld::new(15);
+        let db = open(&world, fill_by, 8 << 20);
+        fill(&db);
+        misses(&db, 0..KEYS);
+        let full = db.statistics().cache_bytes;
+        assert!(full > KEYS * 200, "{full}");
+        compact(&db);
+        db.settle().unwrap();
+        let left = db.statistics().cache_bytes;
+        match fill_by {
+            CacheFill::None => assert!(left < KEYS * 20, "{left} bytes of {full} are left"),
+            _ => assert!(left > KEYS * 200 && left < KEYS * 250, "{fill_by:?}: {left}, and {full} before"),
+        }
+        // What a dropped family had too.
+        let other = db.create_family("other", FamilyOptions::default()).unwrap();
+        (0..KEYS).for_each(|n| put(&other, n, 1));
+        other.flush().unwrap();
+        (0..KEYS).for_each(|n| drop(other.get(&key(n)).unwrap()));
+        assert!(db.statistics().cache_bytes > left + KEYS * 100);
+        drop(other);
+        db.drop_family("other").unwrap();
+        db.settle().unwrap();
+        assert!(db.statistics().cache_bytes <= left + 4096, "{fill_by:?}");
+    }
+}
+
+#[test]
+fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
+    for fill_by in [CacheFill::WriteThrough, CacheFill::Before] {
+        let mut failed = 0;
+        let fresh = || {
+            let world = SimWorld::new(16);
+            let db = open(&world, fill_by, 8 << 20);
+            fill(&db);
+            db.settle().unwrap();
+            (world, db)
+        };
+        let (_world, db) = fresh();
+        compact(&db);
+        db.settle().unwrap();
+        let usual = db.statistics().cache_bytes;
+        for nth in (1..60).step_by(3) {
+            let (world, db) = fresh();
+            world.storage.fail_at_path(OpKind::Write, ".table", nth, Mode::Once, std::io::ErrorKind::Other);
+            let compacted = db.default_family().compact::<&str>(..);
+            world.storage.clear_faults();
+            if compacted.is_err() {
+                failed += 1;
+                compact(&db);
+                db.settle().unwrap();
+                let bytes = db.statistics().cache_bytes;
+                assert!(bytes <= usual + usual / 33, "{bytes} bytes, {usual} where nothing failed");
+            }
+            (0..KEYS).for_each(|n| check(&db, n));
+        }
+        assert!(failed > 5, "{fill_by:?}: {failed} merges failed");
+    }
+}
+
+#[test]
+fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
+    let mut failed_fills = 0;
+    for nth in (100..300).step_by(9) {
+        let world = SimWorld::new(17);
+        let db = open(&world, CacheFill::Before, 8 << 20);
+        fill(&db);
+        db.settle().unwrap();
+        // From the last output's making on only the fill reads.
+        let (storage, armed) = (world.storage.clone(), Rc::new(Cell::new(0)));
+        let at = armed.clone();
+        let hook = move |point: &'static str| {
+            if point == "table-written-not-synced" {
+                at.set(at.get() + 1);
+                storage.clear_faults();
+                storage.fail_at(OpKind::Read, nth, Mode::Once, std::io::ErrorKind::Other);
+            }
+        };
+        let compacted = with_kill_hook(hook, || db.default_family().compact::<&str>(..));
+        world.storage.clear_faults();
+        let fill = db.events().into_iter().rfind(|e| e.kind == EventKind::Fill);
+        if fill.is_some_and(|fill| fill.reason.contains("failed")) {
+            failed_fills += 1;
+            compacted.unwrap();
+        }
+        (0..KEYS).for_each(|n| check(&db, n));
+    }
+    assert!(failed_fills > 0, "no fill failed");
+}
+
+#[test]
+fn a_flush_fills_what_was_updated_in_memory_and_not_the_rest() {
+    let world = SimWorld::new(18);
+    let db = open(&world, CacheFill::Step, 4 << 20);
+    (0..400).for_each(|n| put(&db.default_family(), n, 1));
+    // In order of keys, those below a tenth: a second time.
+    popular().filter(|n| *n < 400).for_each(|n| put(&db.default_family(), n, 1));
+    let low = |n: &u64| n * 7919 % KEYS < KEYS / 10;
+    db.flush().unwrap();
+    let (filled, hits) = (db.statistics().cache_filled_blocks, db.statistics().cache_hits);
+    assert!((1..8).contains(&filled), "{filled} blocks");
+    let updated: Vec<u64> = (0..400).filter(low).collect();
+    for n in &updated {
+        db.get(&key(*n)).unwrap().unwrap();
+    }
+    assert_eq!(db.statistics().cache_hits - hits, updated.len() as u64);
+}
+
+#[test]
+fn a_throttled_merge_takes_as_long_as_its_fills() {
+    let took = |rate: u64| {
+        let world = SimWorld::new(19);
+        let db = open(&world, CacheFill::Step, 8 << 20);
+        fill(&db);
+        misses(&db, 0..KEYS);
+        db.set_cache_fill_rate(rate);
+        let before = world.env().clock.monotonic_ns();
+        compact(&db);
+        (world.env().clock.monotonic_ns() - before) as f64 / 1e9
+    };
+    // About 0.85 MB.
+    let (free, slow) = (took(0), took(100_000));
+    assert!(slow > 5.0 && slow > 3.0 * free, "{slow} s at 100 kB/s, {free} s without a limit");
+}
