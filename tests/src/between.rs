@@ -7,6 +7,7 @@
 //! Now and then the process is killed between steps, and the next one must find everything.
 
 use crate::campaign::{CaseResult, Row};
+use crate::strategies;
 use crate::subject::DIR;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
@@ -43,9 +44,7 @@ fn between_case(seed: u64) -> CaseResult {
         timestamps: if explicit { Timestamps::Explicit } else { Timestamps::Implicit },
         compression: Compression::None,
         block_bytes: *rng.pick(&[300, 4096]),
-        strategy: "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=16384, table_bytes=4096}"
-            .parse()
-            .expect("a strategy"),
+        strategy: strategies::draw(&mut rng),
         ..FamilyOptions::default()
     };
     let store = Store::open(&world, &options)?;

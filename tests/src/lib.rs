@@ -22,5 +22,6 @@ pub mod rot;
 pub mod rows;
 pub mod settings;
 pub mod small_disk;
+pub mod strategies;
 pub mod subject;
 pub mod torn;

@@ -7,9 +7,11 @@ use crate::campaign::{CaseResult, Row};
 use crate::model::Op;
 use crate::pairs::{Pairs, covering};
 use crate::settings;
-use crate::subject::{Setup, Subject, bounds, rows};
+use crate::strategies;
+use crate::subject::{Setup, Subject, bounds, change_strategy, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
+use siltstone::strategy::StrategyOptions;
 use siltstone::{Durability, KeyRange, Snapshot};
 
 /// Wrong results by configuration.
@@ -31,6 +33,7 @@ enum Call {
     ReadSnapshot(usize, KeyRange),
     Flush,
     Compact(usize, KeyRange),
+    Strategy(usize, StrategyOptions),
     Reopen,
 }
 
@@ -45,6 +48,7 @@ fn draw_calls(setup: &Setup, rng: &mut Rng) -> Vec<Call> {
             180..193 => Call::ReadSnapshot(family, setup.range(rng)),
             193..196 => Call::Flush,
             196..198 => Call::Compact(family, setup.range(rng)),
+            198 => Call::Strategy(family, strategies::draw(rng)),
             _ => Call::Reopen,
         }
     };
@@ -105,6 +109,9 @@ fn history(setup: &Setup, seed: u64, calls: &[Call]) -> Result<Vec<u64>, String>
             Call::Flush => subject.db.flush().map(|()| 0).map_err(at)?,
             Call::Compact(family, range) => {
                 subject.families[*family].compact::<&[u8]>(bounds(range)).map(|()| 0).map_err(at)?
+            }
+            Call::Strategy(family, strategy) => {
+                change_strategy(&subject.families[*family], strategy.clone()).map(|()| 0).map_err(at)?
             }
             Call::Reopen => {
                 snapshots.clear();

@@ -6,7 +6,8 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
-use crate::subject::{MARKER, Setup, Subject, difference, world_of};
+use crate::strategies;
+use crate::subject::{MARKER, Setup, Subject, change_strategy, difference, world_of};
 use parking_lot::Mutex;
 use siltstone::Durability;
 use siltstone::storage::Clock;
@@ -148,7 +149,11 @@ impl PowerRun {
                     self.check_images()?;
                     self.history.all_synced();
                 }
-                93..95 => subject.db.settle().map_err(at)?,
+                93..94 => subject.db.settle().map_err(at)?,
+                94..95 => {
+                    let family = self.rng.pick(&subject.families).clone();
+                    change_strategy(&family, strategies::draw(&mut self.rng)).map_err(at)?;
+                }
                 95..97 => self.world.clock.advance_us(self.rng.range(0..400_000_000)),
                 _ => {
                     subject.db.close().map_err(at)?;

@@ -1,9 +1,10 @@
 //! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held across
-//! flushes and merges, transactions, ingest, checkpoints, read-only opens, moves of the clock.
+//! flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves of the clock.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::{At, Model, Op, Rules};
-use crate::subject::{FamilySetup, Setup, Subject, TTL_US, bounds, difference, rows};
+use crate::strategies;
+use crate::subject::{FamilySetup, Setup, Subject, TTL_US, bounds, change_strategy, difference, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
@@ -97,7 +98,11 @@ impl Run {
                 let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
                 self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))
             }
-            167..169 => self.subject().db.settle().map_err(failed("settle")),
+            167..168 => self.subject().db.settle().map_err(failed("settle")),
+            168..169 => {
+                let (family, strategy) = (self.rng.index(3), strategies::draw(&mut self.rng));
+                change_strategy(&self.subject().families[family], strategy).map_err(failed("alter"))
+            }
             169..175 => {
                 let snapshot = self.subject().db.snapshot();
                 self.snapshots.push((snapshot, self.model.seq()));

@@ -2,6 +2,7 @@
 //!
 //! An option that is not here must say so in [`ELSEWHERE`]: a unit test compares both with the options that exist.
 
+use crate::strategies;
 use siltstone::strategy::{
     Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, Segments, StrategyOptions,
 };
@@ -101,7 +102,7 @@ pub const FAMILY: Values<FamilyOptions> = &[
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
 ];
 
-/// Of the strategy `leveled`.
+/// Of the strategy `leveled`; another one has its size of tables.
 pub const LEVELED: Values<LeveledOptions> = &[
     ("l0_runs_trigger", &[|o| o.l0_runs_trigger = 1, |o| o.l0_runs_trigger = 2, |o| o.l0_runs_trigger = 4]),
     ("multiplier", &[|o| o.multiplier = 2, |o| o.multiplier = 10]),
@@ -130,12 +131,15 @@ pub const ELSEWHERE: &[&str] = &[
     "error_if_exists",
 ];
 
+/// Columns of a family: its options, its strategy, that of `leveled`.
+const OF_FAMILY: usize = FAMILY.len() + 1 + LEVELED.len();
+
 /// How many values each option has: those of the database, then of each family and its strategy.
 pub fn columns(families: usize) -> Vec<usize> {
     fn sizes<T>(values: Values<T>) -> impl Iterator<Item = usize> {
         values.iter().map(|(_, values)| values.len())
     }
-    let family = || sizes(FAMILY).chain(sizes(LEVELED));
+    let family = || sizes(FAMILY).chain([1 + strategies::OTHERS.len()]).chain(sizes(LEVELED));
     sizes(DATABASE).chain((0..families).flat_map(|_| family())).collect()
 }
 
@@ -144,13 +148,17 @@ pub fn set(row: &[usize], options: &mut Options, families: &mut [&mut FamilyOpti
     let (database, mut rest) = row.split_at(DATABASE.len());
     apply(DATABASE, database, options);
     for family in families {
-        let (plain, strategy);
+        let (plain, strategy, of_leveled);
         (plain, rest) = rest.split_at(FAMILY.len());
-        (strategy, rest) = rest.split_at(LEVELED.len());
+        (strategy, rest) = rest.split_at(1);
+        (of_leveled, rest) = rest.split_at(LEVELED.len());
         apply(FAMILY, plain, family);
         let mut leveled = LeveledOptions::default();
-        apply(LEVELED, strategy, &mut leveled);
-        family.strategy = StrategyOptions::Leveled(leveled);
+        apply(LEVELED, of_leveled, &mut leveled);
+        family.strategy = match strategy[0].checked_sub(1) {
+            None => StrategyOptions::Leveled(leveled),
+            Some(other) => strategies::other(other, leveled.table_bytes),
+        };
     }
     assert!(rest.is_empty());
 }
@@ -164,11 +172,11 @@ pub fn name(column: usize, value: usize) -> String {
     let Some(of_families) = column.checked_sub(DATABASE.len()) else {
         return format!("{} (value {value})", DATABASE[column].0);
     };
-    let (family, column) =
-        (of_families / (FAMILY.len() + LEVELED.len()), of_families % (FAMILY.len() + LEVELED.len()));
+    let (family, column) = (of_families / OF_FAMILY, of_families % OF_FAMILY);
     let name = match column.checked_sub(FAMILY.len()) {
-        Some(column) => LEVELED[column].0,
         None => FAMILY[column].0,
+        Some(0) => "strategy",
+        Some(column) => LEVELED[column - 1].0,
     };
     format!("{name} of family {family} (value {value})")
 }
@@ -176,6 +184,7 @@ pub fn name(column: usize, value: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siltstone::strategy::{ExploringOptions, GeometricOptions, SmaOptions};
     use std::collections::BTreeSet;
 
     /// The names of the fields, as `Debug` prints them.
@@ -201,6 +210,18 @@ mod tests {
         assert_eq!(missing(fields(&Options::default()), listed(DATABASE)), none);
         assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
+        let named = |option: &String| {
+            option == "table_bytes"
+                || strategies::OTHERS.iter().any(|text| text.contains(&format!("{option}=")))
+        };
+        let others = [
+            fields(&SmaOptions::default()),
+            fields(&GeometricOptions::default()),
+            fields(&ExploringOptions::default()),
+        ];
+        for option in others.iter().flatten() {
+            assert!(named(option), "{option} has no value in strategies.rs");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::model::{Filter, Op, Operator, Row, Rules};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimClock, SimRandom, SimStorage, SimWorld};
+use siltstone::strategy::StrategyOptions;
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
     MergeOperator, Options, Scan, SeqNo, Timestamp, Timestamps,
@@ -114,13 +115,7 @@ impl Setup {
     }
 
     fn family_options(rng: &mut Rng) -> FamilyOptions {
-        let strategy = format!(
-            "leveled{{l0_runs_trigger={}, multiplier=2, base_bytes={}, table_bytes={}{}}}",
-            rng.range(1..5),
-            rng.pick(&[4096, 16384]),
-            rng.pick(&[4096, 10_000, 1 << 20]),
-            rng.pick(&["", ", defer_below=0.4", ", defer_below=0.9, defer_runs_max=8", ", candidates=1"]),
-        );
+        let strategy = crate::strategies::draw(rng);
         FamilyOptions {
             compression: *rng.pick(&[Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }]),
             compression_last: *rng.pick(&[
@@ -130,7 +125,7 @@ impl Setup {
             ]),
             block_bytes: *rng.pick(&[64, 300, 4096]),
             bloom_bits: *rng.pick(&[0, 4, 10]),
-            strategy: strategy.parse().expect("the strategy is written as it should be"),
+            strategy,
             memory: (rng.pick(&[
                 "none",
                 "basic{segments=2}",
@@ -282,6 +277,11 @@ impl Setup {
         }
         ops
     }
+}
+
+/// Gives the family another strategy at run time.
+pub fn change_strategy(family: &Family, strategy: StrategyOptions) -> siltstone::Result<()> {
+    family.alter(FamilyOptions { strategy, ..family.options() })
 }
 
 /// A world around a copied disk, with a clock and randomness of its own.

@@ -184,7 +184,12 @@ mod tests {
         assert_eq!(named("siltstone:default").unwrap().name(), "siltstone");
         assert_eq!(named("siltstone:none+defer").unwrap().config, "none+defer");
         assert_eq!(named("siltstone:s2").unwrap().config, "s2");
-        for wrong in ["warp", "basic+", "s99", "basic+s99", "basic+s2.5", "basic2", "adaptive+r2"] {
+        for method in ["sma4", "sma2", "nomerge", "geo2", "geo3", "geop2", "remerge", "exploring"] {
+            assert!(named(&format!("siltstone:none+{method}")).is_ok(), "{method}");
+        }
+        for wrong in
+            ["warp", "basic+", "s99", "basic+s99", "basic+s2.5", "basic2", "adaptive+r2", "sma1", "sma4+l4"]
+        {
             assert!(named(&format!("siltstone:{wrong}")).is_err(), "{wrong}");
         }
         assert!(named("siltstone:warp").is_err() && named("bdb").is_err());

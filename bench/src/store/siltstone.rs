@@ -5,7 +5,10 @@
 
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
-use siltstone::strategy::{HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, StrategyOptions};
+use siltstone::strategy::{
+    ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
+    RangemergeOptions, SmaOptions, StrategyOptions, Victim,
+};
 use siltstone::{Batch, CacheFill, Compression, Db, Family, FamilyOptions, Options};
 
 pub(super) const STORE: &str = "siltstone";
@@ -64,7 +67,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
-        let StrategyOptions::Leveled(leveled) = &mut family.strategy;
+        let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
         leveled.l0_runs_trigger = flushes as u64;
         flushes.fract() == 0.0
     }),
@@ -72,7 +75,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "none+defer",
         "level 0 waits, for at most 6 flushes, while under 40 % of it is redundant",
         |_, family, _| {
-            let StrategyOptions::Leveled(leveled) = &mut family.strategy;
+            let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
             *leveled = LeveledOptions {
                 l0_runs_trigger: 2,
                 defer_below: Some(0.4),
@@ -82,6 +85,52 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
+    ("sma4", "size-tiered merging, 4 runs a level (k)", |_, family, k| {
+        family.strategy = StrategyOptions::Sma(SmaOptions { k: k as u64, ..Default::default() });
+        k.fract() == 0.0
+    }),
+    ("nomerge", "flushes are never merged", |_, family, _| {
+        family.strategy = StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..Default::default() });
+        true
+    }),
+    ("range", "Rangemerge by the paper's rule: one file a range, the fullest range is flushed", |_, family, _| {
+        let victim = Victim::MostBytes;
+        family.strategy = StrategyOptions::Rangemerge(RangemergeOptions { victim, ..Default::default() });
+        true
+    }),
+    ("range+age", "the range with most bytes x age per byte to be written is flushed", |_, family, _| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.victim = Victim::BytesAge;
+        true
+    }),
+    ("range+d4", "up to 4 small tables beside a range's file (deltas)", |_, family, deltas| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.deltas = deltas as u64;
+        deltas.fract() == 0.0
+    }),
+    ("range+f64", "files of at most 64 MiB (F)", |_, family, mib| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.f = mib as u64 * (1 << 20);
+        mib.fract() == 0.0
+    }),
+    ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
+        family.strategy =
+            StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });
+        r.fract() == 0.0
+    }),
+    ("geop2", "geometric merging into at most 2 runs (p)", |_, family, p| {
+        family.strategy =
+            StrategyOptions::Geometric(GeometricOptions { p: Some(p as u64), ..Default::default() });
+        p.fract() == 0.0
+    }),
+    ("remerge", "every flush is merged with all data", |_, family, _| {
+        family.strategy = StrategyOptions::Geometric(GeometricOptions { p: Some(1), ..Default::default() });
+        true
+    }),
+    ("exploring", "HBase's exploring selection", |_, family, _| {
+        family.strategy = StrategyOptions::Exploring(ExploringOptions::default());
+        true
+    }),
     (
         "none+hot2",
         "keys updated more than 2 times the mean stay in memory at a flush",

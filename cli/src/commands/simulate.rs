@@ -1,9 +1,9 @@
 use crate::failure::{Failure, Outcome};
 use crate::progress;
 use clap::Args;
-use siltstone::parse_size;
-use siltstone::simulate::{SimulateOptions, Workload, simulate};
+use siltstone::simulate::{SimulateOptions, SimulateReport, Workload, simulate};
 use siltstone::strategy::StrategyOptions;
+use siltstone::{parse_size, size_text};
 
 /// Run a merge strategy on any data size, without I/O
 ///
@@ -15,11 +15,15 @@ Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
 
 Example: siltstone simulate --strategy leveled --data 100TB --memory 1GiB --workload zipf:0.99
          siltstone simulate --strategy 'leveled{multiplier=8}' --data 1TB --memory 256M
-         siltstone simulate --strategy 'geometric{r=2}' --data 80GiB --memory 4GiB --overwrite 0")]
+         siltstone simulate --strategy 'geometric{r=2}' --data 80GiB --memory 4GiB --overwrite 0
+         siltstone simulate --methods --data 100GiB --memory 1GiB")]
 pub(crate) struct Simulate {
     /// The strategy, with settings in braces
     #[arg(long, default_value = "leveled")]
     strategy: StrategyOptions,
+    /// All methods instead, a line of a table each
+    #[arg(long, conflicts_with = "strategy")]
+    methods: bool,
     /// Bytes of distinct keys and values
     #[arg(long, default_value = "100GB", value_parser = parse_size)]
     data: u64,
@@ -57,8 +61,26 @@ pub(crate) struct Simulate {
 
 impl Simulate {
     pub(crate) fn run(self) -> Outcome {
-        let options = SimulateOptions {
-            strategy: self.strategy,
+        let one = [self.strategy.clone()];
+        let methods = METHODS.map(|text| text.parse().expect("a method's name"));
+        let bar = progress::waiting("simulating");
+        let strategies: &[StrategyOptions] = if self.methods { &methods } else { &one };
+        let reports: Result<Vec<_>, _> =
+            strategies.iter().map(|strategy| simulate(&self.options(strategy))).collect();
+        bar.finish_and_clear();
+        let reports = reports.map_err(Failure::Usage)?;
+        match (reports.as_slice(), self.json) {
+            ([report], true) => println!("{}", serde_json::to_string_pretty(report)?),
+            (reports, true) => println!("{}", serde_json::to_string_pretty(reports)?),
+            ([report], false) => print!("{report}"),
+            (reports, false) => print!("{}", table(reports)),
+        }
+        Ok(())
+    }
+
+    fn options(&self, strategy: &StrategyOptions) -> SimulateOptions {
+        SimulateOptions {
+            strategy: strategy.clone(),
             data_bytes: self.data,
             memory_bytes: self.memory,
             key_bytes: self.key_bytes,
@@ -69,16 +91,44 @@ impl Simulate {
             tables_max: self.tables_max,
             device_bytes_s: self.device,
             put_ns: self.put_ns,
-        };
-        let bar = progress::waiting("simulating");
-        let report = simulate(&options);
-        bar.finish_and_clear();
-        let report = report.map_err(Failure::Usage)?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{report}");
         }
-        Ok(())
     }
+}
+
+const METHODS: [&str; 9] = [
+    "leveled",
+    "sma{k=4}",
+    "sma{k=2}",
+    "geometric{r=2}",
+    "geometric{r=3}",
+    "geometric{p=2}",
+    "remerge",
+    "exploring",
+    "nomerge",
+];
+
+/// A line for each of [`METHODS`], for people and for Markdown.
+fn table(reports: &[SimulateReport]) -> String {
+    let mut text = String::from(
+        "| strategy | bytes written a byte inserted: fill | overwrite | runs a key may be in: mean | most | space peak over data \
+         | largest merge | time of the fill |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for (name, report) in METHODS.iter().zip(reports) {
+        let unknown = || "?".to_string();
+        text += &format!(
+            "| {} | {} | {:.1} | {:.1} | {} | {:.2} | {} | {} |\n",
+            name,
+            report.fill_write_amplification.map_or_else(unknown, |fill| format!("{fill:.1}")),
+            report.write_amplification,
+            report.runs_mean,
+            report.runs_max,
+            report.peak_space_bytes as f64 / report.data_bytes as f64,
+            size_text(report.largest_merge_bytes),
+            report.insert_seconds.map_or_else(unknown, |seconds| format!("{:.2} h", seconds / 3600.0)),
+        );
+    }
+    for (name, report) in METHODS.iter().zip(reports) {
+        report.notes.iter().for_each(|note| text += &format!("{name}: {note}\n"));
+    }
+    text
 }

@@ -146,6 +146,13 @@ fn simulate_reports_as_text_and_json() {
     assert!(text.contains("times the strategy's size"), "the scaling is printed: {text}");
     let report = json(&siltstone(&[&arguments[..], &["--json"]].concat()).fine());
     assert!(report["write_amplification"].as_f64().unwrap() > 1.0);
+    let methods = ["simulate", "--methods", "--data", "10GiB", "--memory", "1GiB", "--overwrite", "0"];
+    let table = siltstone(&methods).fine();
+    for line in ["| remerge | 6.4 | 6.4 | 1.0 | 1 |", "| nomerge | 1.0 | 1.0 | 5.5 | 10 |", "| exploring |"] {
+        assert!(table.contains(line), "{line}: {table}");
+    }
+    let reports = json(&siltstone(&[&methods[..], &["--json"]].concat()).fine());
+    assert_eq!(reports.as_array().map(Vec::len), Some(9));
 }
 
 #[test]

@@ -57,7 +57,18 @@ impl Family {
         self.store.settings().options.clone()
     }
 
-    /// Changes its options, without rewriting data. `timestamps` cannot change.
+    /// Changes its options, without rewriting data. `timestamps` cannot change. A new strategy goes on from the shape that the
+    /// old one left, and merges that run are finished as they were planned.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let family = db.default_family();
+    /// let strategy = "sma{k=4}".parse().unwrap();
+    /// family.alter(siltstone::FamilyOptions { strategy, ..family.options() })?;
+    /// assert_eq!(family.options().strategy.to_string(), "sma");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
     pub fn alter(&self, options: FamilyOptions) -> Result<()> {
         self.db.alter_family(&self.store, options)
     }
@@ -363,9 +374,14 @@ impl Inner {
         if store.settings().options.timestamps != options.timestamps {
             return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
         }
+        let before = store.settings().options.strategy.clone();
         self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
         store.set_settings(settings);
-        self.events.record(EventKind::Family, &store.name, "options changed".into(), &[]);
+        let what = match before == options.strategy {
+            true => "options changed".to_string(),
+            false => format!("options changed: strategy {before} gives way to {}", options.strategy),
+        };
+        self.events.record(EventKind::Family, &store.name, what, &[]);
         self.scheduler.notify();
         Ok(())
     }

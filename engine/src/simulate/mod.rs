@@ -221,7 +221,9 @@ impl<'a> Simulator<'a> {
 
     /// Gives up the fill, for this reason.
     fn load_in_key_order(&mut self, why: String) {
-        self.report.notes.push(format!("the fill {why}: loaded in key order instead, so its cost is left out"));
+        self.report
+            .notes
+            .push(format!("the fill {why}: loaded in key order instead, so its cost is left out"));
         let before = &self.report;
         self.report = SimulateReport {
             notes: before.notes.clone(),

@@ -91,13 +91,9 @@ fn files_that_may_hold_a_key_are_those_of_figure_6() {
 
 #[test]
 fn the_largest_compactions_are_those_of_figure_14() {
-    for (method, gb) in [
-        ("nomerge", 0.5),
-        ("sma{k=4}", 4.5),
-        ("sma{k=2}", 14.5),
-        ("geometric{r=2}", 16.5),
-        ("remerge", 20.5),
-    ] {
+    for (method, gb) in
+        [("nomerge", 0.5), ("sma{k=4}", 4.5), ("sma{k=2}", 14.5), ("geometric{r=2}", 16.5), ("remerge", 20.5)]
+    {
         let report = paper(method, 10 * GB, GB / 2);
         let ours = report.largest_compaction_bytes as f64 / GB as f64;
         assert!((ours / gb - 1.0).abs() < 0.01, "{method}: {ours} GB, the paper {gb}\n{report}");
@@ -123,10 +119,15 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
         last = ours;
         // Figure 7a: what counts is data over memory.
         let smaller = paper(method, 5 * GB, GB / 4);
-        assert!((smaller.write_amplification / report.write_amplification - 1.0).abs() < 0.01, "{smaller}{report}");
+        assert!(
+            (smaller.write_amplification / report.write_amplification - 1.0).abs() < 0.01,
+            "{smaller}{report}"
+        );
     }
     let minutes = |method| paper(method, 10 * GB, 2 * GB).insert_seconds.unwrap() / 60.0;
-    for (method, paper) in [("nomerge", 10.2), ("geometric{r=2}", 19.3), ("sma{k=4}", 19.8), ("remerge", 30.9)] {
+    for (method, paper) in
+        [("nomerge", 10.2), ("geometric{r=2}", 19.3), ("sma{k=4}", 19.8), ("remerge", 30.9)]
+    {
         let ours = minutes(method);
         assert!((ours / paper - 1.0).abs() < 1.0 / 3.0, "{method}: {ours:.1} min, the paper {paper}");
     }

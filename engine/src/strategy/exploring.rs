@@ -97,7 +97,8 @@ impl ExploringOptions {
     fn ratio_at(&self, clock: u64) -> (f64, &'static str) {
         let hour = clock / 3600 % 24;
         let (start, end) = (self.off_peak_start, self.off_peak_end);
-        let is_off_peak = if start <= end { (start..end).contains(&hour) } else { hour >= start || hour < end };
+        let is_off_peak =
+            if start <= end { (start..end).contains(&hour) } else { hour >= start || hour < end };
         if is_off_peak { (self.off_peak_ratio, "off-peak ratio") } else { (self.ratio, "ratio") }
     }
 
@@ -128,8 +129,9 @@ impl ExploringOptions {
                 if smallest.is_none_or(|smallest| window.bytes < smallest.bytes) {
                     smallest = Some(window);
                 }
-                let in_ratio =
-                    || sizes[start..end].iter().all(|size| *size as f64 <= (window.bytes - size) as f64 * ratio);
+                let in_ratio = || {
+                    sizes[start..end].iter().all(|size| *size as f64 <= (window.bytes - size) as f64 * ratio)
+                };
                 if window.bytes <= self.max_bytes
                     && (window.bytes < flush_bytes || in_ratio())
                     && best.is_none_or(|best| window.is_better_than(&best, stuck))
@@ -244,7 +246,11 @@ mod tests {
 
     #[test]
     fn the_window_of_most_runs_in_ratio_is_taken_and_of_as_many_the_smallest() {
-        assert_eq!(select(&[1000, 100, 100, 100]), Some(1..4), "the large one would be over 1.2 times the rest");
+        assert_eq!(
+            select(&[1000, 100, 100, 100]),
+            Some(1..4),
+            "the large one would be over 1.2 times the rest"
+        );
         assert_eq!(select(&[300, 100, 100, 100]), Some(0..4));
         assert_eq!(select(&[1000, 300, 100]), None);
         assert_eq!(select(&[300, 300, 300, 5000, 100, 100, 100]), Some(4..7));
@@ -268,7 +274,10 @@ mod tests {
     fn off_peak_hours_may_go_over_midnight() {
         let options = ExploringOptions { off_peak_start: 22, off_peak_end: 6, ..Default::default() };
         let ratio = |hour: u64| options.ratio_at(hour * 3600).0;
-        assert_eq!([ratio(21), ratio(22), ratio(23), ratio(0), ratio(5), ratio(6)], [1.2, 5.0, 5.0, 5.0, 5.0, 1.2]);
+        assert_eq!(
+            [ratio(21), ratio(22), ratio(23), ratio(0), ratio(5), ratio(6)],
+            [1.2, 5.0, 5.0, 5.0, 5.0, 1.2]
+        );
         assert_eq!(ExploringOptions::default().ratio_at(0).0, 1.2);
     }
 }

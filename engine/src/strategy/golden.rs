@@ -65,7 +65,11 @@ impl Story {
                 let step = properties::concatenate(&self.shape, merge, &mut next);
                 apply(&mut self.shape, merge, &step).expect("a merge");
                 if merge.kind == MergeKind::Merge {
-                    told += &format!("{n}: {} runs, {}\n", merge.inputs.len(), crate::types::size_text(merge.bytes));
+                    told += &format!(
+                        "{n}: {} runs, {}\n",
+                        merge.inputs.len(),
+                        crate::types::size_text(merge.bytes)
+                    );
                 }
             }
         }

@@ -58,8 +58,12 @@ impl StrategyOptions {
     /// The same method with tables so large that this much data is about `tables_max` of them at most, and the
     /// factor by which they grew.
     pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
-        // Upper levels hold a good tenth beside the data, and tables come out smaller than they may be.
-        let least = data_bytes / tables_max / 2 * 3;
+        // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and tables come out
+        // smaller than they may be.
+        let least = match self {
+            StrategyOptions::Leveled(_) => data_bytes / tables_max / 2 * 3,
+            _ => data_bytes / tables_max * 3,
+        };
         let mut scaled = self.clone();
         let table_bytes = match &mut scaled {
             StrategyOptions::Leveled(options) => &mut options.table_bytes,
@@ -119,9 +123,10 @@ impl FromStr for StrategyOptions {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
             "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
-            "nomerge" => {
-                StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..parse_named(name, settings, &["k"])? })
-            }
+            "nomerge" => StrategyOptions::Sma(SmaOptions {
+                k: SmaOptions::NEVER,
+                ..parse_named(name, settings, &["k"])?
+            }),
             "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
             "remerge" => StrategyOptions::Geometric(GeometricOptions {
                 p: Some(1),

@@ -53,7 +53,8 @@ impl<'a> RunPlanner<'a> {
 
     /// Whether no merge reads or writes the run, and no flush.
     pub(super) fn at_rest(&self, level: usize, run: &Run) -> bool {
-        !self.busy.contains(&(level, run.id)) && !(level == 0 && self.facts.flushing == Some(run.id))
+        let is_flushed = level == 0 && self.facts.flushing == Some(run.id);
+        !is_flushed && !self.busy.contains(&(level, run.id))
     }
 
     /// The runs of a level that are at rest, newest first.

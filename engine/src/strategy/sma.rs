@@ -88,9 +88,10 @@ impl Strategy for SmaOptions {
     }
 
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, _state: &PlanState) -> u64 {
-        let steps = || facts.running.iter().filter(|m| m.plan.inputs.iter().all(|i| i.level + 1 == m.plan.output.level));
-        let made: HashSet<(usize, u64)> =
-            steps().map(|m| (m.plan.output.level, m.plan.output.run)).collect();
+        let steps = || {
+            facts.running.iter().filter(|m| m.plan.inputs.iter().all(|i| i.level + 1 == m.plan.output.level))
+        };
+        let made: HashSet<(usize, u64)> = steps().map(|m| (m.plan.output.level, m.plan.output.run)).collect();
         let mut debt = 0u64;
         // Sizes of the runs that will have come from the level above, oldest first.
         let mut coming: Vec<u64> = Vec::new();
@@ -145,7 +146,8 @@ impl SmaOptions {
             leaving.push(left + done);
             owed += left;
         }
-        let here = runs.iter().rev().filter(|run| !taken.contains(&run.id) && !made.contains(&(level, run.id)));
+        let here =
+            runs.iter().rev().filter(|run| !taken.contains(&run.id) && !made.contains(&(level, run.id)));
         let mut queue: VecDeque<u64> = here.map(Run::live_bytes).chain(coming.drain(..)).collect();
         while queue.len() as u64 > self.k {
             let group: u64 = queue.drain(..self.k as usize).sum();

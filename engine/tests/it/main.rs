@@ -16,3 +16,4 @@ mod rangemerge;
 mod space;
 #[cfg(feature = "testing")]
 mod warm;
+mod strategies;

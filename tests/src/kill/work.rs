@@ -1,6 +1,7 @@
 //! What a child writes, as a function of numbers.
 
 use siltstone::storage::sim::Rng;
+use siltstone::strategy::StrategyOptions;
 use siltstone::{Batch, Builder, Compression, Db, ErrorKind, Family, FamilyOptions, Options, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -131,11 +132,23 @@ fn builder(seed: u64) -> Builder {
         cache_fill: *rng.pick(&crate::settings::FILLS),
         ..Options::default()
     };
+    let strategies: Vec<StrategyOptions> = [
+        "leveled{table_bytes=64KiB, multiplier=4}",
+        "sma{k=2, table_bytes=64KiB}",
+        "nomerge{table_bytes=64KiB}",
+        "geometric{table_bytes=64KiB}",
+        "remerge{table_bytes=64KiB}",
+        "exploring{min_runs=2, table_bytes=64KiB}",
+    ]
+    .iter()
+    .map(|text| text.parse().expect("a strategy"))
+    .collect();
     let mut family = || FamilyOptions {
         compression: *rng.pick(&[Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }]),
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
-        strategy: "leveled{table_bytes=64KiB, multiplier=4}".parse().expect("a strategy"),
+        // Leveled as often as the others together.
+        strategy: strategies[if rng.chance(50) { 0 } else { rng.index(strategies.len()) }].clone(),
         memory: rng.pick(&["none", "eager", "sketch"]).parse().expect("a policy"),
         hot_keys: rng.pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule"),
         log_tables: rng.chance(70),

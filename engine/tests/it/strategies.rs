@@ -1,0 +1,203 @@
+//! Merge strategies on whole databases: changed at run time and on reopening, and simulated as they run.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::simulate::{SimulateOptions, simulate};
+use siltstone::storage::sim::{Rng, SimWorld};
+use siltstone::strategy::StrategyOptions;
+use siltstone::{Builder, Compression, Db, FamilyOptions, Options};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn open(world: &SimWorld, options: &Options, family: Option<FamilyOptions>) -> (Db, Arc<SimScheduler>) {
+    let scheduler = Arc::new(SimScheduler::for_world(world));
+    let builder = Builder::new().options(options.clone()).env(world.env()).scheduler(scheduler.clone());
+    let builder = match family {
+        Some(family) => builder.family("default", family),
+        None => builder,
+    };
+    (builder.open("/db").unwrap(), scheduler)
+}
+
+fn strategy(text: &str) -> StrategyOptions {
+    text.parse().unwrap()
+}
+
+const STRATEGIES: [&str; 8] = [
+    "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}",
+    "sma{k=2, table_bytes=32768}",
+    "sma{k=4, table_bytes=32768}",
+    "nomerge{table_bytes=32768}",
+    "geometric{r=2, table_bytes=32768}",
+    "geometric{p=2, table_bytes=32768}",
+    "remerge{table_bytes=32768}",
+    "exploring{min_runs=2, table_bytes=32768}",
+];
+
+#[test]
+fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
+    let (mut in_the_middle, mut changes) = (0, 0);
+    for seed in 0..6 {
+        let (mut rng, world) = (Rng::new(seed), SimWorld::new(seed));
+        let options = Options {
+            write_memory: 128 << 10,
+            memory_budget: 1 << 20,
+            log_file_bytes: 64 << 10,
+            step_bytes: 16 << 10,
+            workers: 2,
+            ..Options::default()
+        };
+        let (mut db, mut scheduler) = open(&world, &options, None);
+        let mut model = BTreeMap::new();
+        for round in 0..40 {
+            for _ in 0..300 {
+                let key = rng.range(0..3_000).to_be_bytes();
+                if rng.one_in(10) {
+                    db.delete(&key).unwrap();
+                    model.remove(&key);
+                } else {
+                    let value = rng.bytes(100);
+                    db.put(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+            }
+            // Some turns, so that merges stand in their middle.
+            scheduler.run(rng.range(1..30) as u32);
+            let family = db.default_family();
+            in_the_middle += u32::from(family.shape().tables().any(|(_, _, table)| table.clip.is_some()));
+            let next = strategy(rng.pick::<&str>(&STRATEGIES));
+            changes += u32::from(next != family.options().strategy);
+            family.alter(FamilyOptions { strategy: next.clone(), ..family.options() }).unwrap();
+            assert_eq!(family.options().strategy, next);
+            if rng.one_in(4) {
+                drop(family);
+                drop(db);
+                (db, scheduler) = open(&world, &options, None);
+                assert_eq!(
+                    db.default_family().options().strategy,
+                    next,
+                    "seed {seed}: it is in the manifest"
+                );
+            }
+            if rng.one_in(4) {
+                db.settle().unwrap();
+            }
+            db.default_family().shape().check().unwrap();
+            let rows = db.scan::<&str>(..).map(|row| row.map(|row| (row.key.to_vec(), row.value.to_vec())));
+            let rows: Vec<_> = rows.collect::<siltstone::Result<_>>().unwrap();
+            let expected: Vec<_> = model.iter().map(|(k, v)| (k.to_vec(), v.clone())).collect();
+            assert!(rows == expected, "seed {seed}, round {round}: another answer");
+        }
+        db.default_family().compact::<&str>(..).unwrap();
+        db.settle().unwrap();
+        assert_eq!(
+            db.default_family().shape().runs().count(),
+            1,
+            "seed {seed}: a major merge leaves one run"
+        );
+        assert_eq!(db.scan::<&str>(..).count(), model.len());
+    }
+    assert!(in_the_middle > 10, "only {in_the_middle} of {changes} changes came while a merge was under way");
+}
+
+#[test]
+fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
+    let world = SimWorld::new(1);
+    let options = Options { write_memory: 256 << 10, memory_budget: 1 << 20, ..Options::default() };
+    let (db, _) = open(&world, &options, None);
+    for n in 0..2_000u32 {
+        db.put(&(n % 500).to_be_bytes(), &[7; 200]).unwrap();
+    }
+    db.default_family().compact::<&str>(..).unwrap();
+    db.settle().unwrap();
+    let written = db.statistics().merged_bytes;
+    let family = db.default_family();
+    for text in ["sma{k=4}", "nomerge", "geometric{r=2}", "leveled"] {
+        family.alter(FamilyOptions { strategy: strategy(text), ..family.options() }).unwrap();
+        db.settle().unwrap();
+        let told = db
+            .events()
+            .into_iter()
+            .any(|event| event.reason.ends_with(&format!("gives way to {}", strategy(text))));
+        assert!(told, "{text}");
+    }
+    assert_eq!(db.statistics().merged_bytes, written, "one small run is in order everywhere");
+}
+
+/// Flushes of `per_flush` keys each into a database on a simulated disk: the bytes of all flushes and of all merges.
+fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memory: u64) -> (u64, u64, u64) {
+    let world = SimWorld::new(3);
+    let options = Options {
+        write_memory: 2 * memory,
+        memory_budget: 4 * memory,
+        step_bytes: 256 << 10,
+        workers: 1,
+        ..Options::default()
+    };
+    let family = FamilyOptions {
+        strategy: strategy.clone(),
+        compression: Compression::None,
+        bloom_bits: 0,
+        ..FamilyOptions::default()
+    };
+    let (db, _scheduler) = open(&world, &options, Some(family));
+    let mut rng = Rng::new(3);
+    for keys in keys {
+        for key in keys {
+            db.put(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &rng.bytes(1000)).unwrap();
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+    }
+    let now = db.statistics();
+    (now.flushes, now.flushed_bytes, now.merged_bytes)
+}
+
+#[test]
+fn simulated_bytes_agree_with_a_real_run_within_5_percent() {
+    const PER_FLUSH: u64 = 250;
+    for text in [
+        "leveled{base_bytes=1MiB, table_bytes=128KiB}",
+        "sma{k=4, table_bytes=128KiB}",
+        "sma{k=2, table_bytes=128KiB}",
+        "nomerge{table_bytes=128KiB}",
+        "geometric{r=2, table_bytes=128KiB}",
+        "geometric{r=3, table_bytes=128KiB}",
+        "geometric{p=2, table_bytes=128KiB}",
+        "remerge{table_bytes=128KiB}",
+        "exploring{table_bytes=128KiB}",
+    ] {
+        let strategy = strategy(text);
+        // Among windows of one size a byte decides which exploring takes; that evens out over more flushes.
+        let in_fill: u64 = if text.starts_with("exploring") { 60 } else { 20 };
+        // What a flush of so many keys takes in memory decides when one begins by itself, and bounds runs.
+        let memory = PER_FLUSH * 1016 * 105 / 100;
+        // Every key once, then as much again of keys drawn among all.
+        let mut rng = Rng::new(5);
+        let mut drawn = move || -> Vec<u64> {
+            let mut keys = std::collections::BTreeSet::new();
+            while keys.len() < PER_FLUSH as usize {
+                keys.insert(rng.range(0..PER_FLUSH * in_fill));
+            }
+            keys.into_iter().collect()
+        };
+        let fill = (0..in_fill).map(|n| (0..PER_FLUSH).map(|i| i * in_fill + n).collect());
+        let keys = fill.chain(std::iter::from_fn(|| Some(drawn())).take(in_fill as usize));
+        let (flushes, flushed, merged) = really(&strategy, keys, memory);
+        assert_eq!(flushes, 2 * in_fill, "{text}: no flush but those asked for");
+        let flush_bytes = flushed / flushes;
+        let simulated = simulate(&SimulateOptions {
+            strategy,
+            data_bytes: flush_bytes * in_fill,
+            memory_bytes: flush_bytes,
+            key_bytes: 8,
+            value_bytes: flush_bytes / PER_FLUSH - 8,
+            overwrite: 1.0,
+            ..SimulateOptions::default()
+        })
+        .unwrap();
+        println!("{text}: {merged} bytes merged, {} simulated", simulated.merged_bytes);
+        let off = |real: u64, simulated: u64| simulated.abs_diff(real) as f64 / real.max(1) as f64;
+        assert!(off(flushed, simulated.flushed_bytes) < 0.05, "{text}: {flushed} flushed\n{simulated}");
+        assert!(off(merged, simulated.merged_bytes) < 0.05, "{text}: {merged} merged\n{simulated}");
+    }
+}
