@@ -361,3 +361,69 @@ fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
 fn bytes_within(shape: &Shape, range: &KeyRange) -> u64 {
     shape.runs().map(|(_, run)| super::overlap_bytes(Some(run), range)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts over ranges of one size, each range with its share; how often a byte is written. Deltas are not counted.
+    fn write_amplification(strategy: &str, data_over_memory: f64, shares: &[f64]) -> f64 {
+        let options: RangemergeOptions = match strategy.parse() {
+            Ok(crate::strategy::StrategyOptions::Rangemerge(options)) => options,
+            other => panic!("{other:?}"),
+        };
+        let file = 100 << 20;
+        let key = |n: usize| (n as u32).to_be_bytes().to_vec();
+        let tables = (0..shares.len()).map(|n| {
+            let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: n as u32 }, file);
+            table.range = KeyRange::new(key(n), key(n + 1));
+            Arc::new(table)
+        });
+        let mut shape = Shape::default();
+        shape.levels.resize_with(2, Default::default);
+        shape.levels[1].runs.push(Run::new(1, tables.collect()));
+        let memory_max = (shares.len() as u64 * file) as f64 / data_over_memory;
+        let all: f64 = shares.iter().sum();
+        let (mut held, mut since) = (vec![0.0; shares.len()], vec![0u64; shares.len()]);
+        let (mut put, mut written, mut half) = (0.0, 0.0, (0.0, 0.0));
+        let rounds = 40_000;
+        for now in 0..rounds {
+            let part = memory_max / 500.0;
+            put += part;
+            held.iter_mut().zip(shares).for_each(|(held, share)| *held += part * share / all);
+            while held.iter().sum::<f64>() > memory_max {
+                let memory: Vec<RangeMemory> = (0..shares.len())
+                    .map(|n| RangeMemory {
+                        range: KeyRange::new(key(n), key(n + 1)),
+                        bytes: held[n] as u64,
+                        written: held[n] as u64,
+                        age: now - since[n],
+                    })
+                    .collect();
+                let (victim, _) = options.victim(&shape, &memory).expect("a range");
+                let plan = options.flush(&shape, &memory[victim]).expect("a merge");
+                written += plan.bytes as f64;
+                (held[victim], since[victim]) = (0.0, now);
+            }
+            if now == rounds / 2 {
+                half = (put, written);
+            }
+        }
+        (written - half.1) / (put - half.0)
+    }
+
+    #[test]
+    fn the_papers_rule_writes_a_byte_half_of_data_over_memory_times_whatever_the_skew() {
+        let zipf: Vec<f64> = (1..=100).map(|rank| 1.0 / f64::from(rank)).collect();
+        for shares in [vec![1.0; 100], zipf.clone()] {
+            for ratio in [20.0, 100.0] {
+                let found = write_amplification("rangemerge{victim=most-bytes}", ratio, &shares);
+                assert!((found / (1.0 + ratio / 2.0) - 1.0).abs() < 0.15, "D/M {ratio}: {found}");
+            }
+        }
+        let uniform = write_amplification("rangemerge", 100.0, &vec![1.0; 100]);
+        assert!((45.0..60.0).contains(&uniform), "{uniform}");
+        let skewed = write_amplification("rangemerge", 100.0, &zipf);
+        assert!((25.0..40.0).contains(&skewed), "{skewed}");
+    }
+}
