@@ -93,11 +93,15 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.strategy = StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..Default::default() });
         true
     }),
-    ("range", "Rangemerge by the paper's rule: one file a range, the fullest range is flushed", |_, family, _| {
-        let victim = Victim::MostBytes;
-        family.strategy = StrategyOptions::Rangemerge(RangemergeOptions { victim, ..Default::default() });
-        true
-    }),
+    (
+        "range",
+        "Rangemerge by the paper's rule: one file a range, the fullest range is flushed",
+        |_, family, _| {
+            let victim = Victim::MostBytes;
+            family.strategy = StrategyOptions::Rangemerge(RangemergeOptions { victim, ..Default::default() });
+            true
+        },
+    ),
     ("range+age", "the range with most bytes x age per byte to be written is flushed", |_, family, _| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
         rangemerge.victim = Victim::BytesAge;

@@ -26,8 +26,8 @@ use super::scatter::range_memory;
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::merge::{AsideRules, Below, Merge, MergeSpec, OutputRules, Progress, Source};
 use crate::memory::Segment;
+use crate::merge::{AsideRules, Below, Merge, MergeSpec, OutputRules, Progress, Source};
 use crate::strategy::{
     HotKeys, HotPlan, InputRun, KEPT_MAX, MergeKind, MergePlan, PipelineState, RunningMerge, Target,
     validate_flush,
@@ -164,14 +164,16 @@ impl FlushJob {
         let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
         let below = others.map(|(_, _, table)| table.live_range()).collect();
         let tombstones = tombstones_of(&range);
-        let sources = version.flush.segments.iter().map(|segment| Source {
-            tombstones: tombstones(segment),
-            cursor: Box::new(segment.cursor()),
-        });
-        let apart = version.flush.scattered.chains(&range).map(|chain| Source {
-            tombstones: Vec::new(),
-            cursor: Box::new(chain),
-        });
+        let sources = version
+            .flush
+            .segments
+            .iter()
+            .map(|segment| Source { tombstones: tombstones(segment), cursor: Box::new(segment.cursor()) });
+        let apart = version
+            .flush
+            .scattered
+            .chains(&range)
+            .map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) });
         let apart_tombstones = version.flush.scattered.with_ranges(&range).flat_map(&tombstones);
         let mut sources: Vec<Source> = sources.chain(apart).collect();
         if let Some(last) = sources.last_mut() {
@@ -182,7 +184,8 @@ impl FlushJob {
         let log_table =
             log_table.map(|choice| Box::new(LogTableJob::new(db, store, choice, &version.flush, logged_to)));
         let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
-        let cuts = by_range.filter(|_| !version.flush.of_range).map(|by_range| by_range.bounds(&version.shape));
+        let cuts =
+            by_range.filter(|_| !version.flush.of_range).map(|by_range| by_range.bounds(&version.shape));
         let spec = MergeSpec {
             sources,
             range: range.clone(),

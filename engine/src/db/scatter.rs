@@ -94,7 +94,9 @@ impl Inner {
         let (number, why) = match chosen {
             // Most of it is still to be scattered.
             _ if !version.frozen.is_empty() => return None,
-            Some(chosen) if at.is_some() || version.scattered.bytes() >= version.active.bytes() as u64 => chosen,
+            Some(chosen) if at.is_some() || version.scattered.bytes() >= version.active.bytes() as u64 => {
+                chosen
+            }
             _ => {
                 self.freeze(store);
                 self.scheduler.notify();
@@ -149,7 +151,8 @@ impl Inner {
         let visible = self.snapshots.visible();
         let ranges = version.scattered.ranges().enumerate();
         let held = ranges.filter(|(_, (_, pieces))| !pieces.is_empty());
-        held.map(|(number, (range, pieces))| (number, range_memory(version, range, pieces, visible))).collect()
+        held.map(|(number, (range, pieces))| (number, range_memory(version, range, pieces, visible)))
+            .collect()
     }
 }
 
@@ -185,12 +188,7 @@ fn may_scatter(version: &Version) -> bool {
 }
 
 /// What is scattered when the segment is.
-fn scatter(
-    version: &Version,
-    segment: &Segment,
-    by_range: &dyn ByRange,
-    keep: &Visibility<'_>,
-) -> Scattered {
+fn scatter(version: &Version, segment: &Segment, by_range: &dyn ByRange, keep: &Visibility<'_>) -> Scattered {
     let before = &version.scattered;
     let bounds = match before.is_empty() {
         true => by_range.bounds(&version.shape),

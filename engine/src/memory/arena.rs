@@ -278,7 +278,8 @@ impl Arena {
         if bytes > 0 {
             let writer = arena.writer.get_mut();
             // Addressed as if the chunk were as large as the next power of two.
-            writer.bump = Bump { chunk_bytes: bytes, chunks: Vec::new(), current: 0, used: 0, capacity: bytes };
+            writer.bump =
+                Bump { chunk_bytes: bytes, chunks: Vec::new(), current: 0, used: 0, capacity: bytes };
             writer.bump.chunks.push(Arc::new(Chunk::new(bytes)));
         }
         arena

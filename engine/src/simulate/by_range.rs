@@ -44,16 +44,19 @@ impl Simulator<'_> {
         let ends = bounds.iter().copied().chain([KEYS_END]);
         let fitted = starts.zip(ends).map(|(start, end)| {
             let old = self.memory.iter().find(|(piece, _)| piece.end > start);
-            let (content, since) = old.map_or((Content::default(), self.clock), |(p, since)| (p.content, *since));
+            let (content, since) =
+                old.map_or((Content::default(), self.clock), |(p, since)| (p.content, *since));
             (Piece { start, end, content }, since)
         });
         self.memory = fitted.collect();
     }
 
     fn flush_range(&mut self, by_range: &dyn ByRange) {
-        let facts: Vec<RangeMemory> = self.memory.iter().map(|(piece, since)| self.facts(piece, *since)).collect();
+        let facts: Vec<RangeMemory> =
+            self.memory.iter().map(|(piece, since)| self.facts(piece, *since)).collect();
         let (at, _) = by_range.victim(&self.shape, &facts).expect("there is a range");
-        let plan = by_range.flush(&self.shape, &facts[at]).expect("nothing is in the way of a simulated flush");
+        let plan =
+            by_range.flush(&self.shape, &facts[at]).expect("nothing is in the way of a simulated flush");
         validate_flush(&self.shape, &plan, &[]).expect("a lawful flush");
         let inputs = plan.live_inputs(&self.shape);
         let span = |range: &KeyRange| (place(&range.start), range.end.as_deref().map_or(KEYS_END, place));

@@ -34,10 +34,11 @@ impl Story {
     /// The victim's merge, and why it is that.
     fn victim(&self) -> (String, Option<MergePlan>) {
         let by_range = self.strategy.strategy().by_range().expect("a strategy by range");
-        let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else { return ("none".into(), None) };
+        let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
+            return ("none".into(), None);
+        };
         (why, by_range.flush(&self.shape, &self.memory[at]))
     }
-
 
     fn plan(&self) -> Plan {
         let all = |tables: &[TableId]| -> u64 {

@@ -1,9 +1,7 @@
 //! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{
-    ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy,
-};
+use super::{ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

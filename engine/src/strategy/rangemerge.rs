@@ -219,7 +219,9 @@ impl ByRange for RangemergeOptions {
         let brought = size_text(memory.written);
         let beside = has_file && !foreign && deltas < self.deltas;
         let reason = match beside {
-            true => format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1),
+            true => {
+                format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
+            }
             false => {
                 let parts = self.parts_text(bytes + memory.written);
                 format!("{brought} of memory meet {}{parts}", size_text(bytes))
@@ -305,9 +307,17 @@ impl Planner<'_> {
         if only && inputs.len() == 1 && table.live_bytes() <= self.options.f {
             return Some(moved(self.home.run, format!("{what} and moves there: nothing is in its place")));
         }
+        let has_file = inputs.iter().any(|input| number(input) == Some(0));
         let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
-        if only && delta <= self.options.deltas && is_in_one_range(&self.bounds, &table.live_range()) {
-            return Some(moved(self.home.run + delta, format!("{what} and becomes delta {delta} of its range")));
+        if only
+            && has_file
+            && delta <= self.options.deltas
+            && is_in_one_range(&self.bounds, &table.live_range())
+        {
+            return Some(moved(
+                self.home.run + delta,
+                format!("{what} and becomes delta {delta} of its range"),
+            ));
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
         let parts = self.options.parts_text(bytes);
@@ -329,7 +339,10 @@ impl Planner<'_> {
         let Some(run) = shape.run(self.home.level, self.home.run) else { return };
         for pair in run.tables().windows(2) {
             let files: u64 = pair.iter().map(|table| table.live_bytes()).sum();
-            if self.full() || files > self.options.f / JOINED_PART || pair.iter().any(|t| self.busy.contains(&t.id)) {
+            if self.full()
+                || files > self.options.f / JOINED_PART
+                || pair.iter().any(|t| self.busy.contains(&t.id))
+            {
                 continue;
             }
             let Some(reached) = cover(pair).and_then(|both| reach(shape, &both)) else { continue };

@@ -78,9 +78,10 @@ impl Scattered {
 
     /// Numbers of the ranges that share keys with this one.
     fn within(&self, range: &KeyRange) -> Range<usize> {
-        let to = range.end.as_deref().map_or(self.bounds.len(), |end| {
-            self.bounds.partition_point(|bound| bound.as_slice() < end)
-        });
+        let to = range
+            .end
+            .as_deref()
+            .map_or(self.bounds.len(), |end| self.bounds.partition_point(|bound| bound.as_slice() < end));
         let from = self.find(&range.start);
         from..to.max(from) + 1
     }

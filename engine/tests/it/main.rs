@@ -14,6 +14,6 @@ mod moving;
 mod rangemerge;
 #[cfg(feature = "testing")]
 mod space;
+mod strategies;
 #[cfg(feature = "testing")]
 mod warm;
-mod strategies;

@@ -155,9 +155,7 @@ fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
         history.agrees(&db);
         for strategy in strategies {
             let family = db.default_family();
-            family
-                .alter(FamilyOptions { strategy: strategy.parse().unwrap(), ..family.options() })
-                .unwrap();
+            family.alter(FamilyOptions { strategy: strategy.parse().unwrap(), ..family.options() }).unwrap();
             history.go_on(&db, &scheduler, 300);
             history.agrees(&db);
         }
