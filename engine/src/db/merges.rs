@@ -14,11 +14,16 @@ use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::CursorOptions;
 use crate::types::{Sketch, TableId};
 use crate::version::{TableHandle, Version};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Merges read this much of an input at once.
 const READ_AHEAD: usize = 512 << 10;
+/// What a step may put into the cache, as a part of the cache.
+const FILL_STEPS: u64 = 32;
+/// Not less, or every block of a small or absent cache would end a step.
+const FILL_STEP_MIN: u64 = 64 << 10;
 /// Plans see time in steps of this many seconds.
 const CLOCK_BUCKET_S: u64 = 60;
 
@@ -60,7 +65,8 @@ impl Inner {
             return Vec::new();
         }
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
-        let distinct = |tables: &[TableId]| distinct(&version, tables);
+        let unions = RefCell::new(std::mem::take(&mut work.unions));
+        let distinct = |tables: &[TableId]| distinct_known(&mut unions.borrow_mut(), &version, tables);
         let facts = Facts {
             clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.env.random.next_u64(),
@@ -80,6 +86,7 @@ impl Inner {
         }
         let plan = strategy.plan(&version.shape, &facts, &work.plan_state);
         work.plan_state = plan.state;
+        work.unions = unions.into_inner();
         plan.merges
     }
 
@@ -100,6 +107,20 @@ impl Inner {
             below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { below },
         }
     }
+}
+
+/// Unions that a store remembers.
+const UNIONS: usize = 8;
+
+/// As [`distinct`], remembered: a level 0 that waits is asked for again and again, and sketches are read from files.
+fn distinct_known(known: &mut Vec<(Vec<TableId>, u64)>, version: &Version, tables: &[TableId]) -> u64 {
+    if let Some((_, keys)) = known.iter().find(|(of, _)| of == tables) {
+        return *keys;
+    }
+    let keys = distinct(version, tables);
+    known.truncate(UNIONS - 1);
+    known.insert(0, (tables.to_vec(), keys));
+    keys
 }
 
 /// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.
@@ -259,6 +280,9 @@ impl MergeJob {
 
     /// Tells what the merge did to the cache.
     fn note_fills(&self, db: &Inner) {
+        if self.fills.blocks + self.fills.evicted_blocks == 0 && self.fills.failed.is_none() {
+            return;
+        }
         let (keys, warm_keys) = self.merge.as_ref().map_or((0, 0), Merge::keys_warm);
         let fills = &self.fills;
         let reason = match &fills.failed {
@@ -379,6 +403,13 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
         },
         // Read back as a whole, it is published as a whole.
         step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },
+        // A range keeps one file.
+        step_fill_bytes: match db.options.cache_fill {
+            CacheFill::Step if settings.options.strategy.strategy().by_range().is_none() => {
+                (db.cache.stats().capacity / FILL_STEPS).max(FILL_STEP_MIN)
+            }
+            CacheFill::None | CacheFill::WriteThrough | CacheFill::Before | CacheFill::Step => u64::MAX,
+        },
         cells,
         aside: None,
     };

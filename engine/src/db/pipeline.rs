@@ -43,6 +43,8 @@ pub(crate) struct JoinJob {
     bytes: u64,
     /// What is counted of its own memory.
     counted: u64,
+    /// What it was expected to take when it began.
+    expected: u64,
     /// Of the store, when it began.
     flushes: u64,
     busy_ns: u64,
@@ -63,7 +65,7 @@ impl JoinJob {
         }
         let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
         let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
-        let (kind, reason, flushes) = {
+        let (kind, reason, flushes, expected) = {
             let mut work = store.work.lock();
             if work.joining || work.flushing || store.is_dropped() {
                 return None;
@@ -77,11 +79,14 @@ impl JoinJob {
             work.joined_upto = newest;
             let (kind, reason) = store.settings().options.memory.plan(&facts, &work.pipeline)?;
             let kind = if Join::can_share_chunks(&flats) { kind } else { MemoryMerge::Compact };
-            if db.memory_taken() + expected_bytes(kind, &facts) > db.budget.write_memory() {
+            let expected = expected_bytes(kind, &facts);
+            if db.memory_taken() + expected > db.budget.write_memory() {
                 return None;
             }
             work.joining = true;
-            (kind, reason, work.flushes)
+            // Of several that are begun together each sees what the others will take.
+            db.joining.add(expected);
+            (kind, reason, work.flushes, expected)
         };
         let keep = (kind == MemoryMerge::Compact).then(|| {
             // Visible first, snapshots second: one taken between them is at or above what is visible now.
@@ -99,7 +104,8 @@ impl JoinJob {
             reason,
             sources,
             bytes,
-            counted: 0,
+            expected,
+            counted: expected,
             flushes,
             busy_ns: 0,
         })
@@ -117,7 +123,8 @@ impl JoinJob {
             return Ok(Advanced::Done);
         }
         let more = self.join.as_mut().is_some_and(|join| join.advance(ENTRIES));
-        self.count(db, self.join.as_ref().map_or(0, |join| join.bytes() as u64));
+        let taken = self.join.as_ref().map_or(0, |join| join.bytes() as u64);
+        self.count(db, taken.max(self.expected));
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if more {
             return Ok(Advanced::More);

@@ -8,7 +8,7 @@ use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
-use crate::types::{Generation, SeqNo, StoreId};
+use crate::types::{Generation, SeqNo, StoreId, TableId};
 use crate::version::{Graveyard, Version};
 use std::sync::Arc;
 
@@ -47,6 +47,8 @@ pub(crate) struct StoreWork {
     pub(crate) flush_not_before: u64,
     /// The same for merges.
     pub(crate) merge_not_before: u64,
+    /// Distinct keys of unions of tables that plans asked for lately.
+    pub(crate) unions: Vec<(Vec<TableId>, u64)>,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
     /// A frozen segment is being scattered.

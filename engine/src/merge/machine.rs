@@ -33,6 +33,9 @@ pub(crate) struct MergeSpec {
     pub(crate) output: OutputRules,
     /// A step ends at the first table end after this many output bytes.
     pub(crate) step_bytes: u64,
+    /// Or after so many bytes that it put into the cache, for which a table may end at an eighth of its size: until the
+    /// step is published they are there beside those that they replace.
+    pub(crate) step_fill_bytes: u64,
     /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
     pub(crate) cells: Option<u64>,
     /// For a flush: which keys are not written but handed out with the step.
@@ -68,7 +71,10 @@ pub(crate) struct Merge {
     aside: Option<Aside>,
     output: Output,
     step_bytes: u64,
+    step_fill_bytes: u64,
     step_began: u64,
+    /// What was in the cache then.
+    step_filled: u64,
     cells: Option<u64>,
     /// Keys so far, and those that readers are likely to want, where that matters.
     keys: u64,
@@ -98,7 +104,9 @@ impl Merge {
             output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
             range: spec.range,
             step_bytes: spec.step_bytes,
+            step_fill_bytes: spec.step_fill_bytes,
             step_began: 0,
+            step_filled: 0,
             cells: spec.cells,
             keys: 0,
             warm_keys: 0,
@@ -129,11 +137,11 @@ impl Merge {
             if !self.range.ends_after(cell.key) {
                 break;
             }
-            if (self.aside.is_some() || asks_warm || self.output.end_before(cell.key).is_some())
+            if (self.aside.is_some() || asks_warm || self.end_before(cell.key).is_some())
                 && self.keep.is_new_key(cell.key)
             {
                 end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
-                if let Some(end) = self.output.end_before(cell.key) {
+                if let Some(end) = self.end_before(cell.key) {
                     let end = end.to_vec();
                     if let Some(step) = self.end_table(&end)? {
                         return Ok(Progress::Step(step));
@@ -164,13 +172,26 @@ impl Merge {
         self.finish().map(Progress::Step)
     }
 
-    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when it has enough bytes.
+    /// Where the table should end before this key, the next one.
+    #[inline]
+    fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let has_filled = self.has_filled() && self.output.is_eighth_full();
+        self.output.end_before(key).or_else(|| has_filled.then_some(key))
+    }
+
+    /// Whether the step has put enough into the cache.
+    fn has_filled(&self) -> bool {
+        self.output.filled_so_far().1 - self.step_filled >= self.step_fill_bytes
+    }
+
+    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when it has
+    /// enough bytes.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
         self.output.cut(Some(key), &self.keep)?;
-        if self.output.bytes - self.step_began < self.step_bytes {
+        if self.output.bytes - self.step_began < self.step_bytes && !self.has_filled() {
             return Ok(None);
         }
-        self.step_began = self.output.bytes;
+        (self.step_began, self.step_filled) = (self.output.bytes, self.output.filled_so_far().1);
         Ok(Some(self.step(Some(key.to_vec()))))
     }
 

@@ -146,6 +146,11 @@ impl Output {
         self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.table_bytes)
     }
 
+    /// Whether it has an eighth of what fills it.
+    pub(crate) fn is_eighth_full(&self) -> bool {
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.table_bytes / 8)
+    }
+
     /// Data blocks of the current table so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.builder.as_ref().map_or(0, TableBuilder::data_blocks)

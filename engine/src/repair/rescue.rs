@@ -359,7 +359,7 @@ impl Rescue<'_> {
             (true, DEFAULT_STORE) => crate::db::DEFAULT_FAMILY.to_string(),
             (true, _) => format!("recovered-{id}"),
         };
-        if before.is_none() && found.infos.is_empty() {
+        if before.is_none() && found.infos.is_empty() && id != DEFAULT_STORE {
             let message = "a family that only the log knows: it may have been dropped before the manifest was lost, as log \
                            files stay for as long as tables of any family have values in them";
             let seqs = found.part.cells.iter().map(|cell| cell.seq);

@@ -34,11 +34,12 @@ impl LocalStorage {
 
 impl Storage for LocalStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(LocalWrite(OpenOptions::new().write(true).create(true).truncate(true).open(path)?)))
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        Ok(Box::new(LocalWrite { file, unsynced: 0 }))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(LocalWrite(OpenOptions::new().append(true).open(path)?)))
+        Ok(Box::new(LocalWrite { file: OpenOptions::new().append(true).open(path)?, unsynced: 0 }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
@@ -169,14 +170,24 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
-struct LocalWrite(File);
+/// Written bytes that may wait for a sync. One sync of a whole table would hold up the worker that writes it, and with it what
+/// else it has to do, for as long as the device takes.
+const UNSYNCED_MAX: usize = 8 << 20;
+
+struct LocalWrite {
+    file: File,
+    unsynced: usize,
+}
 
 impl WriteFile for LocalWrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.file.write_all(bytes)?;
+        self.unsynced += bytes.len();
+        if self.unsynced >= UNSYNCED_MAX { self.sync() } else { Ok(()) }
     }
     fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+        self.unsynced = 0;
+        self.file.sync_data()
     }
 }
 

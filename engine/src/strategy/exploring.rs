@@ -7,8 +7,8 @@
 //! ratio, the smallest of all is taken. In off-peak hours another, larger ratio holds, so that more is merged.
 //!
 //! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of `major_jitter`, all runs
-//! become one. The draw is made once for each oldest table, so that families opened together do not merge together. Time is
-//! looked at when something else makes the database plan: where nothing is written, nothing is merged.
+//! become one. The draw is made once for each oldest table, so that families opened together do not merge together. Workers that
+//! have nothing to do plan twice a second, so it also comes where nothing is written.
 //!
 //! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its newest run,
 //! or into the deeper run that ends the window; a window within level 0 stays there. A running merge hides its runs and

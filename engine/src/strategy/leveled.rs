@@ -117,6 +117,7 @@ impl LeveledOptions {
         let occupied = occupied.unwrap_or(last);
         Sizes {
             level0,
+            waiting: (self.level0_runs() as u64 * facts.flush_bytes.max(1)) as f64,
             unit,
             last,
             base: by_size.min(occupied),
@@ -136,6 +137,8 @@ const BASE_OVER_LEVEL0: f64 = 4.0;
 /// What each level may hold.
 struct Sizes {
     level0: f64,
+    /// What it may hold while it waits.
+    waiting: f64,
     /// What the base level's share is at least.
     unit: f64,
     last: usize,
@@ -200,7 +203,7 @@ impl Strategy for LeveledOptions {
         let sizes = self.sizes(shape, facts, &state);
         let m = self.multiplier as f64;
         let mut above = shape.level_bytes(0) as f64;
-        let mut allowed = sizes.level0;
+        let mut allowed = sizes.waiting;
         // Level 0 meets about as much in the base as it brings.
         let mut debt = 2.0 * (above - allowed).max(0.0);
         allowed += sizes.gathered();
@@ -219,8 +222,8 @@ impl Strategy for LeveledOptions {
 
     fn level0_runs(&self) -> usize {
         match self.defer_below {
-            Some(_) => self.l0_runs_trigger.max(self.defer_runs_max) as usize,
-            None => self.l0_runs_trigger as usize,
+            Some(least) if least > 0.0 => self.l0_runs_trigger.max(self.defer_runs_max) as usize,
+            _ => self.l0_runs_trigger as usize,
         }
     }
 
@@ -303,11 +306,12 @@ impl<'a> Planner<'a> {
         }
         let base_bytes = overlap_bytes(self.shape.run(output.level, output.run), &merge.range) as f64;
         if merge.kind == MergeKind::Merge {
-            if by_bytes < 1.0 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64 {
-                if let Some(why) = self.wait_for_redundancy(&runs) {
-                    self.plan.deferred.push(Deferred { why });
-                    return false;
-                }
+            if bytes as f64 <= self.sizes.waiting
+                && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
+                && let Some(why) = self.wait_for_redundancy(&runs)
+            {
+                self.plan.deferred.push(Deferred { why });
+                return false;
             }
             let tables: Vec<&Arc<TableInfo>> =
                 sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
@@ -339,10 +343,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for it: what several families
-    /// put off may together be more debt than is let gather.
+    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then nothing that
+    /// can be merged is put off.
     fn wait_for_redundancy(&self, runs: &[&Run]) -> Option<String> {
-        let least = self.options.defer_below.filter(|_| !self.facts.pressed)?;
+        let least = self.options.defer_below.filter(|least| *least > 0.0 && !self.facts.pressed)?;
         if runs.len() as u64 > self.options.defer_runs_max {
             return None;
         }

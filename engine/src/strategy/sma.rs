@@ -7,12 +7,11 @@
 //! where the flushes are of one size.
 //!
 //! Merges out of different levels run beside each other, and each level is a queue: runs come in by age and leave by `k`
-//! in the same order. So whichever merge is faster, the same runs are merged with each other, and what is still to be
-//! written is known exactly.
+//! in the same order. So whichever merge is faster, the same runs are merged with each other.
 //!
-//! *Debt* is what the merges now due would write, level by level, but for what a level may have under way: one merge of
-//! runs of their usual size, `k^(level+1)` flushes. So a cascade through all levels owes nothing as long as every level keeps
-//! up, and writers are slowed down only if merges fall behind.
+//! *Debt* is the bytes of the newest runs of level 0 beyond `2 k`: those it holds and those that are being merged. A merge
+//! makes them fewer and never newer. What deeper levels owe shows there too, when their merges leave level 0 no worker; so a
+//! cascade through all levels slows nobody down as long as level 0 keeps up.
 //!
 //! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
 
@@ -21,7 +20,6 @@ use super::{Facts, Plan, PlanState, Strategy, Target};
 use crate::types::size_text;
 use crate::version::shape::{Run, Shape};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashSet, VecDeque};
 
 /// Settings of `sma`.
 ///
@@ -48,12 +46,6 @@ impl SmaOptions {
             within("k", self.k, 2, 1000)?;
         }
         within("table_bytes", self.table_bytes, 4096, 1 << 50)
-    }
-
-    /// What a level may have under way without owing anything.
-    fn usual(&self, level: usize, facts: &Facts<'_>) -> u64 {
-        let power = self.k.saturating_pow(level as u32 + 1);
-        power.saturating_mul(facts.flush_bytes.max(1))
     }
 }
 
@@ -87,24 +79,10 @@ impl Strategy for SmaOptions {
         planner.finish()
     }
 
-    fn debt(&self, shape: &Shape, facts: &Facts<'_>, _state: &PlanState) -> u64 {
-        let steps = || {
-            facts.running.iter().filter(|m| m.plan.inputs.iter().all(|i| i.level + 1 == m.plan.output.level))
-        };
-        let made: HashSet<(usize, u64)> = steps().map(|m| (m.plan.output.level, m.plan.output.run)).collect();
-        let mut debt = 0u64;
-        // Sizes of the runs that will have come from the level above, oldest first.
-        let mut coming: Vec<u64> = Vec::new();
-        for (level, here) in shape.levels.iter().enumerate().take(DEEPEST) {
-            debt = debt.saturating_add(self.owed(level, &here.runs, &made, &mut coming, shape, facts));
-        }
-        for level in shape.levels.len()..DEEPEST {
-            if coming.len() as u64 <= self.k {
-                break;
-            }
-            debt = debt.saturating_add(self.owed(level, &[], &made, &mut coming, shape, facts));
-        }
-        debt
+    fn debt(&self, shape: &Shape, _facts: &Facts<'_>, _state: &PlanState) -> u64 {
+        let runs = shape.levels.first().map_or(&[][..], |level| level.runs.as_slice());
+        let most = usize::try_from(self.k.saturating_mul(2)).unwrap_or(usize::MAX);
+        runs[..runs.len().saturating_sub(most)].iter().map(Run::live_bytes).sum()
     }
 
     fn last_level(&self, shape: &Shape) -> usize {
@@ -117,44 +95,5 @@ impl Strategy for SmaOptions {
 
     fn table_bytes(&self) -> u64 {
         self.table_bytes
-    }
-}
-
-impl SmaOptions {
-    /// What merges out of this level are still to write beyond the usual; `coming` is what comes to it, and becomes what
-    /// comes to the next.
-    fn owed(
-        &self,
-        level: usize,
-        runs: &[Run],
-        made: &HashSet<(usize, u64)>,
-        coming: &mut Vec<u64>,
-        shape: &Shape,
-        facts: &Facts<'_>,
-    ) -> u64 {
-        let mut leaving = Vec::new();
-        let (mut owed, mut taken) = (0, HashSet::new());
-        let from_here = |i: &super::InputRun| i.level == level;
-        for merge in facts.running.iter().filter(|m| m.plan.output.level == level + 1) {
-            if !merge.plan.inputs.iter().all(from_here) {
-                continue;
-            }
-            let inputs = merge.plan.live_inputs(shape);
-            let left: u64 = inputs.iter().map(|(_, table)| table.live_bytes()).sum();
-            let done = shape.run(level + 1, merge.plan.output.run).map_or(0, Run::live_bytes);
-            taken.extend(merge.plan.inputs.iter().map(|input| input.run));
-            leaving.push(left + done);
-            owed += left;
-        }
-        let here =
-            runs.iter().rev().filter(|run| !taken.contains(&run.id) && !made.contains(&(level, run.id)));
-        let mut queue: VecDeque<u64> = here.map(Run::live_bytes).chain(coming.drain(..)).collect();
-        while queue.len() as u64 > self.k {
-            let group: u64 = queue.drain(..self.k as usize).sum();
-            owed += group;
-            leaving.push(group);
-        }
-        *coming = leaving;
-        owed.saturating_sub(self.usual(level, facts))
     }
 }
