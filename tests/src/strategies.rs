@@ -13,6 +13,8 @@ pub const OTHERS: &[&str] = &[
     "geometric{p=2",
     "remerge{",
     "exploring{min_runs=2, max_runs=4, blocking_runs=5",
+    "rangemerge{victim=most-bytes",
+    "rangemerge{deltas=2",
     "exploring{min_runs=2, max_bytes=20000, ratio=0.8, off_peak_ratio=3, off_peak_start=6, off_peak_end=2, \
      major_period_s=300, major_jitter=1",
 ];
@@ -21,7 +23,8 @@ pub const OTHERS: &[&str] = &[
 pub fn other(which: usize, table_bytes: u64) -> StrategyOptions {
     let start = OTHERS[which];
     let comma = if start.ends_with('{') { "" } else { ", " };
-    format!("{start}{comma}table_bytes={table_bytes}}}").parse().expect("a strategy as it should be written")
+    let size = if start.starts_with("rangemerge") { "f" } else { "table_bytes" };
+    format!("{start}{comma}{size}={table_bytes}}}").parse().expect("a strategy as it should be written")
 }
 
 /// Any strategy.

@@ -6,8 +6,8 @@
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use siltstone::strategy::{
-    ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, SmaOptions,
-    StrategyOptions,
+    ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
+    RangemergeOptions, SmaOptions, StrategyOptions, Victim,
 };
 use siltstone::{Batch, CacheFill, Compression, Db, Family, FamilyOptions, Options};
 
@@ -92,6 +92,30 @@ const PARTS: &[(&str, &str, Change)] = &[
     ("nomerge", "flushes are never merged", |_, family, _| {
         family.strategy = StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..Default::default() });
         true
+    }),
+    (
+        "range",
+        "Rangemerge by the paper's rule: one file a range, the fullest range is flushed",
+        |_, family, _| {
+            let victim = Victim::MostBytes;
+            family.strategy = StrategyOptions::Rangemerge(RangemergeOptions { victim, ..Default::default() });
+            true
+        },
+    ),
+    ("range+age", "the range with most bytes x age per byte to be written is flushed", |_, family, _| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.victim = Victim::BytesAge;
+        true
+    }),
+    ("range+d4", "up to 4 small tables beside a range's file (deltas)", |_, family, deltas| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.deltas = deltas as u64;
+        deltas.fract() == 0.0
+    }),
+    ("range+f64", "files of at most 64 MiB (F)", |_, family, mib| {
+        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+        rangemerge.f = mib as u64 * (1 << 20);
+        mib.fract() == 0.0
     }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
         family.strategy =

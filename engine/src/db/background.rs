@@ -269,7 +269,7 @@ impl Inner {
             worked |= log.prepare().unwrap_or(false);
         }
         for store in self.stores().iter() {
-            worked |= self.flatten_one(store);
+            worked |= self.scatter_one(store) || self.flatten_one(store);
         }
         worked |= self.sweep();
         let now = self.env.clock.monotonic_ns();
@@ -283,6 +283,9 @@ impl Inner {
 
     /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
     fn flatten_one(&self, store: &Store) -> bool {
+        if store.settings().options.strategy.strategy().by_range().is_some() {
+            return false;
+        }
         let version = store.version_full();
         let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {
             return false;
@@ -374,7 +377,7 @@ impl Inner {
                 DbAction::Flush { store, reason } => {
                     if let Some(store) = stores.iter().find(|s| s.id == store) {
                         let may_stay = !self.flush_is_asked(store);
-                        self.start_flush(store, reason, may_stay);
+                        self.start_flush(store, reason, may_stay, None);
                     }
                 }
                 DbAction::Clean => match CleanJob::start(self) {
@@ -392,7 +395,7 @@ impl Inner {
         }
         for store in stores.iter() {
             if self.flush_is_asked(store) && now >= store.work.lock().flush_not_before {
-                self.start_flush(store, "it was asked for".into(), false);
+                self.start_flush(store, "it was asked for".into(), false, None);
             }
         }
     }
@@ -430,24 +433,28 @@ impl Inner {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.unflushed_bytes();
-        let left_over = !version.flush.segments.is_empty() && !work.flushing;
+        let left_over = !version.flush.is_empty() && !work.flushing;
         let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
         let mine = super::install::store_front(&version);
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush_not_before;
+        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+        let empty = version.active.is_empty() && version.waiting().next().is_none();
+        let due = match () {
+            () if waits || (empty && !left_over) => 0,
+            () if left_over => self.budget.write_memory(),
+            () => memory_bytes,
+        };
+        // A range, or what has not been scattered yet.
+        let part = version.scattered.largest().max(version.active.bytes() as u64);
         StoreFacts {
             store: store.id,
-            memory_bytes: if waits || (version.active.is_empty() && version.frozen.is_empty() && !left_over) {
-                0
-            } else if left_over {
-                self.budget.write_memory()
-            } else {
-                memory_bytes
-            },
+            memory_bytes: due,
+            freed_bytes: if by_range && !left_over { due.min(part) } else { due },
             memory_limit: store.settings().options.write_memory,
             compactable_bytes: super::pipeline::compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: memory_bytes,
+            flush_write_bytes: if by_range { part } else { memory_bytes },
             log_freed_bytes: if mine == Some(log_front) { self.options.log_file_bytes } else { 0 },
             merges,
         }
@@ -462,8 +469,15 @@ impl Inner {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
-    pub(super) fn start_flush(self: &Arc<Self>, store: &Arc<Store>, reason: String, may_stay: bool) {
-        if let Some(job) = FlushJob::start(self, store, reason, may_stay) {
+    /// See [`FlushJob::start`].
+    pub(super) fn start_flush(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        reason: String,
+        may_stay: bool,
+        at: Option<&[u8]>,
+    ) {
+        if let Some(job) = FlushJob::start(self, store, reason, may_stay, at) {
             self.drop_join_of(store);
             self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
         }
@@ -540,10 +554,11 @@ impl Inner {
                 work.flushing || !work.running.is_empty()
             };
             let version = store.version();
-            let flat = version.frozen.iter().all(|s| s.as_active().is_none());
+            let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+            let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
             !begun
                 && flat
-                && version.flush.segments.is_empty()
+                && version.flush.is_empty()
                 && version.unflushed_bytes() <= self.budget.low()
                 && self.plan_store(store, 1, now).is_empty()
         })

@@ -28,6 +28,7 @@ use crate::types::{
     Cell, Cursor, Generation, KeyRange, LogFileId, LogPosition, RangeTombstone, SeqNo, StoreId,
 };
 use crate::version::edit::Change;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Cells looked at between two turns.
@@ -95,10 +96,10 @@ impl CleanJob {
         for (store, version) in stores.iter().zip(&versions) {
             memory_bytes += version.unflushed_bytes();
             let needs = |s: &Segment| s.log_front().is_some_and(|file| file <= front);
-            if version.flush.segments.iter().any(needs) {
+            if version.flush.all().any(needs) {
                 return None;
             }
-            let segments: Vec<&Segment> = std::iter::once(&version.active).chain(&version.frozen).collect();
+            let segments: Vec<&Segment> = std::iter::once(&version.active).chain(version.waiting()).collect();
             if segments.iter().any(|segment| needs(segment)) {
                 cleaning.push(Cleaning::new(store, &segments, front, below, visible));
             }
@@ -140,7 +141,15 @@ impl CleanJob {
                 self.record(db, format!("{reason}: it is flushed"), Some(store));
                 if let Some(store) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
                     let may_stay = !db.flush_is_asked(&store.store);
-                    db.start_flush(&store.store, reason, may_stay);
+                    let settings = store.store.settings();
+                    let by_range = settings.options.strategy.strategy().by_range().is_some();
+                    match store.most_of_it() {
+                        at if at.is_some() || !by_range || !may_stay => {
+                            db.start_flush(&store.store, reason, may_stay, at.as_deref());
+                        }
+                        // It is in what is written now, and a range only once that is scattered.
+                        _ => db.freeze(&store.store),
+                    }
                 }
                 db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
             }
@@ -174,7 +183,7 @@ impl CleanJob {
             let version = cleaning.store.version();
             for part in &cleaning.segments {
                 let copied = fronts.next().flatten();
-                let is_flushing = version.flush.segments.iter().any(|s| s.generation() == part.generation);
+                let is_flushing = version.flush.all().any(|s| s.generation() == part.generation);
                 part.mark(self.front, copied, &self.files, is_flushing);
             }
         }
@@ -271,6 +280,20 @@ impl Cleaning {
             key: None,
             live: 0,
         }
+    }
+
+    /// A key of the memory range that most of what is needed lies in, if memory is held by range and it is in none that
+    /// is written now.
+    fn most_of_it(&self) -> Option<Vec<u8>> {
+        let version = self.store.version();
+        let mut ranges: BTreeMap<usize, (u64, &[u8])> = BTreeMap::new();
+        for part in self.segments.iter().filter(|part| !part.is_active) {
+            for cell in part.cells.iter().map(Cell::as_ref) {
+                let range = ranges.entry(version.scattered.find(cell.key)).or_insert((0, cell.key));
+                range.0 += cell.user_bytes() as u64 + ENTRY_BYTES;
+            }
+        }
+        ranges.into_values().max_by_key(|(bytes, _)| *bytes).map(|(_, key)| key.to_vec())
     }
 
     /// Goes on through the store's memory; whether there is more.

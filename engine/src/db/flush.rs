@@ -6,6 +6,12 @@
 //! was logged since is in no table, so it may wait: by the time of the first step those log files are mostly complete,
 //! and syncing a complete one is cheap.
 //!
+//! With a strategy that holds memory by range (`scatter.rs`) a flush takes the memory of one range, and where the shape
+//! allows it merges that with the range's tables in the same act: these are sources behind the segments, and a step's
+//! edit removes or clips them. Such a flush stands among the store's running merges, so that no other takes its tables.
+//! Where something is in the way, and when all memory was asked for, what is in memory goes to level 0 as with other
+//! strategies, in tables that end where ranges do.
+//!
 //! Keys that were updated often are not written but stay in memory (`keep.rs`): a step's hot cells are logged again under
 //! the generation reserved for them and synced before the step's edit. So a flush that keeps claims for its tables
 //! only the generations of its segments, and one that keeps nothing claims the reserved one too: then whatever an
@@ -15,20 +21,27 @@ use super::Inner;
 use super::background::Advanced;
 use super::install::{Flushed, Install};
 use super::log_table::LogTableJob;
+use super::merges::table_sources;
+use super::scatter::range_memory;
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
+use crate::memory::Segment;
 use crate::merge::{AsideRules, Below, Merge, MergeSpec, OutputRules, Progress, Source};
-use crate::strategy::{HotKeys, HotPlan, InputRun, KEPT_MAX, MergeKind, MergePlan, PipelineState, Target};
-use crate::types::{Generation, KeyRange, LogPosition};
+use crate::strategy::{
+    HotKeys, HotPlan, InputRun, KEPT_MAX, MergeKind, MergePlan, PipelineState, RunningMerge, Target,
+    validate_flush,
+};
+use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId};
 use crate::version::FlushSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(crate) struct FlushJob {
     id: u32,
     store: Arc<Store>,
     merge: Merge,
-    /// As a plan without inputs, so that a step is installed like any other.
+    /// As a plan, mostly without inputs, so that a step is installed like any other.
     plan: MergePlan,
     /// Up to which its cells are in tables when they are.
     claims: Generation,
@@ -53,7 +66,16 @@ impl FlushJob {
     /// Freezes what the store has and takes it as flush set; or takes up one that an earlier job left. `None`
     /// when there is nothing, or a flush is under way. Hot keys stay if they `may_stay`: whoever asked for the flush
     /// wants memory empty. Of a flush that is taken up again they don't either.
-    pub(crate) fn start(db: &Arc<Inner>, store: &Arc<Store>, reason: String, may_stay: bool) -> Option<Self> {
+    ///
+    /// With a strategy that holds memory by range it takes the memory of one range, that of the key `at` if that is
+    /// given; of all when it was asked for.
+    pub(crate) fn start(
+        db: &Arc<Inner>,
+        store: &Arc<Store>,
+        reason: String,
+        may_stay: bool,
+        at: Option<&[u8]>,
+    ) -> Option<Self> {
         let hot_state = {
             let mut work = store.work.lock();
             if work.flushing || store.is_dropped() {
@@ -64,35 +86,71 @@ impl FlushJob {
             work.flushes += 1;
             work.hot.clone()
         };
-        let mut log_table = None;
-        let left_over = !store.version().flush.segments.is_empty();
-        if !left_over {
-            log_table = db.prepare_log_table(store);
-            db.freeze(store);
-        }
-        store.swap(|now| {
-            if now.flush.segments.is_empty() {
-                // What is newer than all of it is the active segment, whose id has the reserved one before it.
-                let reserved = Generation(now.active.generation().0 - 1);
-                let flush = FlushSet { segments: now.frozen.clone(), clip: Vec::new(), reserved };
-                now.with_memory(now.active.clone(), Vec::new(), flush)
-            } else {
-                now.with_memory(now.active.clone(), now.frozen.clone(), now.flush.clone())
+        let settings = store.settings();
+        let strategy = settings.options.strategy.strategy();
+        let by_range = strategy.by_range();
+        let left_over = !store.version().flush.is_empty();
+        let (mut log_table, mut reason) = (None, reason);
+        match by_range.filter(|_| may_stay && !store.is_leaving()) {
+            _ if left_over => {}
+            Some(by_range) => {
+                if let Some(why) = db.take_range(store, by_range, at) {
+                    reason = format!("{reason}; {why}");
+                }
             }
-        });
+            None => {
+                log_table = db.prepare_log_table(store);
+                db.freeze(store);
+                take_all(store);
+            }
+        }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
+        let id = db.next_job();
+        let mut work = store.work.lock();
+        // Under the lock under which merges come and go, so that the plan is judged on a shape that nobody changes.
         let version = store.version_full();
-        let Some(newest) = version.flush.segments.first() else {
-            store.work.lock().flushing = false;
+        if version.flush.is_empty() {
+            work.flushing = false;
+            return None;
+        }
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        let generation = version.flush.generation.max(store.replayed_generation());
+        let reserved = version.flush.reserved;
+        let memory_bytes = version.flush.all().map(|s| s.bytes() as u64).sum();
+        let range = KeyRange { start: version.flush.clip.clone(), end: version.flush.end.clone() };
+        let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let merged = by_range.filter(|_| version.flush.of_range).and_then(|by_range| {
+            let pieces = &version.flush.segments;
+            let memory = range_memory(&version, range.clone(), pieces, db.snapshots.visible());
+            let plan = by_range.flush(&version.shape, &memory)?;
+            validate_flush(&version.shape, &plan, &running).is_ok().then_some(plan)
+        });
+        // Whatever is in the way: level 0 is above it.
+        let plain = |reason: String| MergePlan {
+            inputs: Vec::<InputRun>::new(),
+            output: Target { level: 0, run: generation.0 },
+            range: range.clone(),
+            kind: MergeKind::Merge,
+            bytes: memory_bytes,
+            table_bytes: strategy.table_bytes(),
+            score: f64::MAX,
+            reason,
+        };
+        let plan = match merged {
+            Some(plan) => MergePlan { reason: format!("{reason}: {}", plan.reason), ..plan },
+            None => plain(reason),
+        };
+        let Some(tables) = table_sources(&version, &plan) else {
+            work.flushing = false;
             return None;
         };
-        // Cells that recovery put there may have been logged under a later generation than that of their segment.
-        let generation = newest.generation().max(store.replayed_generation());
-        let reserved = version.flush.reserved;
-        let settings = store.settings();
-        let memory_bytes = version.flush.segments.iter().map(|s| s.bytes() as u64).sum();
+        if plan.output.level > 0 {
+            work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        }
+        drop(work);
         let budget = db.keep_budget(store, memory_bytes);
-        let hot = (settings.options.hot_keys != HotKeys::Off && !left_over).then(|| {
+        let keeps = settings.options.hot_keys != HotKeys::Off && !left_over && by_range.is_none();
+        let hot = keeps.then(|| {
             // With an id of its own only where something was written since the last cells were kept.
             match may_stay && generation < reserved && !store.is_leaving() {
                 true => settings.options.hot_keys.plan(budget, &hot_state),
@@ -102,24 +160,41 @@ impl FlushJob {
         let over = hot.as_ref().and_then(|hot| hot.over);
         let claims = if over.is_some() { generation } else { generation.max(reserved) };
         let clip = version.flush.clip.clone();
-        let range = KeyRange { start: clip.clone(), end: None };
-        let below = version.shape.tables().map(|(_, _, table)| table.live_range()).collect();
-        let sources = version.flush.segments.iter().map(|segment| Source {
-            tombstones: segment.fragments().tombstones_within(&range).collect(),
-            cursor: Box::new(segment.cursor()),
-        });
+        let inputs: BTreeSet<TableId> = plan.tables().collect();
+        let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
+        let below = others.map(|(_, _, table)| table.live_range()).collect();
+        let tombstones = tombstones_of(&range);
+        let sources = version
+            .flush
+            .segments
+            .iter()
+            .map(|segment| Source { tombstones: tombstones(segment), cursor: Box::new(segment.cursor()) });
+        let apart = version
+            .flush
+            .scattered
+            .chains(&range)
+            .map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) });
+        let apart_tombstones = version.flush.scattered.with_ranges(&range).flat_map(&tombstones);
+        let mut sources: Vec<Source> = sources.chain(apart).collect();
+        if let Some(last) = sources.last_mut() {
+            last.tombstones.extend(apart_tombstones);
+        }
+        sources.extend(tables.sources);
+        let in_memory: u64 = version.flush.all().map(|s| s.cells() as u64).sum();
         let log_table =
             log_table.map(|choice| Box::new(LogTableJob::new(db, store, choice, &version.flush, logged_to)));
-        let id = db.next_job();
-        let table_bytes = settings.options.strategy.strategy().table_bytes();
+        let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
+        let cuts =
+            by_range.filter(|_| !version.flush.of_range).map(|by_range| by_range.bounds(&version.shape));
         let spec = MergeSpec {
-            sources: sources.collect(),
+            sources,
             range: range.clone(),
             rules: db.keep_rules(&settings, Below::new(below)),
             output: OutputRules {
                 dir: db.dir.clone(),
-                table: settings.table_options(false),
-                table_bytes,
+                table: settings.table_options(last),
+                table_bytes: plan.table_bytes,
+                cuts: cuts.unwrap_or_default(),
                 epoch: db.epoch,
                 job: id,
                 names: store.table_names(),
@@ -127,22 +202,12 @@ impl FlushJob {
             },
             step_bytes: db.options.step_bytes,
             step_fill_bytes: u64::MAX,
-            cells: clip.is_empty().then(|| version.flush.segments.iter().map(|s| s.cells() as u64).sum()),
+            cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
             aside: hot.as_ref().map(|hot| AsideRules {
                 over: hot.over,
                 bytes_max: budget,
                 kept_max: KEPT_MAX,
             }),
-        };
-        let plan = MergePlan {
-            inputs: Vec::<InputRun>::new(),
-            output: Target { level: 0, run: generation.0 },
-            range,
-            kind: MergeKind::Merge,
-            bytes: memory_bytes,
-            table_bytes,
-            score: f64::MAX,
-            reason,
         };
         let began_ns = db.env.clock.monotonic_ns();
         let merge = Merge::new(&db.env, spec);
@@ -201,7 +266,8 @@ impl FlushJob {
         if let Some(job) = &mut self.log_table {
             job.note(db, &step.outputs);
         }
-        let range = KeyRange { start: self.clip.clone(), end: step.upto.clone() };
+        let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
+        let range = KeyRange { start: self.clip.clone(), end };
         self.clip = step.upto.clone().unwrap_or_default();
         db.install(Install {
             store: &self.store,
@@ -215,6 +281,10 @@ impl FlushJob {
         kill_point!("flush-after-install");
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
+            let mut work = self.store.work.lock();
+            if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
+                running.clip = Some(self.clip.clone());
+            }
             return Ok(Advanced::Wait(0));
         }
         self.finish(db);
@@ -223,7 +293,7 @@ impl FlushJob {
 
     fn finish(&mut self, db: &Arc<Inner>) {
         self.note_kept(db);
-        self.store.work.lock().flushing = false;
+        self.leave();
         if let Some(job) = &self.log_table {
             job.finish(db, &self.store, self.merge.cells());
         }
@@ -263,10 +333,40 @@ impl FlushJob {
         self.store.work.lock().hot.learn(heats);
     }
 
+    fn leave(&self) {
+        let mut work = self.store.work.lock();
+        work.flushing = false;
+        work.running.retain(|(id, _)| *id != self.id);
+    }
+
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
-        self.store.work.lock().flushing = false;
+        self.leave();
         db.remove_leftovers(&self.merge.leftovers());
         self.store
     }
+}
+
+/// All frozen memory becomes the flush set.
+fn take_all(store: &Store) {
+    store.swap_if(|now| {
+        // What is newer than all of it is the active segment, whose id has the reserved one before it.
+        let reserved = Generation(now.active.generation().0 - 1);
+        let generation = now.waiting().map(Segment::generation).max().unwrap_or_default();
+        now.flush.is_empty().then(|| {
+            let flush = FlushSet {
+                segments: now.frozen.clone(),
+                scattered: now.scattered.clone(),
+                generation,
+                reserved,
+                ..FlushSet::default()
+            };
+            now.with_scattered(Vec::new(), Arc::default(), flush)
+        })
+    });
+}
+
+/// The range tombstones of a segment within the range.
+fn tombstones_of(range: &KeyRange) -> impl Fn(&Segment) -> Vec<RangeTombstone> + '_ {
+    move |segment| segment.fragments().tombstones_within(range).collect()
 }

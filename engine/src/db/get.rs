@@ -107,8 +107,12 @@ fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -
 
 /// The segments that may hold the key, newest first.
 fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Segment> {
-    let flushing = if key < version.flush.clip.as_slice() { &[][..] } else { &version.flush.segments[..] };
-    std::iter::once(&version.active).chain(&version.frozen).chain(flushing)
+    let (flushing, apart) = match key < version.flush.clip.as_slice() {
+        true => (&[][..], &[][..]),
+        false => (&version.flush.segments[..], version.flush.scattered.at(key)),
+    };
+    let waiting = version.frozen.iter().chain(version.scattered.at(key));
+    std::iter::once(&version.active).chain(waiting).chain(flushing).chain(apart)
 }
 
 fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {

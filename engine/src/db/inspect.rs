@@ -197,7 +197,8 @@ pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
         version.frozen.iter().map(|s| list(if s.as_flat().is_some() { "flat" } else { "frozen" }, s));
     std::iter::once(list("active", &version.active))
         .chain(frozen)
-        .chain(version.flush.segments.iter().map(|s| list("flushing", s)))
+        .chain(version.scattered.pieces().map(|s| list("piece", s)))
+        .chain(version.flush.all().map(|s| list("flushing", s)))
         .collect()
 }
 

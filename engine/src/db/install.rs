@@ -61,7 +61,7 @@ impl Inner {
         let step = Step { outputs, upto: upto.clone(), bytes_below };
         let mut change = plan.change(&version.shape, &step);
         if flushed.is_some() {
-            // A flush has no inputs among the tables; what is in its way is memory.
+            // A flush may have no inputs among the tables; what is in its way is memory.
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
@@ -259,12 +259,12 @@ fn shape_holds(shape: &Shape, id: TableId) -> bool {
 
 /// The oldest log file that the store's memory came from; `None` when it holds nothing.
 pub(super) fn store_front(version: &Version) -> Option<LogFileId> {
-    let flushing = version.flush.segments.iter().filter_map(|s| s.log_front());
+    let flushing = version.flush.all().filter_map(|s| s.log_front());
     flushing.chain(front_without_flush(version)).min()
 }
 
 fn front_without_flush(version: &Version) -> Option<LogFileId> {
-    version.frozen.iter().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
+    version.waiting().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
 }
 
 /// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which

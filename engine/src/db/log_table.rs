@@ -62,7 +62,9 @@ impl Inner {
         // What leaves this database must not leave values behind.
         // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
         // the flush set, and leaves the files it came from.)
-        if !store.settings().options.log_tables || store.is_leaving() || self.is_cleaning() {
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range().is_some();
+        if !settings.options.log_tables || by_range || store.is_leaving() || self.is_cleaning() {
             return None;
         }
         let mut choice = leave_in_log(&self.log_table_facts(store)?);
@@ -125,7 +127,7 @@ impl LogTableJob {
         flush: &FlushSet,
         logged_to: LogPosition,
     ) -> Self {
-        let front = flush.segments.iter().filter_map(|segment| segment.log_front()).min();
+        let front = flush.all().filter_map(|segment| segment.log_front()).min();
         let scan = front.filter(|_| choice.leave).zip(db.log().ok()).map(|(front, log)| {
             let mut files = log.complete_files();
             files.retain(|f| f.file >= front && f.file <= logged_to.file);

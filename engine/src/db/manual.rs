@@ -161,7 +161,7 @@ impl Inner {
             let version = store.version();
             let newest = version.segments().map(|s| s.generation()).max().unwrap_or_default();
             // A flush under way may keep cells under the id reserved for it.
-            let newest = match version.flush.segments.is_empty() {
+            let newest = match version.flush.is_empty() {
                 true => newest,
                 false => newest.max(version.flush.reserved),
             };

@@ -342,16 +342,22 @@ impl MergeJob {
     }
 }
 
-fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u32) -> Option<Merge> {
+/// What a plan reads.
+pub(super) struct TableSources {
+    /// Newest first.
+    pub(super) sources: Vec<Source>,
+    /// How many cells they hold, where that is known.
+    pub(super) cells: Option<u64>,
+}
+
+/// The tables of a plan as sources; `None` when the version lacks one.
+pub(super) fn table_sources(version: &Version, plan: &MergePlan) -> Option<TableSources> {
     let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
-    let inputs: BTreeSet<TableId> = plan.tables().collect();
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
     let mut sources = Vec::new();
-    let mut oldest = (0, 0);
     // A clipped table's cells are counted below its clip too, so their number says nothing.
     let mut cells = Some(0);
     for input in &plan.inputs {
-        oldest = (input.level, input.run);
         let tables: Vec<_> =
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
         for open in &tables {
@@ -363,6 +369,13 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             .collect();
         sources.push(Source { cursor: Box::new(RunCursor::forward_only(tables, options)), tombstones });
     }
+    Some(TableSources { sources, cells })
+}
+
+fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u32) -> Option<Merge> {
+    let inputs: BTreeSet<TableId> = plan.tables().collect();
+    let TableSources { sources, cells } = table_sources(version, plan)?;
+    let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let below = version
         .shape
@@ -382,6 +395,7 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
             dir: db.dir.clone(),
             table: settings.table_options(last),
             table_bytes: plan.table_bytes,
+            cuts: Vec::new(),
             epoch: db.epoch,
             job: id,
             names: store.table_names(),
@@ -389,9 +403,12 @@ fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u
         },
         // Read back as a whole, it is published as a whole.
         step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },
+        // A range keeps one file.
         step_fill_bytes: match db.options.cache_fill {
-            CacheFill::Step => (db.cache.stats().capacity / FILL_STEPS).max(FILL_STEP_MIN),
-            CacheFill::None | CacheFill::WriteThrough | CacheFill::Before => u64::MAX,
+            CacheFill::Step if settings.options.strategy.strategy().by_range().is_none() => {
+                (db.cache.stats().capacity / FILL_STEPS).max(FILL_STEP_MIN)
+            }
+            CacheFill::None | CacheFill::WriteThrough | CacheFill::Before | CacheFill::Step => u64::MAX,
         },
         cells,
         aside: None,

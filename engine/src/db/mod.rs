@@ -4,7 +4,7 @@
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
 //! - `budget`: how memory is divided.
-//! - `background`, `flush`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
+//! - `background`, `flush`, `scatter`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
@@ -33,6 +33,7 @@ mod open;
 mod pipeline;
 mod replay;
 mod scan;
+mod scatter;
 mod store;
 mod transaction;
 mod turns;

@@ -56,6 +56,9 @@ impl JoinJob {
         let version = store.version_full();
         let sources: Vec<Segment> =
             version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
+        if store.settings().options.strategy.strategy().by_range().is_some() {
+            return None;
+        }
         // Those still to be flattened are newer than all flat ones, except for a moment.
         if sources.len() < 2 || !is_tail(&version, &sources) || db.flush_is_asked(store) {
             return None;

@@ -14,7 +14,7 @@ use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, Timestamp};
-use crate::version::Version;
+use crate::version::{Chain, Version};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -133,6 +133,7 @@ impl Inner {
 enum Source {
     Segment(SegmentCursor),
     Flushing(Floor<SegmentCursor>),
+    Chain(Floor<Chain>),
     Run(Box<RunCursor>),
 }
 
@@ -141,6 +142,7 @@ macro_rules! each {
         match $self {
             Source::Segment($cursor) => $call,
             Source::Flushing($cursor) => $call,
+            Source::Chain($cursor) => $call,
             Source::Run($cursor) => $call,
         }
     };
@@ -190,6 +192,8 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fr
         add(&segment.fragments(), range);
         cursors.push(Source::Segment(segment.cursor()));
     }
+    version.scattered.with_ranges(range).for_each(|piece| add(&piece.fragments(), range));
+    cursors.extend(version.scattered.chains(range).map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
     for segment in version.flush.segments.iter().filter(|segment| segment.concerns(&above, read)) {
@@ -199,6 +203,9 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fr
             false => cursors.push(Source::Flushing(Floor::new(segment.cursor(), clip.clone()))),
         }
     }
+    let apart = &version.flush.scattered;
+    apart.with_ranges(&above).for_each(|piece| add(&piece.fragments(), &above));
+    cursors.extend(apart.chains(&above).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
         let within = run.within(range);

@@ -51,6 +51,8 @@ pub(crate) struct StoreWork {
     pub(crate) unions: Vec<(Vec<TableId>, u64)>,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
+    /// A frozen segment is being scattered.
+    pub(crate) scattering: bool,
     /// An in-memory merge is under way.
     pub(crate) joining: bool,
     /// The newest segment that the memory policy was asked about.
@@ -244,8 +246,7 @@ impl Store {
     /// The run of level 0 that the flush under way, or to be taken up again, writes.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
         // Cells that recovery put there may have been logged under a later generation than that of their segment.
-        let newest = version.flush.segments.first()?.generation();
-        Some(newest.max(self.replayed_generation()).0)
+        (!version.flush.is_empty()).then(|| version.flush.generation.max(self.replayed_generation()).0)
     }
 
     /// Recovery met this generation in the log.

@@ -271,6 +271,20 @@ impl Arena {
         }
     }
 
+    /// For allocations of these sizes, which take one chunk that is no larger than they.
+    pub(super) fn exact(sizes: impl Iterator<Item = usize>) -> Self {
+        let bytes: usize = sizes.map(|size| size.next_multiple_of(UNIT)).sum();
+        let mut arena = Self::new(bytes.next_power_of_two().max(ALIGN));
+        if bytes > 0 {
+            let writer = arena.writer.get_mut();
+            // Addressed as if the chunk were as large as the next power of two.
+            writer.bump =
+                Bump { chunk_bytes: bytes, chunks: Vec::new(), current: 0, used: 0, capacity: bytes };
+            writer.bump.chunks.push(Arc::new(Chunk::new(bytes)));
+        }
+        arena
+    }
+
     /// Room for `len` bytes, 8-byte aligned, not initialised, and its place.
     ///
     /// # Safety

@@ -20,7 +20,7 @@ use crate::types::{
     common_prefix, hash, prefix64, successor,
 };
 use std::cmp::Ordering;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::Arc;
 
 /// See the page above.
@@ -147,7 +147,7 @@ impl Flat {
     }
 
     /// The keys of the first and the last cell.
-    pub(super) fn ends(&self) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
         let last = self.places.len().checked_sub(1)?;
         Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
@@ -245,9 +245,15 @@ impl Flat {
         }
     }
 
-    /// Whether it is what a flush left in memory, with nothing joined to it. (Only these have no sketch.)
+    /// Whether it is what a flush left in memory, with nothing joined to it.
     pub(crate) fn is_kept(&self) -> bool {
-        self.sketch.is_none()
+        self.sketch.is_none() && self.has_kept()
+    }
+
+    /// The entries of the keys in the range.
+    pub(super) fn entries(&self, range: &KeyRange) -> Range<usize> {
+        let end = range.end.as_deref().map_or(self.cells(), |end| self.first_at_or_after(end));
+        self.first_at_or_after(&range.start).min(end)..end
     }
 
     /// How often the entry's cell was kept by flushes.

@@ -5,6 +5,7 @@
 //! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of the
 //!   active it came from. `flatten` decides which versions it leaves out.
 //! * `join` makes one flat segment of several, with or without what nobody can see any more.
+//! * `gather` copies the cells of one key range out of flat segments.
 //! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
 //! * `segment` is either, as readers and the memory list see it.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
@@ -19,6 +20,7 @@ mod arena;
 mod cell;
 mod flat;
 mod flatten;
+mod gather;
 mod join;
 #[cfg(all(test, not(loom)))]
 mod join_tests;

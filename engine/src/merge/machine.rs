@@ -137,11 +137,13 @@ impl Merge {
             if !self.range.ends_after(cell.key) {
                 break;
             }
-            if (self.is_full() || self.aside.is_some() || asks_warm) && self.keep.is_new_key(cell.key) {
+            if (self.aside.is_some() || asks_warm || self.end_before(cell.key).is_some())
+                && self.keep.is_new_key(cell.key)
+            {
                 end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
-                if self.is_full() {
-                    let key = cell.key.to_vec();
-                    if let Some(step) = self.end_table(&key)? {
+                if let Some(end) = self.end_before(cell.key) {
+                    let end = end.to_vec();
+                    if let Some(step) = self.end_table(&end)? {
                         return Ok(Progress::Step(step));
                     }
                     return Ok(Progress::Working);
@@ -170,8 +172,11 @@ impl Merge {
         self.finish().map(Progress::Step)
     }
 
-    fn is_full(&self) -> bool {
-        self.output.is_full() || (self.has_filled() && self.output.is_eighth_full())
+    /// Where the table should end before this key, the next one.
+    #[inline]
+    fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let has_filled = self.has_filled() && self.output.is_eighth_full();
+        self.output.end_before(key).or_else(|| has_filled.then_some(key))
     }
 
     /// Whether the step has put enough into the cache.
@@ -179,7 +184,8 @@ impl Merge {
         self.output.filled_so_far().1 - self.step_filled >= self.step_fill_bytes
     }
 
-    /// Ends the table before `key`, of which nothing was pushed yet; the step too when it has enough bytes.
+    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when it has
+    /// enough bytes.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
         self.output.cut(Some(key), &self.keep)?;
         if self.output.bytes - self.step_began < self.step_bytes && !self.has_filled() {
@@ -193,6 +199,12 @@ impl Merge {
         self.done = true;
         end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
         let end = self.range.end.clone();
+        // Range tombstones may lie behind the last cell.
+        while let Some(cut) = self.output.next_cut().map(<[u8]>::to_vec)
+            && self.range.ends_after(&cut)
+        {
+            self.output.cut(Some(&cut), &self.keep)?;
+        }
         self.output.cut(end.as_deref(), &self.keep)?;
         self.check_counts()?;
         Ok(self.step(None))

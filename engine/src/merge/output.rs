@@ -21,6 +21,8 @@ pub(crate) struct OutputRules {
     pub(crate) table: TableOptions,
     /// A table ends when it has about this many bytes.
     pub(crate) table_bytes: u64,
+    /// Tables end at these keys too, which are in order.
+    pub(crate) cuts: Vec<Vec<u8>>,
     /// Epoch and job of the names; parts count up.
     pub(crate) epoch: u32,
     pub(crate) job: u32,
@@ -48,6 +50,8 @@ pub(crate) struct Output {
     part: u32,
     /// Where the current table's interval begins.
     low: Vec<u8>,
+    /// Cuts at or before that.
+    cuts_passed: usize,
     /// Finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
     /// What these have in the cache.
@@ -63,6 +67,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
+        let cuts_passed = rules.cuts.partition_point(|cut| *cut <= low);
         Self {
             env,
             rules,
@@ -70,6 +75,7 @@ impl Output {
             left: None,
             part: 0,
             low,
+            cuts_passed,
             finished: Vec::new(),
             filled: Vec::new(),
             filled_before: (0, 0),
@@ -125,8 +131,18 @@ impl Output {
         self.left = Some(left);
     }
 
-    /// Whether the table should end before the next key.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Where the table should end before this key, the next one.
+    #[inline]
+    pub(crate) fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
+        self.next_cut().filter(|cut| *cut <= key).or_else(|| self.is_full().then_some(key))
+    }
+
+    /// Behind what the table covers so far.
+    pub(crate) fn next_cut(&self) -> Option<&[u8]> {
+        self.rules.cuts.get(self.cuts_passed).map(Vec::as_slice)
+    }
+
+    fn is_full(&self) -> bool {
         self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.table_bytes)
     }
 
@@ -165,6 +181,9 @@ impl Output {
             }
         }
         self.low = high.unwrap_or_default().to_vec();
+        while self.next_cut().is_some_and(|cut| cut <= self.low.as_slice()) {
+            self.cuts_passed += 1;
+        }
         Ok(())
     }
 

@@ -14,6 +14,7 @@
 //! strategy was satisfied. Time is reckoned from bytes: each put costs its caller `put_ns`, and nothing is put while a
 //! flush and its merges read and write at `device_bytes_s`. The clock that strategies see stands still.
 
+mod by_range;
 mod content;
 mod report;
 
@@ -143,6 +144,9 @@ struct Simulator<'a> {
     entry: f64,
     keys: f64,
     filled: f64,
+    /// Of a strategy that holds memory by range: each range's, and since when. Parts of memory that were put.
+    memory: Vec<(Piece, u64)>,
+    clock: u64,
     /// Tables read and written in this phase.
     touched: u64,
     report: SimulateReport,
@@ -177,6 +181,8 @@ impl<'a> Simulator<'a> {
             entry,
             keys,
             filled: 0.0,
+            memory: Vec::new(),
+            clock: 0,
             touched: 0,
             report: SimulateReport::new(options, scale),
             measure: Measure::default(),
@@ -271,6 +277,10 @@ impl<'a> Simulator<'a> {
 
     /// One flush and all merges it makes due.
     fn flush(&mut self, content: Content, inserted: f64) {
+        let strategy = self.strategy.clone();
+        if let Some(by_range) = strategy.strategy().by_range() {
+            return self.put_by_range(content, inserted, by_range);
+        }
         self.next_flush += 1;
         let pieces = [Piece { start: 0, end: KEYS_END, content }];
         let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().table_bytes());
@@ -287,6 +297,10 @@ impl<'a> Simulator<'a> {
         self.settle();
         let moved = self.report.moved_bytes - moved_before;
         self.report.largest_compaction_bytes = self.report.largest_compaction_bytes.max(moved);
+        self.count_shape();
+    }
+
+    fn count_shape(&mut self) {
         let runs = self.shape.runs().count();
         self.report.runs_max = self.report.runs_max.max(runs as u64);
         self.report.tables_max = self.report.tables_max.max(self.tables_now());

@@ -180,3 +180,28 @@ fn every_method_is_simulated_at_100_tb() {
         assert!(method == "nomerge" || report.runs_max < 40, "{report}");
     }
 }
+
+#[test]
+fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() {
+    let of = |strategy: &str, overwrite| {
+        simulate(&SimulateOptions {
+            strategy: strategy.parse().unwrap(),
+            data_bytes: 10_000_000_000,
+            memory_bytes: 512 << 20,
+            overwrite,
+            ..SimulateOptions::default()
+        })
+        .unwrap()
+    };
+    // The paper's experiment: D/M about 19.
+    let fill = of("rangemerge{victim=most-bytes}", 0.0);
+    assert_eq!(fill.runs_max, 1, "{fill}");
+    assert!((4.0..9.0).contains(&fill.write_amplification), "half of the half, as data grows\n{fill}");
+    assert!(fill.largest_merge_bytes < 900 << 20, "{fill}");
+    let over = of("rangemerge{victim=most-bytes}", 1.0);
+    assert!((8.0..13.0).contains(&over.write_amplification), "{over}");
+    assert!(over.peak_space_bytes < 11_500_000_000, "no room but a range's\n{over}");
+    let deltas = of("rangemerge{deltas=4}", 1.0);
+    assert!(deltas.write_amplification < 0.5 * over.write_amplification, "{deltas}{over}");
+    assert_eq!(deltas.runs_max, 5, "{deltas}");
+}

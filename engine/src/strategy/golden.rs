@@ -7,6 +7,10 @@
 //! planned merges are done, the shape that results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges
 //! run until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows `--`.
 
+//!
+//! For strategies that hold memory by range: `memory RANGE SIZE AGE` (and another), and the commands `victim` (whose memory goes, and how)
+//! and `flushed-range` (the same done: the shape that results).
+
 use super::*;
 use crate::types::parse_size;
 use crate::version::shape::{parse_key, parse_range};
@@ -23,9 +27,19 @@ struct Story {
     merges: usize,
     running: Vec<RunningMerge>,
     state: PlanState,
+    memory: Vec<RangeMemory>,
 }
 
 impl Story {
+    /// The victim's merge, and why it is that.
+    fn victim(&self) -> (String, Option<MergePlan>) {
+        let by_range = self.strategy.strategy().by_range().expect("a strategy by range");
+        let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
+            return ("none".into(), None);
+        };
+        (why, by_range.flush(&self.shape, &self.memory[at]))
+    }
+
     fn plan(&self) -> Plan {
         let all = |tables: &[TableId]| -> u64 {
             self.shape.tables().filter(|(_, _, t)| tables.contains(&t.id)).map(|(_, _, t)| t.distinct).sum()
@@ -81,6 +95,10 @@ impl Story {
     }
 
     fn print(&self, merge: &MergePlan) -> String {
+        self.print_valid(merge, validate(&self.shape, merge, &self.running))
+    }
+
+    fn print_valid(&self, merge: &MergePlan, valid: Result<(), String>) -> String {
         let inputs = merge.inputs.iter().map(|i| {
             let tables: Vec<String> = i.tables.iter().map(|t| t.part.to_string()).collect();
             format!("L{} #{} {}", i.level, i.run, tables.join(" "))
@@ -88,7 +106,7 @@ impl Story {
         let inputs: Vec<String> = inputs.collect();
         let Target { level, run } = merge.output;
         let range = crate::version::shape::range_text(&merge.range);
-        let valid = match validate(&self.shape, merge, &self.running) {
+        let valid = match valid {
             Ok(()) => String::new(),
             Err(why) => format!("  INVALID: {why}\n"),
         };
@@ -116,6 +134,7 @@ fn tell(input: &str) -> String {
         merges: 8,
         running: Vec::new(),
         state: PlanState::default(),
+        memory: Vec::new(),
     };
     let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
     story.shape = shape.join("\n").parse().expect("a shape");
@@ -126,6 +145,33 @@ fn tell(input: &str) -> String {
             "" => {}
             "strategy" => story.strategy = rest.parse().expect("a strategy"),
             "flush" => story.flush = parse_size(rest).expect("a size"),
+            "memory" => {
+                let words: Vec<&str> = rest.split(' ').collect();
+                let [range, size, age] = words[..] else { panic!("range, size and age in {line}") };
+                let bytes = parse_size(size).expect("a size");
+                let (range, age) = (parse_range(range).expect("a range"), age.parse().expect("a number"));
+                story.memory.push(RangeMemory { range, bytes, written: bytes, age });
+            }
+            "victim" => {
+                let (why, plan) = story.victim();
+                answer += &format!("{why}\n");
+                match plan {
+                    None => answer += "goes to level 0\n",
+                    Some(plan) => {
+                        let valid = validate_flush(&story.shape, &plan, &story.running);
+                        answer += &story.print_valid(&plan, valid);
+                        answer += &format!("  tables end at {}\n", crate::types::size_text(plan.table_bytes));
+                    }
+                }
+            }
+            "flushed-range" => {
+                let plan = story.victim().1.expect("a merge with tables");
+                let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: 1000 }, plan.bytes);
+                table.range = plan.range.clone();
+                let step = Step { outputs: vec![Arc::new(table)], ..Step::default() };
+                apply(&mut story.shape, &plan, &step).expect("a flush");
+                answer += &story.shape.to_string();
+            }
             "pressed" => story.pressed = true,
             "clock" => story.clock = rest.parse().expect("seconds"),
             "draw" => story.draw = (rest.parse::<f64>().expect("a share") * u64::MAX as f64) as u64,

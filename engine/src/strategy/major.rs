@@ -6,9 +6,6 @@ use crate::version::shape::Shape;
 
 /// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
 /// everything is and no tombstone could go. As it runs in steps, its size does not matter.
-///
-/// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
-/// that reaches out pass what is below it, never what is above.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
@@ -16,6 +13,42 @@ pub(crate) fn major(
     table_bytes: u64,
 ) -> Option<MergePlan> {
     let level = last_level.max(shape.deepest()?);
+    let Reached { inputs, range, bytes, tombstones } = reach(shape, range)?;
+    let oldest = shape.levels.get(level).and_then(|l| l.runs.last()).map(|run| run.id);
+    // A new bottom run is older than all else, and as new as its newest input.
+    let newest_input = inputs.first()?.run;
+    let output = Target { level, run: oldest.unwrap_or(newest_input) };
+    let at_rest = |input: &InputRun| (input.level, input.run) == (output.level, output.run);
+    if inputs.iter().all(at_rest) && tombstones == 0 {
+        return None;
+    }
+    let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
+    let size = crate::types::size_text(bytes);
+    Some(MergePlan {
+        reason: format!("major: all {tables} tables in {range}, {size}, into level {level}"),
+        inputs,
+        output,
+        range,
+        kind: MergeKind::Merge,
+        bytes,
+        table_bytes,
+        score: 1.0,
+    })
+}
+
+/// What a merge of a key range has to take.
+pub(super) struct Reached {
+    /// Newest first.
+    pub(super) inputs: Vec<InputRun>,
+    /// Covers them.
+    pub(super) range: KeyRange,
+    pub(super) bytes: u64,
+    pub(super) tombstones: u64,
+}
+
+/// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
+/// that reaches out pass what is below it, never what is above. `None` where there is nothing.
+pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
     let (mut bytes, mut tombstones, mut used) = (0, 0, None::<KeyRange>);
@@ -29,25 +62,5 @@ pub(crate) fn major(
             inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
         }
     }
-    let oldest = shape.levels.get(level).and_then(|l| l.runs.last()).map(|run| run.id);
-    // A new bottom run is older than all else, and as new as its newest input.
-    let newest_input = inputs.first()?.run;
-    let output = Target { level, run: oldest.unwrap_or(newest_input) };
-    let at_rest = |input: &InputRun| (input.level, input.run) == (output.level, output.run);
-    if inputs.iter().all(at_rest) && tombstones == 0 {
-        return None;
-    }
-    let range = used?;
-    let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
-    let size = crate::types::size_text(bytes);
-    Some(MergePlan {
-        reason: format!("major: all {tables} tables in {range}, {size}, into level {level}"),
-        inputs,
-        output,
-        range,
-        kind: MergeKind::Merge,
-        bytes,
-        table_bytes,
-        score: 1.0,
-    })
+    Some(Reached { inputs, range: used?, bytes, tombstones })
 }

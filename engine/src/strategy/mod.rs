@@ -5,6 +5,7 @@
 //! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
 //! - `options` names the methods; each is one file (`leveled`, `sma`, `geometric`, `exploring`) whose options *are* the
 //!   strategy. `runs` is what those share that merge whole runs.
+//! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range.
@@ -18,6 +19,7 @@
 
 mod apply;
 mod backpressure;
+mod by_range;
 mod clean;
 mod exploring;
 mod geometric;
@@ -28,6 +30,7 @@ mod major;
 mod options;
 mod pipeline;
 mod plan_db;
+mod rangemerge;
 mod runs;
 mod sma;
 mod validate;
@@ -39,6 +42,7 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
+pub(crate) use by_range::{ByRange, RangeMemory, pieces_to_join};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;
@@ -51,8 +55,9 @@ pub use options::StrategyOptions;
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
+pub use rangemerge::{RangemergeOptions, Victim};
 pub use sma::SmaOptions;
-pub(crate) use validate::{validate, wrong_with_running};
+pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
 use crate::types::{KeyRange, TableId};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -78,6 +83,11 @@ pub(crate) trait Strategy: Send + Sync {
 
     /// The size of the tables that a flush is cut into.
     fn table_bytes(&self) -> u64;
+
+    /// What it decides about memory, if that is held apart by key range. Else memory is one, and is flushed whole.
+    fn by_range(&self) -> Option<&dyn ByRange> {
+        None
+    }
 }
 
 /// What a plan may depend on besides the shape.

@@ -1,7 +1,7 @@
 //! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{ExploringOptions, GeometricOptions, LeveledOptions, SmaOptions, Strategy};
+use super::{ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ use std::str::FromStr;
 pub enum StrategyOptions {
     /// One run a level below level 0, each level some ten times the one above.
     Leveled(LeveledOptions),
+    /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
+    Rangemerge(RangemergeOptions),
     /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k` without end.
     Sma(SmaOptions),
     /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes. `remerge` is `p` 1.
@@ -37,13 +39,14 @@ impl Default for StrategyOptions {
     }
 }
 
-const NAMES: &str = "leveled, sma, nomerge, geometric, remerge, exploring";
+const NAMES: &str = "leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
 
 impl StrategyOptions {
     /// The method itself.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match self {
             StrategyOptions::Leveled(options) => options,
+            StrategyOptions::Rangemerge(options) => options,
             StrategyOptions::Sma(options) => options,
             StrategyOptions::Geometric(options) => options,
             StrategyOptions::Exploring(options) => options,
@@ -62,6 +65,7 @@ impl StrategyOptions {
         let mut scaled = self.clone();
         let table_bytes = match &mut scaled {
             StrategyOptions::Leveled(options) => &mut options.table_bytes,
+            StrategyOptions::Rangemerge(options) => &mut options.f,
             StrategyOptions::Sma(options) => &mut options.table_bytes,
             StrategyOptions::Geometric(options) => &mut options.table_bytes,
             StrategyOptions::Exploring(options) => &mut options.table_bytes,
@@ -75,6 +79,7 @@ impl StrategyOptions {
     pub fn check(&self) -> Result<(), String> {
         match self {
             StrategyOptions::Leveled(options) => options.check(),
+            StrategyOptions::Rangemerge(options) => options.check(),
             StrategyOptions::Sma(options) => options.check(),
             StrategyOptions::Geometric(options) => options.check(),
             StrategyOptions::Exploring(options) => options.check(),
@@ -84,6 +89,7 @@ impl StrategyOptions {
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
         match self {
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
+            StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
             StrategyOptions::Sma(options) => match options.k {
                 SmaOptions::NEVER => ("nomerge", without(changed(options), "k")),
                 _ => ("sma", changed(options)),
@@ -113,6 +119,7 @@ impl FromStr for StrategyOptions {
         };
         let strategy = match name {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
+            "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
             "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
             "nomerge" => StrategyOptions::Sma(SmaOptions {
                 k: SmaOptions::NEVER,
@@ -137,7 +144,10 @@ impl fmt::Display for StrategyOptions {
         f.write_str(name)?;
         let mut open = "{";
         for (key, value) in &settings {
-            write!(f, "{open}{key}={value}")?;
+            match value {
+                Value::String(word) => write!(f, "{open}{key}={word}")?,
+                value => write!(f, "{open}{key}={value}")?,
+            }
             open = ", ";
         }
         if settings.is_empty() { Ok(()) } else { f.write_str("}") }
@@ -209,6 +219,7 @@ mod tests {
             "geometric{r=3}",
             "geometric{p=2}",
             "remerge",
+            "rangemerge{f=65536, victim=most-bytes}",
             "exploring{off_peak_end=6, off_peak_start=22, ratio=3.0}",
         ] {
             let strategy: StrategyOptions = text.parse().unwrap();
@@ -227,6 +238,8 @@ mod tests {
             ("leveled{multiplier=1}", ["multiplier", "at least 2"]),
             ("leveled{multiplier=8, multiplier=9}", ["`multiplier=9`", "twice"]),
             ("leveled{multiplier=8", ["expected `}`", "leveled"]),
+            ("rangemerge{victim=least}", ["`victim=least`", "most-bytes"]),
+            ("rangemerge{deltas=1000}", ["deltas", "at most"]),
             ("leveled{levels}", ["`levels`", "name=value"]),
             ("sma{k=1}", ["k must be", "at least 2"]),
             ("nomerge{k=3}", ["nomerge", "`k`"]),

@@ -21,8 +21,10 @@ use crate::types::{StoreId, size_text};
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFacts<'a> {
     pub(crate) store: StoreId,
-    /// Memory that a flush would free.
+    /// Memory that flushes would free.
     pub(crate) memory_bytes: u64,
+    /// What the next one would free of it: all, unless the store's memory is flushed range by range.
+    pub(crate) freed_bytes: u64,
     /// The store's own limit; zero when it has none.
     pub(crate) memory_limit: u64,
     /// What a compaction in memory, due or under way, is expected to free of it.
@@ -111,7 +113,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     for s in ready {
         match own_reason(s) {
             Some(reason) => {
-                in_memory -= s.memory_bytes;
+                in_memory -= s.freed_bytes;
                 actions.push(DbAction::Flush { store: s.store, reason });
             }
             None => later.push(s),
@@ -127,14 +129,14 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
             size_text(db.memory_low),
             gain(s)
         );
-        in_memory -= s.memory_bytes;
+        in_memory -= s.freed_bytes;
         actions.push(DbAction::Flush { store: s.store, reason });
     }
     actions
 }
 
 fn gain(s: &StoreFacts<'_>) -> f64 {
-    (s.memory_bytes + s.log_freed_bytes) as f64 / s.flush_write_bytes.max(1) as f64
+    (s.freed_bytes + s.log_freed_bytes) as f64 / s.flush_write_bytes.max(1) as f64
 }
 
 #[cfg(test)]
@@ -145,6 +147,7 @@ mod tests {
         StoreFacts {
             store: StoreId(id),
             memory_bytes: memory,
+            freed_bytes: memory,
             memory_limit: 0,
             compactable_bytes: 0,
             flushing_bytes: 0,
@@ -187,6 +190,13 @@ mod tests {
         assert_eq!(flushed(&[compactable(140)], &DB), [0; 0]);
         assert_eq!(flushed(&[compactable(151)], &DB), [1]);
         assert_eq!(flushed(&[StoreFacts { compactable_bytes: 30, ..store(1, 140, 140) }], &DB), [1]);
+    }
+
+    #[test]
+    fn of_a_store_that_is_flushed_by_range_only_the_range_counts_as_gone() {
+        let by_range = StoreFacts { freed_bytes: 10, ..store(1, 110, 5) };
+        assert_eq!(flushed(&[by_range.clone(), store(2, 30, 30)], &DB), [1, 2]);
+        assert_eq!(flushed(&[by_range, store(2, 0, 0)], &DB), [1]);
     }
 
     #[test]

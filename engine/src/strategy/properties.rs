@@ -143,6 +143,8 @@ const STRATEGIES: &[&str] = &[
     "geometric{r=3, table_bytes=4096}",
     "geometric{p=2, table_bytes=4096}",
     "remerge{table_bytes=4096}",
+    "rangemerge{f=4096}",
+    "rangemerge{f=8192, deltas=2}",
     "exploring{min_runs=2, max_runs=4, blocking_runs=3, table_bytes=4096}",
 ];
 
@@ -181,7 +183,7 @@ proptest! {
             let plan = strategy.plan(&shape, &facts(&running, 3), &state);
             state = plan.state;
             for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
                 running.push(RunningMerge { plan: merge, clip: None });
             }
             if running.is_empty() {
@@ -238,7 +240,7 @@ proptest! {
             let plan = options.strategy().plan(&shape, &facts(&running, 3), &state);
             state = plan.state;
             for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()));
+                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
                 running.push(RunningMerge { plan: merge, clip: None });
             }
             if !running.is_empty() {
@@ -284,7 +286,7 @@ proptest! {
             prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
         }
         prop_assert_eq!(shape.runs().count(), usize::from(!before.is_empty()));
-        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == MergeKind::Move || matches!(options, StrategyOptions::Leveled(_))));
+        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == MergeKind::Move || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
         prop_assert_eq!(read(&shape, &cells), before);
     }
 

@@ -24,6 +24,29 @@ pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
 }
 
+/// The same for a merge that takes memory besides, which is newer than all tables: its cells pass whatever is not
+/// older than the target, so that must be an input wherever the range reaches.
+pub(crate) fn validate_flush(
+    shape: &Shape,
+    plan: &MergePlan,
+    running: &[RunningMerge],
+) -> Result<(), String> {
+    if plan.range.is_empty() || plan.kind != MergeKind::Merge {
+        return Err("memory is merged, over some keys".to_string());
+    }
+    if !plan.inputs.is_empty() {
+        let inputs = inputs_are_there(shape, plan)?;
+        nothing_is_passed(shape, plan, &inputs)?;
+    }
+    let (target, taken) = (plan.target(), plan.tables().collect::<HashSet<TableId>>());
+    for (level, run) in shape.runs().filter(|(level, run)| Place::of(*level, run.id) <= target) {
+        if let Some(table) = run.overlapping(&plan.range).find(|table| !taken.contains(&table.id)) {
+            return Err(format!("memory would pass table {} in level {level}", table.id));
+        }
+    }
+    running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
+}
+
 type Inputs<'a> = Vec<(Place, Vec<&'a Arc<TableInfo>>)>;
 
 fn inputs_are_there<'a>(shape: &'a Shape, plan: &MergePlan) -> Result<Inputs<'a>, String> {

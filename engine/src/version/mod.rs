@@ -2,14 +2,16 @@
 //!
 //! `shape` is the plain data (levels of runs of tables) that strategies see; `version` joins it with memory and
 //! open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
-//! `shelf` counts which log files tables need.
+//! `scattered` is memory held apart by key range. `shelf` counts which log files tables need.
 //! Nothing here decides *what* to change.
 
 pub(crate) mod edit;
 pub(crate) mod manifest;
+mod scattered;
 pub mod shape;
 mod shelf;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
 
+pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use version::{FlushSet, Graveyard, OpenTable, TableHandle, TablesHeld, Version};

@@ -2,6 +2,7 @@
 //! takes its read point second, and sees either side of any change, never a mixture. Changes build a new object
 //! and swap it in; who loses the race builds again from the winner's.
 
+use super::scattered::Scattered;
 use super::shape::{Shape, TableInfo};
 use super::shelf::Shelf;
 use crate::log;
@@ -20,7 +21,9 @@ pub(crate) struct Version {
     pub(crate) active: Segment,
     /// Frozen segments that are not being flushed, newest first.
     pub(crate) frozen: Vec<Segment>,
-    /// The flush set, newest first.
+    /// Older than these: memory held apart by key range. Of most strategies there is none.
+    pub(crate) scattered: Arc<Scattered>,
+    /// The flush set, older than both, newest first.
     pub(crate) flush: FlushSet,
     /// The tables as plain data.
     pub(crate) shape: Arc<Shape>,
@@ -32,9 +35,27 @@ pub(crate) struct Version {
 #[derive(Clone, Default)]
 pub(crate) struct FlushSet {
     pub(crate) segments: Vec<Segment>,
+    /// Older than these.
+    pub(crate) scattered: Arc<Scattered>,
+    /// It is the memory of one range, up to `end`.
+    pub(crate) of_range: bool,
     pub(crate) clip: Vec<u8>,
+    pub(crate) end: Option<Vec<u8>>,
+    /// Of its keys nothing up to this generation is in memory elsewhere.
+    pub(crate) generation: Generation,
     /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant I1).
     pub(crate) reserved: Generation,
+}
+
+impl FlushSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.scattered.is_empty()
+    }
+
+    /// All of it; those that share keys newest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().chain(self.scattered.pieces())
+    }
 }
 
 /// A run with its tables open.
@@ -267,6 +288,7 @@ impl Version {
         Self {
             active,
             frozen: Vec::new(),
+            scattered: Arc::default(),
             flush: FlushSet::default(),
             shape: Arc::default(),
             runs: Vec::new(),
@@ -288,19 +310,25 @@ impl Version {
         self.with_memory(active.into(), frozen, self.flush.clone())
     }
 
-    /// All frozen memory, newest first, the flush set last.
+    /// All frozen memory that is not being flushed; what shares keys newest first.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Segment> {
+        self.frozen.iter().chain(self.scattered.pieces())
+    }
+
+    /// All frozen memory, what shares keys newest first, the flush set last.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.frozen.iter().chain(&self.flush.segments)
+        self.waiting().chain(self.flush.all())
     }
 
     /// Bytes of memory the version holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.active.bytes() as u64 + self.segments().map(|s| s.bytes() as u64).sum::<u64>()
+        self.unflushed_bytes() + self.flush.all().map(|s| s.bytes() as u64).sum::<u64>()
     }
 
     /// Bytes that a flush starting now would take.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.active.bytes() as u64 + self.frozen.iter().map(|s| s.bytes() as u64).sum::<u64>()
+        let frozen: u64 = self.frozen.iter().map(|s| s.bytes() as u64).sum();
+        self.active.bytes() as u64 + frozen + self.scattered.bytes()
     }
 
     /// Every open table.
@@ -323,6 +351,7 @@ impl Version {
         Version {
             active: self.active.clone(),
             frozen: self.frozen.clone(),
+            scattered: self.scattered.clone(),
             flush: self.flush.clone(),
             shape,
             runs,
@@ -337,7 +366,18 @@ impl Version {
 
     /// The same with other frozen segments.
     pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
-        Version { active, frozen, flush, shape: self.shape.clone(), runs: self.runs.clone() }
+        let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
+        Version { active, frozen, scattered, flush, shape, runs }
+    }
+
+    /// The same with other memory behind the active segment.
+    pub(crate) fn with_scattered(
+        &self,
+        frozen: Vec<Segment>,
+        scattered: Arc<Scattered>,
+        flush: FlushSet,
+    ) -> Version {
+        Version { scattered, ..self.with_memory(self.active.clone(), frozen, flush) }
     }
 }
 

@@ -11,6 +11,8 @@ mod log_tables;
 mod memory;
 mod moving;
 #[cfg(feature = "testing")]
+mod rangemerge;
+#[cfg(feature = "testing")]
 mod space;
 mod strategies;
 #[cfg(feature = "testing")]

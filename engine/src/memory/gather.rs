@@ -1,0 +1,143 @@
+//! Pieces: the cells of one key range out of flat segments, copied into exactly as much memory as they take, so that
+//! a range's memory is free when the range is flushed, whoever else is still in the segments it came from.
+//!
+//! What no reader can see any more is left out (I4), as in a compaction. Range tombstones are cut at the range's
+//! bounds. Update counts and the sketch of keys are not carried over: nothing asks a piece for them.
+
+use super::arena::Arena;
+use super::cell;
+use super::flat::{Flat, Parts};
+use super::flatten::{Judge, Visibility};
+use super::stats::Stats;
+use crate::types::{CellRef, Fragments, KeyRange, common_prefix, prefix64};
+use std::sync::Arc;
+
+impl Flat {
+    /// The piece of the range from these segments, newest first. `None` where they hold nothing of it.
+    pub(crate) fn gathered(sources: &[Arc<Flat>], range: &KeyRange, keep: &Visibility<'_>) -> Option<Flat> {
+        let within = |flat: &Arc<Flat>| -> Vec<Arc<Fragments>> { vec![flat.fragments()] };
+        let fragments: Vec<Arc<Fragments>> = sources.iter().flat_map(within).collect();
+        let fragments = Fragments::new(fragments.iter().flat_map(|f| f.tombstones_within(range)));
+        let mut cells: Vec<CellRef<'_>> = Vec::new();
+        for flat in sources {
+            cells.extend(flat.entries(range).map(|entry| flat.cell(entry)));
+        }
+        if sources.len() > 1 {
+            // Stable: the same cell, met twice, comes from the newer one first.
+            cells.sort_by(|a, b| a.order(b));
+        }
+        let mut judge = Judge::new(*keep);
+        let mut key: Option<&[u8]> = None;
+        cells.retain(|cell| {
+            if key != Some(cell.key) {
+                key = Some(cell.key);
+                judge.next_key();
+            }
+            judge.keeps(cell.timestamp, cell.seq, cell.kind)
+        });
+        if cells.is_empty() && fragments.is_empty() {
+            return None;
+        }
+        let mut arena = Arena::exact(cells.iter().map(cell::size));
+        let stats = Stats::new();
+        let places = cells.iter().map(|cell| {
+            stats.note(cell);
+            cell::copy(&mut arena, cell)
+        });
+        let places: Vec<u32> = places.collect();
+        for tombstone in fragments.tombstones_within(&KeyRange::all()) {
+            stats.note_range(&tombstone);
+        }
+        let shared = match &cells[..] {
+            [first, .., last] => common_prefix(first.key, last.key),
+            [only] => only.key.len(),
+            [] => 0,
+        };
+        Some(Flat::assemble(Parts {
+            generation: sources.iter().map(|flat| flat.generation()).max().expect("something was found"),
+            shared: cells.first().map_or(Vec::new(), |first| first.key[..shared].to_vec()),
+            prefixes: cells.iter().map(|cell| prefix64(&cell.key[shared..])).collect(),
+            places,
+            addressing: arena.places(),
+            chunks: arena.into_chunks(),
+            updates: Vec::new(),
+            kept: Vec::new(),
+            sketch: None,
+            stats,
+            fragments: Arc::new(fragments),
+        }))
+    }
+
+    /// Whether it holds a cell or range tombstone of the range.
+    pub(crate) fn touches(&self, range: &KeyRange) -> bool {
+        !self.entries(range).is_empty() || self.fragments().iter().any(|f| f.range.overlaps(range))
+    }
+
+    /// About how many bytes a piece of the range would take.
+    pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
+        let share = self.entries(range).len() as f64 / self.cells().max(1) as f64;
+        (self.user_bytes() as f64 * share) as u64
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::{Active, MemoryOptions, Segment};
+    use crate::types::{Generation, Kind, RangeTombstone, SeqNo, Timestamp};
+
+    const ALL: Visibility<'_> = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+
+    fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<Flat> {
+        let active = Arc::new(Active::new(Generation(generation), MemoryOptions { chunk_bytes: 1 << 10 }));
+        for (key, seq) in cells {
+            let (key, value) = (key.as_bytes(), format!("{key}{seq}"));
+            let (timestamp, seq) = (Timestamp::ZERO, SeqNo(*seq));
+            active.writer().insert(&CellRef {
+                key,
+                timestamp,
+                seq,
+                kind: Kind::Value,
+                written: 0,
+                value: value.as_bytes(),
+            });
+        }
+        for (start, end, seq) in deleted {
+            let range = KeyRange::new(*start, *end);
+            let (from, to) = (Timestamp::ZERO, Timestamp::MAX);
+            active.writer().add_range_tombstone(RangeTombstone { range, from, to, seq: SeqNo(*seq) });
+        }
+        let all = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+        Segment::from(active).flatten(&all).as_flat().unwrap().clone()
+    }
+
+    fn told(flat: &Flat) -> String {
+        let cells = (0..flat.cells()).map(|i| String::from_utf8(flat.cell(i).value.to_vec()).unwrap());
+        let deleted = flat.fragments();
+        let deleted = deleted.iter().map(|f| {
+            let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+            let seqs: Vec<u64> = f.covers.iter().map(|c| c.seq.0).collect();
+            format!("-{}..{}@{seqs:?}", text(&f.range.start), f.range.end.as_deref().map_or("".into(), text))
+        });
+        cells.chain(deleted).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn pieces_hold_what_readers_see_of_their_range_and_no_more_memory() {
+        let new = flat(5, &[("a", 9), ("c", 8), ("d", 7)], &[("b", "e", 6)]);
+        let old = flat(3, &[("a", 4), ("b", 3), ("c", 5), ("e", 2)], &[]);
+        let both = [new, old];
+        let piece = |start: &str, end: &str| Flat::gathered(&both, &KeyRange::new(start, end), &ALL);
+        let left = piece("", "c").unwrap();
+        assert_eq!((told(&left).as_str(), left.generation()), ("a9 b3 -b..c@[6]", Generation(5)));
+        let right = piece("c", "z").unwrap();
+        assert_eq!(told(&right), "c8 d7 e2 -c..e@[6]");
+        assert!(piece("f", "z").is_none());
+        let older = Visibility { visible: SeqNo::MAX, snapshots: &[SeqNo(5)] };
+        let kept = Flat::gathered(&both, &KeyRange::new("a", "d"), &older).unwrap();
+        assert_eq!(told(&kept), "a9 a4 b3 c8 c5 -b..d@[6]");
+        // Three cells of 20 bytes before key and value, each rounded up to 8.
+        let plain = Flat::gathered(&both[..1], &KeyRange::new("a", "b"), &ALL).unwrap();
+        assert_eq!(plain.bytes(), (20 + 1 + 2usize).next_multiple_of(8) + 12);
+    }
+}

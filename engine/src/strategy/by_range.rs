@@ -1,0 +1,81 @@
+//! What a strategy decides beside merges of tables when it holds memory apart by key range: where the ranges begin,
+//! whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
+
+use super::MergePlan;
+use crate::types::KeyRange;
+use crate::version::shape::Shape;
+
+/// The memory of one key range.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct RangeMemory {
+    pub(crate) range: KeyRange,
+    /// What flushing it frees.
+    pub(crate) bytes: u64,
+    /// What its cells take in a table, about.
+    pub(crate) written: u64,
+    /// How many operations the database has seen since the oldest of its cells was written.
+    pub(crate) age: u64,
+}
+
+/// See the page above.
+pub(crate) trait ByRange {
+    /// Where the ranges begin, in order; the first begins before all keys and is not named.
+    fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>>;
+
+    /// Of these the one to flush, as an index, and why. None is empty.
+    fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)>;
+
+    /// The merge by which a range's memory, newer than all tables, becomes tables. `None` where the shape has
+    /// something in the way: then it goes to level 0 as it is.
+    fn flush(&self, shape: &Shape, memory: &RangeMemory) -> Option<MergePlan>;
+}
+
+/// A range's memory may be in so many pieces.
+const PIECES_MAX: usize = 4;
+
+/// How many of a range's pieces (bytes of each, newest first) are copied together with new cells of so many bytes.
+///
+/// As few as leave at most four, and on from there as long as the next is no larger than what is copied already: so a
+/// cell is copied a number of times that grows with the logarithm of the range's memory, and a reader has few
+/// places to look.
+pub(crate) fn pieces_to_join(new: u64, pieces: &[u64]) -> usize {
+    let (mut taken, mut bytes) = (0, new);
+    let mut left = pieces.len() + 1;
+    while let Some(next) = pieces.get(taken)
+        && (left > PIECES_MAX || (taken > 0 && *next <= bytes))
+    {
+        bytes += next;
+        taken += 1;
+        left -= 1;
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_at_most_four_pieces_and_each_cell_is_copied_a_few_times() {
+        for (rounds, most) in [(20, 4.0), (1000, 20.0)] {
+            let (mut pieces, mut copied) = (Vec::<u64>::new(), 0);
+            for _ in 0..rounds {
+                let taken = pieces_to_join(100, &pieces);
+                let joined = 100 + pieces.drain(..taken).sum::<u64>();
+                copied += joined;
+                pieces.insert(0, joined);
+                assert!(pieces.len() <= PIECES_MAX, "{pieces:?}");
+            }
+            assert_eq!(pieces.iter().sum::<u64>(), 100 * rounds);
+            let times = copied as f64 / (100 * rounds) as f64;
+            assert!(times < most, "of {rounds} each was copied {times} times");
+        }
+    }
+
+    #[test]
+    fn a_small_piece_is_not_copied_with_each_large_one() {
+        assert_eq!(pieces_to_join(1, &[100, 100]), 0);
+        assert_eq!(pieces_to_join(1, &[1, 100, 100, 100]), 1);
+        assert_eq!(pieces_to_join(10, &[5, 10, 100, 1000]), 2);
+    }
+}

@@ -1,0 +1,445 @@
+//! Rangemerge: one run of tables, each the one file of a key range of its own, and memory held apart by the same
+//! ranges (RNG-1, RNG-2).
+//!
+//! *Ranges* tile the key space: the i-th reaches from where the i-th table of the run begins to where the next one does,
+//! the first from the very first key. When memory is due, one range is the *victim*: its memory is merged with its
+//! file in one act, so flush and compaction are one, and what comes out is cut into as many equal parts as files of at most
+//! `f` bytes need. Neighbours that deletes made small are joined. So a key lies in one table, a get costs one
+//! access, a scan one and what follows in sequence; no merge takes more than a range, and none needs room but its own.
+//!
+//! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every range is merged
+//! at the same fill, and a byte put in is written some D/2M times, whatever the skew. `bytes-age` takes the one with
+//! most bytes x age / cost, where the cost is what the merge writes. That is what minimises the bytes rewritten at a given
+//! memory: if range i receives r bytes a second and is merged every t seconds at a cost of c, the rewriting is the
+//! sum of c/t and the memory the sum of rt/2. Minimising one at a fixed other makes r t t / c the same for all when they
+//! are merged; r t is its bytes, t its age. Ranges that are written much are merged more often but fuller, and what
+//! is hardly written waits.
+//!
+//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k; the next one
+//! merges all of them. A get may have to look into k tables more, and a byte is rewritten about k+1 times less.
+//!
+//! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of every range is in
+//! one run of the same level whose id is greater by j, so that it is newer. Everything else is *foreign*: what
+//! another strategy left, what was ingested, what a flush of all memory wrote to level 0. Foreign tables are merged, or
+//! moved, into the run by ordinary merges; while one lies over several ranges, their memory goes to level 0 too.
+
+use super::major::{Reached, reach};
+use super::{
+    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
+    Target, cover, ids, wrong_with_running,
+};
+use crate::types::{KeyRange, TableId, size_text};
+use crate::version::shape::{Run, Shape, TableInfo};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// How `rangemerge` chooses the range to flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    /// The one with most bytes in memory.
+    MostBytes,
+    /// The one with most bytes x age / bytes to be written.
+    #[default]
+    BytesAge,
+}
+
+/// Settings of `rangemerge`.
+///
+/// ```
+/// let options = siltstone::strategy::RangemergeOptions { deltas: 4, ..Default::default() };
+/// assert_eq!(options.f, 256 << 20);
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RangemergeOptions {
+    /// The most bytes of a range's file, about.
+    pub f: u64,
+    /// Which range is flushed when memory is due.
+    pub victim: Victim,
+    /// Small tables that may lie beside a range's file.
+    pub deltas: u64,
+}
+
+impl Default for RangemergeOptions {
+    fn default() -> Self {
+        RangemergeOptions { f: 256 << 20, victim: Victim::default(), deltas: 0 }
+    }
+}
+
+/// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as much.
+const JOINED_PART: u64 = 4;
+
+impl RangemergeOptions {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !(4096..=1 << 50).contains(&self.f) {
+            return Err(format!("f must lie between 4096 and 2^50, not {}", self.f));
+        }
+        if self.deltas > 64 {
+            return Err(format!("deltas must be at most 64, not {}", self.deltas));
+        }
+        Ok(())
+    }
+
+    /// The run of the ranges' files.
+    fn home(&self, shape: &Shape) -> Target {
+        let deepest = shape.deepest().filter(|level| *level > 0);
+        let oldest = |level: usize| shape.levels[level].runs.last().map(|run| Target { level, run: run.id });
+        deepest.and_then(oldest).unwrap_or(Target { level: 1, run: 1 })
+    }
+
+    /// The number of the run's deltas, 0 for the files themselves; `None` for a foreign run.
+    fn number(&self, home: Target, level: usize, run: u64) -> Option<u64> {
+        let number = run.checked_sub(home.run).filter(|number| *number <= self.deltas);
+        number.filter(|_| level == home.level)
+    }
+
+    /// Whether the table has to be brought home: it is in a foreign run, or it is a delta of no range.
+    fn is_foreign(&self, place: Target, home: Target, bounds: &[Vec<u8>], table: &TableInfo) -> bool {
+        match self.number(home, place.level, place.run) {
+            None => true,
+            Some(0) => false,
+            Some(_) => !is_in_one_range(bounds, &table.live_range()),
+        }
+    }
+
+    /// All foreign tables with their places, the oldest first.
+    fn foreign<'a>(&self, shape: &'a Shape) -> Vec<(Target, &'a Arc<TableInfo>)> {
+        let (home, bounds) = (self.home(shape), self.bounds(shape));
+        let all = shape.tables().map(|(level, run, table)| (Target { level, run: run.id }, table));
+        let mut found: Vec<_> =
+            all.filter(|(place, table)| self.is_foreign(*place, home, &bounds, table)).collect();
+        found.reverse();
+        found
+    }
+
+    /// The size at which so many bytes are cut into as many equal parts as they need, with something to spare: a part
+    /// that comes out a little larger leaves no crumb behind.
+    fn part_bytes(&self, bytes: u64) -> u64 {
+        let part = bytes.div_ceil(bytes.div_ceil(self.f).max(1));
+        (part + part / 16).max(4096)
+    }
+
+    fn parts_text(&self, bytes: u64) -> String {
+        match bytes.div_ceil(self.f).max(1) {
+            1 => String::new(),
+            parts => format!(", in {parts} parts"),
+        }
+    }
+}
+
+impl Strategy for RangemergeOptions {
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+        let mut planner = Planner {
+            options: self,
+            shape,
+            home: self.home(shape),
+            bounds: self.bounds(shape),
+            busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
+            taken: facts.running.to_vec(),
+            merges_max: facts.merges_max,
+            merges: Vec::new(),
+        };
+        planner.bring_home();
+        planner.join_small();
+        let mut merges = planner.merges;
+        merges.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Plan { merges, deferred: Vec::new(), state: state.clone() }
+    }
+
+    fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
+        // What is brought home meets about as much there. A delta that came to lie over several ranges (for the files
+        // they are of may all go) is brought home too, but adds no debt by that.
+        let home = self.home(shape);
+        let foreign = shape.runs().filter(|(level, run)| self.number(home, *level, run.id).is_none());
+        2 * foreign.map(|(_, run)| run.live_bytes()).sum::<u64>()
+    }
+
+    fn last_level(&self, shape: &Shape) -> usize {
+        self.home(shape).level
+    }
+
+    fn level0_runs(&self) -> usize {
+        4
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.f
+    }
+
+    fn by_range(&self) -> Option<&dyn ByRange> {
+        Some(self)
+    }
+}
+
+impl ByRange for RangemergeOptions {
+    fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>> {
+        let home = self.home(shape);
+        let tables = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
+        tables.iter().skip(1).map(|table| table.live_start().to_vec()).collect()
+    }
+
+    fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
+        let cost = |m: &RangeMemory| m.written + bytes_within(shape, &m.range);
+        let worth = |m: &RangeMemory| match self.victim {
+            Victim::MostBytes => m.bytes as f64,
+            Victim::BytesAge => m.bytes as f64 * m.age.max(1) as f64 / cost(m).max(1) as f64,
+        };
+        let best = (0..memory.len()).max_by(|a, b| worth(&memory[*a]).total_cmp(&worth(&memory[*b])))?;
+        let m = &memory[best];
+        let of = format!("the range {} has {} in memory", m.range, size_text(m.bytes));
+        let why = match self.victim {
+            Victim::MostBytes => format!("{of}, the most of {}", memory.len()),
+            Victim::BytesAge => {
+                let (age, cost) = (m.age, size_text(cost(m)));
+                format!("{of}, {age} operations old, and costs {cost}: the best of {}", memory.len())
+            }
+        };
+        Some((best, why))
+    }
+
+    fn flush(&self, shape: &Shape, memory: &RangeMemory) -> Option<MergePlan> {
+        let home = self.home(shape);
+        let mut inputs = Vec::new();
+        let (mut bytes, mut deltas, mut has_file, mut foreign) = (0, 0, false, false);
+        for (level, run) in shape.runs() {
+            let tables: Vec<_> = run.overlapping(&memory.range).collect();
+            if tables.is_empty() {
+                continue;
+            }
+            if tables.iter().any(|table| !memory.range.covers(&table.live_range())) {
+                return None;
+            }
+            match self.number(home, level, run.id) {
+                None => foreign = true,
+                Some(0) => has_file = true,
+                Some(number) => deltas = deltas.max(number),
+            }
+            bytes += tables.iter().map(|table| table.live_bytes()).sum::<u64>();
+            inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
+        }
+        let brought = size_text(memory.written);
+        let beside = has_file && !foreign && deltas < self.deltas;
+        let reason = match beside {
+            true => {
+                format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
+            }
+            false => {
+                let parts = self.parts_text(bytes + memory.written);
+                format!("{brought} of memory meet {}{parts}", size_text(bytes))
+            }
+        };
+        let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
+        Some(MergePlan {
+            inputs,
+            output: Target { run: home.run + if beside { deltas + 1 } else { 0 }, ..home },
+            range: memory.range.clone(),
+            kind: MergeKind::Merge,
+            bytes: bytes + memory.bytes,
+            table_bytes: self.part_bytes(bytes + memory.written),
+            score: 1.0,
+            reason,
+        })
+    }
+}
+
+struct Planner<'a> {
+    options: &'a RangemergeOptions,
+    shape: &'a Shape,
+    home: Target,
+    bounds: Vec<Vec<u8>>,
+    /// Tables in running and in planned merges.
+    busy: HashSet<TableId>,
+    /// Running and planned merges.
+    taken: Vec<RunningMerge>,
+    merges_max: usize,
+    merges: Vec<MergePlan>,
+}
+
+impl Planner<'_> {
+    fn full(&self) -> bool {
+        self.merges.len() >= self.merges_max
+    }
+
+    /// Whether nothing stands in its way; then it is planned.
+    fn accept(&mut self, merge: MergePlan) -> bool {
+        if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
+            return false;
+        }
+        self.busy.extend(merge.tables());
+        self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
+        self.merges.push(merge);
+        true
+    }
+
+    /// Foreign tables go home, the oldest run's first.
+    fn bring_home(&mut self) {
+        for (place, table) in self.options.foreign(self.shape) {
+            if self.full() {
+                return;
+            }
+            // The more runs it lies in front of, the more urgent.
+            let score = 1.0 + self.shape.levels[place.level].runs.len() as f64 / 10.0;
+            if !self.busy.contains(&table.id)
+                && let Some(merge) = self.to_home(place, table, score)
+            {
+                self.accept(merge);
+            }
+        }
+    }
+
+    /// A foreign table with all that it overlaps.
+    fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<MergePlan> {
+        let Reached { inputs, range, bytes, .. } = reach(self.shape, &table.live_range())?;
+        let number = |input: &InputRun| self.options.number(self.home, input.level, input.run);
+        let is_own = |input: &InputRun| (input.level, input.run) == (place.level, place.run);
+        let own = inputs.iter().find(|input| is_own(input))?;
+        let only = own.tables == [table.id] && inputs.iter().all(|i| is_own(i) || number(i).is_some());
+        let what = format!("table {} of {} is not in the run", table.id, size_text(table.live_bytes()));
+        let moved = |run: u64, reason: String| MergePlan {
+            inputs: vec![own.clone()],
+            output: Target { run, ..self.home },
+            range: table.live_range(),
+            kind: MergeKind::Move,
+            bytes: table.live_bytes(),
+            table_bytes: self.options.f,
+            score,
+            reason,
+        };
+        if only && inputs.len() == 1 && table.live_bytes() <= self.options.f {
+            return Some(moved(self.home.run, format!("{what} and moves there: nothing is in its place")));
+        }
+        let has_file = inputs.iter().any(|input| number(input) == Some(0));
+        let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
+        if only
+            && has_file
+            && delta <= self.options.deltas
+            && is_in_one_range(&self.bounds, &table.live_range())
+        {
+            return Some(moved(
+                self.home.run + delta,
+                format!("{what} and becomes delta {delta} of its range"),
+            ));
+        }
+        let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
+        let parts = self.options.parts_text(bytes);
+        Some(MergePlan {
+            reason: format!("{what}: {tables} tables of {} become part of it{parts}", size_text(bytes)),
+            inputs,
+            output: self.home,
+            range,
+            kind: MergeKind::Merge,
+            bytes,
+            table_bytes: self.options.part_bytes(bytes),
+            score,
+        })
+    }
+
+    /// Neighbours that together are far smaller than a file may be become one.
+    fn join_small(&mut self) {
+        let shape = self.shape;
+        let Some(run) = shape.run(self.home.level, self.home.run) else { return };
+        for pair in run.tables().windows(2) {
+            let files: u64 = pair.iter().map(|table| table.live_bytes()).sum();
+            if self.full()
+                || files > self.options.f / JOINED_PART
+                || pair.iter().any(|t| self.busy.contains(&t.id))
+            {
+                continue;
+            }
+            let Some(reached) = cover(pair).and_then(|both| reach(shape, &both)) else { continue };
+            let Reached { inputs, range, bytes, .. } = reached;
+            if bytes > self.options.f / JOINED_PART {
+                continue;
+            }
+            let reason = format!("neighbours of {} together are joined", size_text(bytes));
+            self.accept(MergePlan {
+                inputs,
+                output: self.home,
+                range,
+                kind: MergeKind::Merge,
+                bytes,
+                table_bytes: self.options.part_bytes(bytes),
+                score: 0.5,
+                reason,
+            });
+        }
+    }
+}
+
+fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
+    let after = bounds.partition_point(|bound| *bound <= keys.start);
+    bounds.get(after).is_none_or(|bound| !keys.ends_after(bound))
+}
+
+/// Live bytes of all tables over the range.
+fn bytes_within(shape: &Shape, range: &KeyRange) -> u64 {
+    shape.runs().map(|(_, run)| super::overlap_bytes(Some(run), range)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts over ranges of one size, each range with its share; how often a byte is written. Deltas are not counted.
+    fn write_amplification(strategy: &str, data_over_memory: f64, shares: &[f64]) -> f64 {
+        let options: RangemergeOptions = match strategy.parse() {
+            Ok(crate::strategy::StrategyOptions::Rangemerge(options)) => options,
+            other => panic!("{other:?}"),
+        };
+        let file = 100 << 20;
+        let key = |n: usize| (n as u32).to_be_bytes().to_vec();
+        let tables = (0..shares.len()).map(|n| {
+            let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: n as u32 }, file);
+            table.range = KeyRange::new(key(n), key(n + 1));
+            Arc::new(table)
+        });
+        let mut shape = Shape::default();
+        shape.levels.resize_with(2, Default::default);
+        shape.levels[1].runs.push(Run::new(1, tables.collect()));
+        let memory_max = (shares.len() as u64 * file) as f64 / data_over_memory;
+        let all: f64 = shares.iter().sum();
+        let (mut held, mut since) = (vec![0.0; shares.len()], vec![0u64; shares.len()]);
+        let (mut put, mut written, mut half) = (0.0, 0.0, (0.0, 0.0));
+        let rounds = 40_000;
+        for now in 0..rounds {
+            let part = memory_max / 500.0;
+            put += part;
+            held.iter_mut().zip(shares).for_each(|(held, share)| *held += part * share / all);
+            while held.iter().sum::<f64>() > memory_max {
+                let memory: Vec<RangeMemory> = (0..shares.len())
+                    .map(|n| RangeMemory {
+                        range: KeyRange::new(key(n), key(n + 1)),
+                        bytes: held[n] as u64,
+                        written: held[n] as u64,
+                        age: now - since[n],
+                    })
+                    .collect();
+                let (victim, _) = options.victim(&shape, &memory).expect("a range");
+                let plan = options.flush(&shape, &memory[victim]).expect("a merge");
+                written += plan.bytes as f64;
+                (held[victim], since[victim]) = (0.0, now);
+            }
+            if now == rounds / 2 {
+                half = (put, written);
+            }
+        }
+        (written - half.1) / (put - half.0)
+    }
+
+    #[test]
+    fn the_papers_rule_writes_a_byte_half_of_data_over_memory_times_whatever_the_skew() {
+        let zipf: Vec<f64> = (1..=100).map(|rank| 1.0 / f64::from(rank)).collect();
+        for shares in [vec![1.0; 100], zipf.clone()] {
+            for ratio in [20.0, 100.0] {
+                let found = write_amplification("rangemerge{victim=most-bytes}", ratio, &shares);
+                assert!((found / (1.0 + ratio / 2.0) - 1.0).abs() < 0.15, "D/M {ratio}: {found}");
+            }
+        }
+        let uniform = write_amplification("rangemerge", 100.0, &vec![1.0; 100]);
+        assert!((45.0..60.0).contains(&uniform), "{uniform}");
+        let skewed = write_amplification("rangemerge", 100.0, &zipf);
+        assert!((25.0..40.0).contains(&skewed), "{skewed}");
+    }
+}

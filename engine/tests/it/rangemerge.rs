@@ -1,0 +1,188 @@
+//! Rangemerge as a user meets it: each key in one table, memory flushed range by range, the log let go though some ranges
+//! are hardly written, and the way from and to another strategy.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::SimWorld;
+use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, KeyRange, Options};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const LEVELED: &str = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=16384, table_bytes=16384}";
+
+fn options() -> Options {
+    Options {
+        write_memory: 64 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 16 << 10,
+        workers: 2,
+        step_bytes: 8 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(world: &SimWorld, strategy: &str) -> (Db, Arc<SimScheduler>) {
+    let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
+    let family = FamilyOptions {
+        strategy: strategy.parse().unwrap(),
+        compression: Compression::None,
+        compression_last: None,
+        ..FamilyOptions::default()
+    };
+    let builder = Builder::new().options(options()).env(world.env()).scheduler(scheduler.clone());
+    (builder.family("default", family).open("/db").unwrap(), scheduler)
+}
+
+/// A history drawn from a seed, on a database and on a map.
+struct History {
+    model: BTreeMap<Vec<u8>, Vec<u8>>,
+    random: u64,
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        println!("seed {seed}");
+        Self { model: BTreeMap::new(), random: seed }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) % below
+    }
+
+    fn go_on(&mut self, db: &Db, scheduler: &SimScheduler, operations: u64) {
+        let family = db.default_family();
+        for _ in 0..operations {
+            let draw = self.draw(8);
+            scheduler.run(u32::from(draw == 0) * 4);
+            let key = |n: u64| format!("key{n:05}").into_bytes();
+            let at = self.draw(3000);
+            match self.draw(100) {
+                0 => {
+                    let range = KeyRange::new(key(at), key(at + self.draw(400)));
+                    if !range.is_empty() {
+                        family.delete_range(range.start.clone()..range.end.clone().unwrap()).unwrap();
+                        self.model.retain(|key, _| !range.contains(key));
+                    }
+                }
+                1..10 => {
+                    family.delete(&key(at)).unwrap();
+                    self.model.remove(&key(at));
+                }
+                _ => {
+                    let value = format!("{:>60}", self.random).into_bytes();
+                    family.put(&key(at), &value).unwrap();
+                    self.model.insert(key(at), value);
+                }
+            }
+        }
+    }
+
+    fn agrees(&self, db: &Db) {
+        let forward: Vec<_> =
+            db.scan::<&str>(..).map(|e| e.map(|e| (e.key.to_vec(), e.value.to_vec())).unwrap()).collect();
+        let mut backward: Vec<_> = db
+            .scan::<&str>(..)
+            .reverse()
+            .map(|e| e.map(|e| (e.key.to_vec(), e.value.to_vec())).unwrap())
+            .collect();
+        backward.reverse();
+        let model: Vec<_> = self.model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert!(forward == model, "a scan finds {} of {} keys", forward.len(), model.len());
+        assert!(backward == model, "a scan backward finds {} of {} keys", backward.len(), model.len());
+        for n in 0..3000 {
+            let key = format!("key{n:05}").into_bytes();
+            let found = db.get(&key).unwrap().map(|value| value.to_vec());
+            assert_eq!(found.as_ref(), self.model.get(&key), "{}", String::from_utf8_lossy(&key));
+        }
+    }
+}
+
+/// Runs of the default family's shape, and tables.
+fn runs_and_tables(db: &Db) -> (usize, usize) {
+    let shape = db.default_family().shape();
+    (shape.runs().count(), shape.tables().count())
+}
+
+fn most_runs(strategy: &str) -> usize {
+    if strategy.contains("deltas=3") { 4 } else { 1 }
+}
+
+#[test]
+fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
+    for strategy in [
+        "rangemerge{f=16384, victim=most-bytes}",
+        "rangemerge{f=16384}",
+        "rangemerge{f=16384, deltas=3}",
+        "rangemerge{f=4096, deltas=3, victim=most-bytes}",
+    ] {
+        let world = SimWorld::new(7);
+        let (db, scheduler) = open(&world, strategy);
+        let mut history = History::new(1);
+        for _ in 0..6 {
+            history.go_on(&db, &scheduler, 1500);
+            history.agrees(&db);
+        }
+        db.settle().unwrap();
+        let (runs, tables) = runs_and_tables(&db);
+        assert!(runs <= most_runs(strategy), "{strategy}: {runs} runs\n{}", db.default_family().shape());
+        assert!(tables > 6, "{strategy}: {tables} tables");
+        let flushes = db.events().into_iter().filter(|e| e.kind == EventKind::Flush).collect::<Vec<_>>();
+        assert!(flushes.iter().any(|e| e.reason.contains("in memory")), "{strategy}");
+        let log = db.statistics().log_bytes;
+        assert!(log <= 6 * options().write_memory, "{strategy}: {log} bytes of log");
+        history.agrees(&db);
+        drop(db);
+        let (db, scheduler) = open(&world, strategy);
+        history.agrees(&db);
+        history.go_on(&db, &scheduler, 1500);
+        db.flush().unwrap();
+        db.settle().unwrap();
+        assert!(runs_and_tables(&db).0 <= most_runs(strategy), "{strategy}");
+        history.agrees(&db);
+    }
+}
+
+#[test]
+fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
+    let world = SimWorld::new(3);
+    let mut history = History::new(2);
+    let strategies =
+        [LEVELED, "rangemerge{f=16384}", "rangemerge{f=16384, deltas=3}", "rangemerge{f=65536}", LEVELED];
+    for strategy in strategies {
+        let (db, scheduler) = open(&world, strategy);
+        history.agrees(&db);
+        history.go_on(&db, &scheduler, 1200);
+        history.agrees(&db);
+        for strategy in strategies {
+            let family = db.default_family();
+            family.alter(FamilyOptions { strategy: strategy.parse().unwrap(), ..family.options() }).unwrap();
+            history.go_on(&db, &scheduler, 300);
+            history.agrees(&db);
+        }
+        let family = db.default_family();
+        family.alter(FamilyOptions { strategy: strategy.parse().unwrap(), ..family.options() }).unwrap();
+        db.settle().unwrap();
+        if strategy != LEVELED {
+            assert!(runs_and_tables(&db).0 <= most_runs(strategy), "{}", family.shape());
+        }
+    }
+}
+
+#[test]
+fn a_range_that_is_hardly_written_does_not_hold_the_log() {
+    let world = SimWorld::new(5);
+    let (db, scheduler) = open(&world, "rangemerge{f=16384}");
+    for n in 0..3000u32 {
+        db.put(format!("key{n:05}").as_bytes(), &[7; 60]).unwrap();
+    }
+    db.settle().unwrap();
+    assert!(runs_and_tables(&db).1 > 6);
+    for round in 0..20_000u32 {
+        scheduler.run(u32::from(round % 8 == 0) * 4);
+        let n = if round % 100 == 0 { round / 100 * 13 % 3000 } else { 1000 + round % 100 };
+        db.put(format!("key{n:05}").as_bytes(), &[8; 60]).unwrap();
+        let log = db.statistics().log_bytes;
+        assert!(log <= 6 * options().write_memory, "{log} bytes of log after {round} writes");
+    }
+    assert!(db.statistics().log_cleanings > 0);
+}
