@@ -85,8 +85,8 @@ impl Session {
     fn close(&mut self) -> Result<(), String> {
         let Some(subject) = self.subject.take() else { return Ok(()) };
         match subject.db.close() {
-            Ok(()) if !self.poisoned => self.acknowledge_all(),
-            Ok(()) => {}
+            Ok(()) if self.poisoned => return Err("closed well after the log was poisoned".into()),
+            Ok(()) => self.acknowledge_all(),
             Err(e) => typed(&e)?,
         }
         Ok(())
