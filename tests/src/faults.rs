@@ -29,6 +29,31 @@ pub const REPLAY: Row =
 /// Of so many failed writes each is tried with and without the others.
 const FAILED_MAX: usize = 10;
 
+/// A batch whose write failed, and when it was written.
+type Failed = (BatchId, Vec<Op>, u64);
+
+/// A failed write may have been refused before it was logged (nothing could be flushed, so there was no room) and
+/// the next one have failed after that. So each of them, the newest of the history, may be there without those before
+/// it. How many batches the history has if that explains the contents.
+fn with_some_failed(
+    history: &mut History,
+    failed: &[Failed],
+    contents: &[Vec<model::Row>],
+    now_us: u64,
+) -> Option<usize> {
+    failed.iter().rev().for_each(|(id, ..)| history.refused(*id));
+    for chosen in 1..1u32 << failed.len().min(FAILED_MAX) {
+        let some = failed.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1);
+        let started: Vec<BatchId> = some.map(|(_, (_, ops, at))| history.start(ops.clone(), *at)).collect();
+        let batches = history.len();
+        if history.model(batches).contents(now_us) == contents {
+            return Some(batches);
+        }
+        started.into_iter().rev().for_each(|id| history.refused(id));
+    }
+    None
+}
+
 /// A database over failing storage, and what it promised.
 struct Session {
     setup: Setup,
@@ -36,7 +61,7 @@ struct Session {
     rng: Rng,
     history: History,
     /// The newest batches of the history, whose writes failed.
-    failed: Vec<(BatchId, Vec<Op>, u64)>,
+    failed: Vec<Failed>,
     poisoned: bool,
     subject: Option<Subject>,
 }
@@ -80,7 +105,7 @@ impl Session {
             None => {
                 let wrong = self.history.check(End::Kill, &contents, now_us);
                 let wrong = wrong.err().unwrap_or_else(|| "no prefix fits".to_owned());
-                self.with_some_failed(&contents, now_us).ok_or(wrong)?
+                with_some_failed(&mut self.history, &self.failed, &contents, now_us).ok_or(wrong)?
             }
         };
         self.history.recovered(batches, true);
@@ -89,31 +114,11 @@ impl Session {
         Ok(true)
     }
 
-    /// A failed write may have been refused before it was logged (nothing could be flushed, so there was no room) and
-    /// the next one have failed after that. So each of them may be there without those before it. How many batches the
-    /// history has if that explains the contents.
-    fn with_some_failed(&mut self, contents: &[Vec<model::Row>], now_us: u64) -> Option<usize> {
-        for (id, ..) in self.failed.iter().rev() {
-            self.history.refused(*id);
-        }
-        for chosen in 1..1u32 << self.failed.len().min(FAILED_MAX) {
-            let some = self.failed.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1);
-            let started: Vec<BatchId> =
-                some.map(|(_, (_, ops, at))| self.history.start(ops.clone(), *at)).collect();
-            let batches = self.history.len();
-            if self.history.model(batches).contents(now_us) == contents {
-                return Some(batches);
-            }
-            started.into_iter().rev().for_each(|id| self.history.refused(id));
-        }
-        None
-    }
-
     fn close(&mut self) -> Result<(), String> {
         let Some(subject) = self.subject.take() else { return Ok(()) };
         match subject.db.close() {
-            Ok(()) if !self.poisoned => self.acknowledge_all(),
-            Ok(()) => {}
+            Ok(()) if self.poisoned => return Err("closed well after the log was poisoned".into()),
+            Ok(()) => self.acknowledge_all(),
             Err(e) => typed(&e)?,
         }
         Ok(())
@@ -259,7 +264,12 @@ impl Session {
             let world = world_of(storage, now_us, self.rng.next_u64());
             let named = |e: String| format!("image {i} after {end:?}: {e}");
             let subject = Subject::open(&self.setup, &world).map_err(|e| named(format!("open: {e:?}")))?;
-            recovered_batches(&subject, &self.setup, &self.history, end).map_err(named)?;
+            if let Err(wrong) = recovered_batches(&subject, &self.setup, &self.history, end) {
+                let contents = subject.contents().map_err(|e| named(format!("scan: {e:?}")))?;
+                let (mut history, now_us) = (self.history.clone(), subject.now_us());
+                let explained = with_some_failed(&mut history, &self.failed, &contents, now_us);
+                explained.ok_or_else(|| named(wrong))?;
+            }
             let ops = self.setup.batch(&mut self.rng, self.history.len() + 1);
             let written = subject.write(&self.setup, &ops, Durability::Sync);
             written.map_err(|e| named(format!("write: {e:?}")))?;

@@ -35,8 +35,9 @@ impl Inner {
 
     fn end_log(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        if self.poisoned.lock().is_some() {
-            return Ok(());
+        // What was acknowledged as buffered may not be durable, and whoever closes must hear of it.
+        if let Some(error) = self.poisoned.lock().clone() {
+            return Err(error);
         }
         let last = self.with_writes_held(|last| last)?;
         let synced = log.sync()?;
