@@ -32,16 +32,22 @@ const FAST_WINDOWS: u32 = 12;
 struct Counted {
     gets: Histogram<u64>,
     scans: Histogram<u64>,
+    /// What sessions tell of the cache.
+    cache: Option<CacheCount>,
 }
 
 impl Counted {
     fn new() -> Self {
-        Counted { gets: empty(), scans: empty() }
+        Counted { gets: empty(), scans: empty(), cache: None }
     }
 
     fn add(&mut self, other: &Counted) {
         self.gets += &other.gets;
         self.scans += &other.scans;
+        if let Some(CacheCount { hits, misses }) = other.cache {
+            let cache = self.cache.get_or_insert_default();
+            (cache.hits, cache.misses) = (cache.hits + hits, cache.misses + misses);
+        }
     }
 
     fn count(&self) -> u64 {
@@ -115,6 +121,9 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
     record.extra_memory_bytes = Some(most.saturating_sub(at_first));
     record.windows = part.told(window, first, last);
+    let mut before = empty();
+    part.windows[..first].iter().for_each(|window| before += &window.gets);
+    record.before_p99_us = Some(latency(&before).p99_us);
     Ok(record)
 }
 
@@ -214,7 +223,8 @@ impl Readers<'_> {
         let mut endless = self.workload.clone();
         endless.ops = u64::MAX;
         let mut key = Vec::new();
-        let mut windows = Vec::new();
+        let mut windows: Vec<Counted> = Vec::new();
+        let mut cache = session.cache();
         let mut recorder = Recorder::new();
         recorder.begin(began);
         let seed = self.seed ^ u64::from(rate.is_some()) << 32;
@@ -234,8 +244,12 @@ impl Readers<'_> {
             let now = Instant::now();
             // By when it was due: the window in which somebody began to wait.
             let number = (due.saturating_duration_since(began).as_nanos() / self.window.as_nanos()) as usize;
-            while windows.len() <= number {
-                windows.push(Counted::new());
+            if windows.len() <= number {
+                let earlier = std::mem::replace(&mut cache, session.cache());
+                if let Some(window) = windows.last_mut() {
+                    window.cache = cache.zip(earlier).map(|(now, earlier)| now.since(&earlier));
+                }
+                windows.resize_with(number + 1, Counted::new);
             }
             let counted = &mut windows[number];
             let (of, class) =
@@ -282,7 +296,8 @@ impl Part {
                 _ if number <= last => Stage::During,
                 _ => Stage::After,
             };
-            let cache = self.samples[number].cache.zip(self.samples[number + 1].cache);
+            let sampled = self.samples[number].cache.zip(self.samples[number + 1].cache);
+            let cache = counted.cache.or(sampled.map(|(before, after)| after.since(&before)));
             let (gets, scans): (Latency, Latency) = (latency(&counted.gets), latency(&counted.scans));
             Window {
                 at: number as f64 * window.as_secs_f64(),
@@ -292,7 +307,7 @@ impl Part {
                 get_p99_us: gets.p99_us,
                 scans: scans.count,
                 scan_mean_us: scans.mean_us,
-                hit_ratio: cache.and_then(|(before, after)| after.ratio_since(&before)),
+                hit_ratio: cache.and_then(|count| count.ratio()),
             }
         };
         self.windows.iter().enumerate().map(told).collect()
