@@ -5,7 +5,7 @@
 //! merge, and for as long again. All of it is told window by window: latencies, how often a block was found in the cache,
 //! and how much memory the process took more than before the merge.
 
-use super::latency::{Class, Recorder, empty, latency};
+use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
 use super::{Bench, Identity, Phase, Recorded};
 use crate::measure::{self, Usage};
@@ -28,22 +28,19 @@ const RATE: f64 = 0.7;
 /// Of the first, fast part the readers' rate is that of its last half.
 const FAST_WINDOWS: u32 = 12;
 
-/// Gets and scans of one window.
+/// Gets and scans of one window, at rest: the memory that measuring takes must not show in what is measured.
+#[derive(Default)]
 struct Counted {
-    gets: Histogram<u64>,
-    scans: Histogram<u64>,
+    gets: Buckets,
+    scans: Buckets,
     /// What sessions tell of the cache.
     cache: Option<CacheCount>,
 }
 
 impl Counted {
-    fn new() -> Self {
-        Counted { gets: empty(), scans: empty(), cache: None }
-    }
-
     fn add(&mut self, other: &Counted) {
-        self.gets += &other.gets;
-        self.scans += &other.scans;
+        self.gets.extend(&other.gets);
+        self.scans.extend(&other.scans);
         if let Some(CacheCount { hits, misses }) = other.cache {
             let cache = self.cache.get_or_insert_default();
             (cache.hits, cache.misses) = (cache.hits + hits, cache.misses + misses);
@@ -51,7 +48,22 @@ impl Counted {
     }
 
     fn count(&self) -> u64 {
-        self.gets.len() + self.scans.len()
+        self.gets.iter().chain(&self.scans).map(|(_, count)| count).sum()
+    }
+}
+
+/// The window that a thread is in.
+struct Now {
+    gets: Histogram<u64>,
+    scans: Histogram<u64>,
+}
+
+impl Now {
+    /// The window is over.
+    fn rest(&mut self, window: &mut Counted) {
+        (window.gets, window.scans) = (buckets(&self.gets), buckets(&self.scans));
+        self.gets.reset();
+        self.scans.reset();
     }
 }
 
@@ -122,7 +134,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     record.extra_memory_bytes = Some(most.saturating_sub(at_first));
     record.windows = part.told(window, first, last);
     let mut before = empty();
-    part.windows[..first].iter().for_each(|window| before += &window.gets);
+    part.windows[..first].iter().for_each(|window| add(&mut before, &window.gets));
     record.before_p99_us = Some(latency(&before).p99_us);
     Ok(record)
 }
@@ -192,7 +204,7 @@ impl Readers<'_> {
                 }
             }
             stop.store(true, Ordering::Relaxed);
-            part.windows.resize_with(at as usize, Counted::new);
+            part.windows.resize_with(at as usize, Counted::default);
             for thread in threads {
                 let (windows, recorder) = super::join(thread)?;
                 part.recorders.push(recorder);
@@ -225,6 +237,7 @@ impl Readers<'_> {
         let mut key = Vec::new();
         let mut windows: Vec<Counted> = Vec::new();
         let mut cache = session.cache();
+        let mut now_in = Now { gets: empty(), scans: empty() };
         let mut recorder = Recorder::new();
         recorder.begin(began);
         let seed = self.seed ^ u64::from(rate.is_some()) << 32;
@@ -247,16 +260,19 @@ impl Readers<'_> {
             if windows.len() <= number {
                 let earlier = std::mem::replace(&mut cache, session.cache());
                 if let Some(window) = windows.last_mut() {
+                    now_in.rest(window);
                     window.cache = cache.zip(earlier).map(|(now, earlier)| now.since(&earlier));
                 }
-                windows.resize_with(number + 1, Counted::new);
+                windows.resize_with(number + 1, Counted::default);
             }
-            let counted = &mut windows[number];
             let (of, class) =
-                if is_scan { (&mut counted.scans, Class::Scan) } else { (&mut counted.gets, Class::Read) };
+                if is_scan { (&mut now_in.scans, Class::Scan) } else { (&mut now_in.gets, Class::Read) };
             let took = now.saturating_duration_since(due);
             of.saturating_record(took.as_nanos() as u64);
             recorder.record(class, took, now, 1);
+        }
+        if let Some(window) = windows.last_mut() {
+            now_in.rest(window);
         }
         Ok((windows, recorder))
     }
@@ -298,7 +314,12 @@ impl Part {
             };
             let sampled = self.samples[number].cache.zip(self.samples[number + 1].cache);
             let cache = counted.cache.or(sampled.map(|(before, after)| after.since(&before)));
-            let (gets, scans): (Latency, Latency) = (latency(&counted.gets), latency(&counted.scans));
+            let told = |at_rest| {
+                let mut histogram = empty();
+                add(&mut histogram, at_rest);
+                latency(&histogram)
+            };
+            let (gets, scans): (Latency, Latency) = (told(&counted.gets), told(&counted.scans));
             Window {
                 at: number as f64 * window.as_secs_f64(),
                 stage,
@@ -308,6 +329,7 @@ impl Part {
                 scans: scans.count,
                 scan_mean_us: scans.mean_us,
                 hit_ratio: cache.and_then(|count| count.ratio()),
+                rss_bytes: self.samples[number + 1].rss,
             }
         };
         self.windows.iter().enumerate().map(told).collect()

@@ -131,7 +131,7 @@ pub(crate) fn around_a_merge(
     let later = [Stage::During, Stage::During, Stage::After];
     let later = later.into_iter().zip(worst_us).map(|(stage, p99_us)| (stage, 100, p99_us, 0.6));
     let windows = before.into_iter().chain(later).enumerate();
-    let mut run = run("unseen", store, config, 1, 20_000.0);
+    let mut run = run("unseen", store, config, 1, 200_000.0);
     run.windows = windows
         .map(|(number, (stage, gets, get_p99_us, hits))| Window {
             at: 5.0 * number as f64,
@@ -142,6 +142,7 @@ pub(crate) fn around_a_merge(
             scans: 0,
             scan_mean_us: 0.0,
             hit_ratio: Some(hits),
+            rss_bytes: 0,
         })
         .collect();
     run.settings.insert("memory_cache".into(), "100000000".into());
