@@ -125,7 +125,7 @@ pub(crate) struct Window {
     pub(crate) scan_mean_us: f64,
     /// Data blocks found in the cache, of all that were looked for; absent where the store does not tell.
     pub(crate) hit_ratio: Option<f64>,
-    /// Memory resident at its end.
+    /// Memory resident at its end, what measuring itself keeps taken off.
     #[serde(default)]
     pub(crate) rss_bytes: u64,
 }

@@ -33,7 +33,10 @@ pub(super) fn empty() -> Histogram<u64> {
 pub(super) type Buckets = Vec<(u64, u64)>;
 
 pub(super) fn buckets(histogram: &Histogram<u64>) -> Buckets {
-    histogram.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value())).collect()
+    let used = histogram.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value()));
+    let mut buckets: Buckets = used.collect();
+    buckets.shrink_to_fit();
+    buckets
 }
 
 /// Adds what was at rest.
@@ -94,6 +97,11 @@ impl Recorder {
         self.second = now.duration_since(self.began).as_secs();
         self.second_ends = self.began + Duration::from_secs(self.second + 1);
         Instant::now()
+    }
+
+    /// Memory that finished seconds take.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|kept| size_of_val(&*kept.buckets) as u64).sum()
     }
 
     fn fold(&mut self) {

@@ -15,7 +15,7 @@ use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Stream, Workload};
 use hdrhistogram::Histogram;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,10 @@ impl Counted {
             let cache = self.cache.get_or_insert_default();
             (cache.hits, cache.misses) = (cache.hits + hits, cache.misses + misses);
         }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.gets) + size_of_val(&*self.scans)) as u64
     }
 
     fn count(&self) -> u64 {
@@ -90,6 +94,8 @@ struct Readers<'a> {
     picks: &'a Picks,
     seed: u64,
     window: Duration,
+    /// Memory that measuring itself keeps, which is nobody's but ours.
+    own_bytes: AtomicU64,
 }
 
 pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload) -> Result<RunRecord> {
@@ -101,7 +107,14 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     update(store.as_ref(), workload, &values, identity.seed)?;
     let picks = Picks::new(workload, identity.seed);
     let window = Duration::from_secs_f64(workload.seconds / f64::from(WINDOWS));
-    let readers = Readers { store: store.as_ref(), workload, picks: &picks, seed: identity.seed, window };
+    let readers = Readers {
+        store: store.as_ref(),
+        workload,
+        picks: &picks,
+        seed: identity.seed,
+        window,
+        own_bytes: AtomicU64::new(0),
+    };
 
     let fast = readers.run(None, FAST_WINDOWS, false)?;
     let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(Counted::count).sum();
@@ -219,7 +232,8 @@ impl Readers<'_> {
     }
 
     fn sample(&self) -> Sample {
-        Sample { cache: self.store.cache(), rss: measure::rss_bytes() }
+        let rss = measure::rss_bytes().saturating_sub(self.own_bytes.load(Ordering::Relaxed));
+        Sample { cache: self.store.cache(), rss }
     }
 
     /// One thread's windows.
@@ -240,6 +254,7 @@ impl Readers<'_> {
         let mut now_in = Now { gets: empty(), scans: empty() };
         let mut recorder = Recorder::new();
         recorder.begin(began);
+        let mut kept = 0;
         let seed = self.seed ^ u64::from(rate.is_some()) << 32;
         for (at, op) in Stream::new(&endless, self.picks, seed, thread).enumerate() {
             if stop.load(Ordering::Relaxed) {
@@ -261,6 +276,9 @@ impl Readers<'_> {
                 let earlier = std::mem::replace(&mut cache, session.cache());
                 if let Some(window) = windows.last_mut() {
                     now_in.rest(window);
+                    let kept_now = recorder.kept_bytes();
+                    self.own_bytes.fetch_add(window.memory_bytes() + kept_now - kept, Ordering::Relaxed);
+                    kept = kept_now;
                     window.cache = cache.zip(earlier).map(|(now, earlier)| now.since(&earlier));
                 }
                 windows.resize_with(number + 1, Counted::default);
