@@ -108,7 +108,7 @@ fn width(run: &RunRecord) -> Option<f64> {
 fn merged(run: &RunRecord, width: f64) -> Option<(f64, f64)> {
     let mut during = run.windows.iter().filter(|window| window.stage == Stage::During);
     let first = during.next()?;
-    Some((first.at, during.last().unwrap_or(first).at + width))
+    Some((first.at, during.next_back().unwrap_or(first).at + width))
 }
 
 #[cfg(test)]
