@@ -3,12 +3,13 @@
 //! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this process.
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
-//!   `paper`: the same for what papers measured, with their figures beside ours.
+//!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
 mod compare;
 mod drive;
+mod felt;
 mod limits;
 mod measure;
 mod paper;
@@ -50,7 +51,8 @@ enum Task {
     /// Runs workloads on several stores in turns and prints the ratios of the first to each other one.
     #[command(after_help = "Examples:
   siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
-  siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json")]
+  siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json
+  siltstone-bench compare --workload unseen --stores siltstone,rocksdb:tuned,rocksdb:universal --json > unseen.jsonl")]
     Compare(Plan),
     /// Runs a paper's own comparisons on ours and prints its figures beside ours.
     #[command(after_help = "Examples:
@@ -67,13 +69,19 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Prints the records of a file as tables, and writes them as a page.
+    /// Prints the records of a file as tables, and writes them as a page or a plot.
+    #[command(after_help = "Examples:
+  siltstone-bench report records.jsonl --html records.html
+  siltstone-bench report unseen.jsonl --svg unseen.svg")]
     Report {
         /// Records, one JSON object a line.
         file: PathBuf,
         /// Where to write the page: one file that needs no other.
         #[arg(long)]
         html: Option<PathBuf>,
+        /// Where to draw latency over time around a merge, of the first workload that has one in its middle (unseen).
+        #[arg(long)]
+        svg: Option<PathBuf>,
     },
     /// Lists the stores that this build can measure.
     Peers,
@@ -87,8 +95,9 @@ fn main() -> ExitCode {
         Task::Compare(plan) => measured(&plan, true),
         Task::Paper(paper) => papers(&paper),
         Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
-        Task::Report { file, html } => {
-            report::run(&file, html.as_deref()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        Task::Report { file, html, svg } => {
+            let told = report::run(&file, html.as_deref(), svg.as_deref());
+            told.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Task::Peers => peers(),
         Task::Child(child) => child::run(&child).map(|()| ExitCode::SUCCESS),
@@ -110,6 +119,7 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         seen(how, run);
         records.runs.push(run.clone());
     })?;
+    records.figures = felt::figures(&records.runs);
     if compared {
         (records.ratios, records.refusals) = checked.ratios(&records.runs);
     }

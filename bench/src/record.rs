@@ -98,6 +98,9 @@ pub(crate) struct RunRecord {
     /// Of such a run: the most memory resident during the merge, beyond what was when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra_memory_bytes: Option<u64>,
+    /// And p99 of all gets before the merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) before_p99_us: Option<f64>,
 }
 
 /// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is `During`.
@@ -122,6 +125,9 @@ pub(crate) struct Window {
     pub(crate) scan_mean_us: f64,
     /// Data blocks found in the cache, of all that were looked for; absent where the store does not tell.
     pub(crate) hit_ratio: Option<f64>,
+    /// Memory resident at its end, what measuring itself keeps taken off.
+    #[serde(default)]
+    pub(crate) rss_bytes: u64,
 }
 
 /// Latencies of one kind of operation.
@@ -173,13 +179,14 @@ pub(crate) struct RatioRecord {
     pub(crate) runs: u32,
 }
 
-/// One figure of a paper beside ours.
+/// One figure of a paper beside ours, or a bar that is our own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FigureRecord {
     /// `"figure"`.
     pub(crate) kind: String,
     /// Names the paper's figure or table and the row.
     pub(crate) id: String,
+    /// The paper's figure, or the bar.
     pub(crate) paper: f64,
     pub(crate) ours: f64,
     /// What ours aims at, in words.

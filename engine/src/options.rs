@@ -53,6 +53,10 @@ pub struct Options {
     pub step_bytes: u64,
     /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
     pub rate_limit: u64,
+    /// A compaction that was asked for rests this many times as long as it works, a fraction of a millisecond each time, while
+    /// anybody reads and no writer is held up; so readers hardly feel it, and it takes so many times longer. 0 for no rest.
+    /// Default 7.
+    pub compact_rest: u32,
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
     /// Bytes a second that merges may put into the block cache for `step` and `before`; 0 for no limit. A merge that
@@ -80,6 +84,7 @@ impl Default for Options {
             workers: 2,
             step_bytes: 64 << 20,
             rate_limit: 0,
+            compact_rest: 7,
             cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
             direct_reads: false,

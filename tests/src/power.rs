@@ -6,6 +6,7 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
+use crate::model;
 use crate::strategies;
 use crate::subject::{MARKER, Setup, Subject, change_strategy, difference, world_of};
 use parking_lot::Mutex;
@@ -83,7 +84,7 @@ pub fn recovered_batches(
 }
 
 fn at_one_time(
-    contents: &[Vec<Row>],
+    contents: &[Vec<model::Row>],
     setup: &Setup,
     history: &History,
     end: End,

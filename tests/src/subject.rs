@@ -94,6 +94,7 @@ impl Setup {
             cache_fill: *rng.pick(&crate::settings::FILLS),
             cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
             direct_reads: rng.one_in(2),
+            compact_rest: *rng.pick(&[0, 7]),
             events_kept: 10,
             ..Options::default()
         };

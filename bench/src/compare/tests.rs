@@ -40,6 +40,7 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         timeline: Vec::new(),
         windows: Vec::new(),
         extra_memory_bytes: None,
+        before_p99_us: None,
     }
 }
 

@@ -29,10 +29,25 @@ pub(super) fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are valid")
 }
 
-/// A finished second of one thread: value and count of each bucket in use.
+/// A histogram at rest, which takes much less memory: value and count of each bucket in use.
+pub(super) type Buckets = Vec<(u64, u64)>;
+
+pub(super) fn buckets(histogram: &Histogram<u64>) -> Buckets {
+    let used = histogram.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value()));
+    let mut buckets: Buckets = used.collect();
+    buckets.shrink_to_fit();
+    buckets
+}
+
+/// Adds what was at rest.
+pub(super) fn add(histogram: &mut Histogram<u64>, buckets: &Buckets) {
+    buckets.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
+}
+
+/// A finished second of one thread.
 struct Kept {
     number: u64,
-    buckets: Vec<(u64, u64)>,
+    buckets: Buckets,
 }
 
 /// What one thread records.
@@ -84,6 +99,11 @@ impl Recorder {
         Instant::now()
     }
 
+    /// Memory that finished seconds take.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|kept| size_of_val(&*kept.buckets) as u64).sum()
+    }
+
     fn fold(&mut self) {
         let mut all = empty();
         for (current, total) in self.current.iter_mut().zip(&mut self.total) {
@@ -95,8 +115,7 @@ impl Recorder {
             }
         }
         if !all.is_empty() {
-            let buckets = all.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value())).collect();
-            self.kept.push(Kept { number: self.second, buckets });
+            self.kept.push(Kept { number: self.second, buckets: buckets(&all) });
         }
     }
 }
@@ -125,8 +144,7 @@ impl Recorded {
                 all.add(total).expect("same bounds");
             }
             for kept in &recorder.kept {
-                let second = seconds.entry(kept.number).or_insert_with(empty);
-                kept.buckets.iter().for_each(|(value, count)| second.saturating_record_n(*value, *count));
+                add(seconds.entry(kept.number).or_insert_with(empty), &kept.buckets);
             }
         }
         // A last second that was cut short would look like a stall.
@@ -163,7 +181,7 @@ pub(super) fn latency(histogram: &Histogram<u64>) -> Latency {
         p99_us: us(histogram.value_at_quantile(0.99)),
         p999_us: us(histogram.value_at_quantile(0.999)),
         max_us: us(histogram.max()),
-        histogram: histogram.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value())).collect(),
+        histogram: buckets(histogram),
     }
 }
 

@@ -288,6 +288,7 @@ impl Identity {
             timeline: recorded.timeline,
             windows: Vec::new(),
             extra_memory_bytes: None,
+            before_p99_us: None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! merge, and for as long again. All of it is told window by window: latencies, how often a block was found in the cache,
 //! and how much memory the process took more than before the merge.
 
-use super::latency::{Class, Recorder, empty, latency};
+use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
 use super::{Bench, Identity, Phase, Recorded};
 use crate::measure::{self, Usage};
@@ -15,7 +15,7 @@ use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Stream, Workload};
 use hdrhistogram::Histogram;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -28,24 +28,46 @@ const RATE: f64 = 0.7;
 /// Of the first, fast part the readers' rate is that of its last half.
 const FAST_WINDOWS: u32 = 12;
 
-/// Gets and scans of one window.
+/// Gets and scans of one window, at rest: the memory that measuring takes must not show in what is measured.
+#[derive(Default)]
 struct Counted {
+    gets: Buckets,
+    scans: Buckets,
+    /// What sessions tell of the cache.
+    cache: Option<CacheCount>,
+}
+
+impl Counted {
+    fn add(&mut self, other: &Counted) {
+        self.gets.extend(&other.gets);
+        self.scans.extend(&other.scans);
+        if let Some(CacheCount { hits, misses }) = other.cache {
+            let cache = self.cache.get_or_insert_default();
+            (cache.hits, cache.misses) = (cache.hits + hits, cache.misses + misses);
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.gets) + size_of_val(&*self.scans)) as u64
+    }
+
+    fn count(&self) -> u64 {
+        self.gets.iter().chain(&self.scans).map(|(_, count)| count).sum()
+    }
+}
+
+/// The window that a thread is in.
+struct Now {
     gets: Histogram<u64>,
     scans: Histogram<u64>,
 }
 
-impl Counted {
-    fn new() -> Self {
-        Counted { gets: empty(), scans: empty() }
-    }
-
-    fn add(&mut self, other: &Counted) {
-        self.gets += &other.gets;
-        self.scans += &other.scans;
-    }
-
-    fn count(&self) -> u64 {
-        self.gets.len() + self.scans.len()
+impl Now {
+    /// The window is over.
+    fn rest(&mut self, window: &mut Counted) {
+        (window.gets, window.scans) = (buckets(&self.gets), buckets(&self.scans));
+        self.gets.reset();
+        self.scans.reset();
     }
 }
 
@@ -72,6 +94,8 @@ struct Readers<'a> {
     picks: &'a Picks,
     seed: u64,
     window: Duration,
+    /// Memory that measuring itself keeps, which is nobody's but ours.
+    own_bytes: AtomicU64,
 }
 
 pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload) -> Result<RunRecord> {
@@ -83,7 +107,14 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     update(store.as_ref(), workload, &values, identity.seed)?;
     let picks = Picks::new(workload, identity.seed);
     let window = Duration::from_secs_f64(workload.seconds / f64::from(WINDOWS));
-    let readers = Readers { store: store.as_ref(), workload, picks: &picks, seed: identity.seed, window };
+    let readers = Readers {
+        store: store.as_ref(),
+        workload,
+        picks: &picks,
+        seed: identity.seed,
+        window,
+        own_bytes: AtomicU64::new(0),
+    };
 
     let fast = readers.run(None, FAST_WINDOWS, false)?;
     let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(Counted::count).sum();
@@ -115,6 +146,9 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
     record.extra_memory_bytes = Some(most.saturating_sub(at_first));
     record.windows = part.told(window, first, last);
+    let mut before = empty();
+    part.windows[..first].iter().for_each(|window| add(&mut before, &window.gets));
+    record.before_p99_us = Some(latency(&before).p99_us);
     Ok(record)
 }
 
@@ -183,7 +217,7 @@ impl Readers<'_> {
                 }
             }
             stop.store(true, Ordering::Relaxed);
-            part.windows.resize_with(at as usize, Counted::new);
+            part.windows.resize_with(at as usize, Counted::default);
             for thread in threads {
                 let (windows, recorder) = super::join(thread)?;
                 part.recorders.push(recorder);
@@ -198,7 +232,8 @@ impl Readers<'_> {
     }
 
     fn sample(&self) -> Sample {
-        Sample { cache: self.store.cache(), rss: measure::rss_bytes() }
+        let rss = measure::rss_bytes().saturating_sub(self.own_bytes.load(Ordering::Relaxed));
+        Sample { cache: self.store.cache(), rss }
     }
 
     /// One thread's windows.
@@ -214,9 +249,12 @@ impl Readers<'_> {
         let mut endless = self.workload.clone();
         endless.ops = u64::MAX;
         let mut key = Vec::new();
-        let mut windows = Vec::new();
+        let mut windows: Vec<Counted> = Vec::new();
+        let mut cache = session.cache();
+        let mut now_in = Now { gets: empty(), scans: empty() };
         let mut recorder = Recorder::new();
         recorder.begin(began);
+        let mut kept = 0;
         let seed = self.seed ^ u64::from(rate.is_some()) << 32;
         for (at, op) in Stream::new(&endless, self.picks, seed, thread).enumerate() {
             if stop.load(Ordering::Relaxed) {
@@ -234,15 +272,25 @@ impl Readers<'_> {
             let now = Instant::now();
             // By when it was due: the window in which somebody began to wait.
             let number = (due.saturating_duration_since(began).as_nanos() / self.window.as_nanos()) as usize;
-            while windows.len() <= number {
-                windows.push(Counted::new());
+            if windows.len() <= number {
+                let earlier = std::mem::replace(&mut cache, session.cache());
+                if let Some(window) = windows.last_mut() {
+                    now_in.rest(window);
+                    let kept_now = recorder.kept_bytes();
+                    self.own_bytes.fetch_add(window.memory_bytes() + kept_now - kept, Ordering::Relaxed);
+                    kept = kept_now;
+                    window.cache = cache.zip(earlier).map(|(now, earlier)| now.since(&earlier));
+                }
+                windows.resize_with(number + 1, Counted::default);
             }
-            let counted = &mut windows[number];
             let (of, class) =
-                if is_scan { (&mut counted.scans, Class::Scan) } else { (&mut counted.gets, Class::Read) };
+                if is_scan { (&mut now_in.scans, Class::Scan) } else { (&mut now_in.gets, Class::Read) };
             let took = now.saturating_duration_since(due);
             of.saturating_record(took.as_nanos() as u64);
             recorder.record(class, took, now, 1);
+        }
+        if let Some(window) = windows.last_mut() {
+            now_in.rest(window);
         }
         Ok((windows, recorder))
     }
@@ -282,8 +330,14 @@ impl Part {
                 _ if number <= last => Stage::During,
                 _ => Stage::After,
             };
-            let cache = self.samples[number].cache.zip(self.samples[number + 1].cache);
-            let (gets, scans): (Latency, Latency) = (latency(&counted.gets), latency(&counted.scans));
+            let sampled = self.samples[number].cache.zip(self.samples[number + 1].cache);
+            let cache = counted.cache.or(sampled.map(|(before, after)| after.since(&before)));
+            let told = |at_rest| {
+                let mut histogram = empty();
+                add(&mut histogram, at_rest);
+                latency(&histogram)
+            };
+            let (gets, scans): (Latency, Latency) = (told(&counted.gets), told(&counted.scans));
             Window {
                 at: number as f64 * window.as_secs_f64(),
                 stage,
@@ -292,7 +346,8 @@ impl Part {
                 get_p99_us: gets.p99_us,
                 scans: scans.count,
                 scan_mean_us: scans.mean_us,
-                hit_ratio: cache.and_then(|(before, after)| after.ratio_since(&before)),
+                hit_ratio: cache.and_then(|count| count.ratio()),
+                rss_bytes: self.samples[number + 1].rss,
             }
         };
         self.windows.iter().enumerate().map(told).collect()

@@ -86,6 +86,7 @@ mod tests {
             scans: 10,
             scan_mean_us: 7.0,
             hit_ratio: None,
+            rss_bytes: 0,
         };
         let mut run = crate::report::made_up_run(WORKLOAD, "siltstone", "warm", 1, 200_000.0);
         run.windows = vec![

@@ -1,4 +1,4 @@
-//! Figures of papers as bars: the paper's and ours, one below the other, and where the goal is.
+//! Figures of papers as bars: the paper's (or what is aimed at) and ours, one below the other, and where the goal is.
 
 use super::digits;
 use super::plot::escape;
@@ -28,7 +28,7 @@ pub(super) fn bars(figures: &[FigureRecord]) -> String {
         let label = escape(&format!("{} (goal: {}{holds})", figure.id, figure.goal));
         let _ = writeln!(svg, "<text class=\"label\" x=\"0\" y=\"{:.1}\">{label}</text>", top + 16.0);
         for (line, (class, name, value)) in
-            [("theirs", "paper", figure.paper), ("ours", "ours", figure.ours)].into_iter().enumerate()
+            [("theirs", "given", figure.paper), ("ours", "ours", figure.ours)].into_iter().enumerate()
         {
             let y = top + 22.0 + line as f64 * (BAR + 2.0);
             let (wide, number) = (wide(value), digits(value));

@@ -17,6 +17,7 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
         style: style(&row.store),
         steps,
         points,
+        marked: None,
     };
     let over_time = |title: &str, y: Axis, points: fn(&Row<'_>) -> Vec<(f64, f64)>| Chart {
         title: title.into(),

@@ -6,12 +6,13 @@ use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{classes, escape};
 use super::{
-    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store, sweep,
+    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store, sweep, unseen,
 };
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 const STYLE: &str = include_str!("style.css");
+const PLOTS: &str = super::plot::STYLE;
 
 /// All records as a page.
 pub(crate) fn html(records: &Records) -> String {
@@ -27,7 +28,7 @@ pub(crate) fn html(records: &Records) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>siltstone-bench</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>siltstone-bench</h1>\n"
+         <title>siltstone-bench</title>\n<style>\n{PLOTS}{STYLE}</style>\n</head>\n<body>\n<h1>siltstone-bench</h1>\n"
     );
     if runs.is_empty() && ratios.is_empty() && refusals.is_empty() && figures.is_empty() && limits.is_empty()
     {
@@ -83,6 +84,10 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
         .collect();
     text += &tabled("", &heads, &rows);
     text += &by_kind(block);
+    let around = unseen::rows(block);
+    if !around.is_empty() {
+        text += &format!("<h3>A merge in the middle</h3>\n{}", tabled("", &unseen::HEADS, &around));
+    }
     text += "<ul class=\"legend\">\n";
     for row in &block.rows {
         let (classes, name) = (classes(style(&row.store)), escape(&row.store));
@@ -92,7 +97,8 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
         );
     }
     text += "</ul>\n<div class=\"charts\">\n";
-    for chart in sweep::charts(block).into_iter().chain(charts(block, style)) {
+    let around = unseen::charts(block, &style);
+    for chart in around.into_iter().chain(sweep::charts(block)).chain(charts(block, style)) {
         if let Some(svg) = chart.svg() {
             text += &format!("<figure><figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&chart.title));
         }
@@ -213,10 +219,10 @@ fn paper(figures: &[FigureRecord]) -> String {
         vec![f.id.clone(), f.goal.clone(), digits(f.paper), digits(f.ours), holds.into()]
     };
     let rows: Vec<_> = figures.iter().map(row).collect();
-    let table = tabled("words", &["figure", "goal", "paper", "ours", "holds"].map(|h| (h, "")), &rows);
+    let table = tabled("words", &["figure", "goal", "paper or bar", "ours", "holds"].map(|h| (h, "")), &rows);
     match figures {
         [] => String::new(),
-        _ => format!("<h2>Figures of papers</h2>\n{table}<figure>{}</figure>\n", bars(figures)),
+        _ => format!("<h2>Figures of papers, and bars</h2>\n{table}<figure>{}</figure>\n", bars(figures)),
     }
 }
 
@@ -289,6 +295,16 @@ mod tests {
             assert!(page.contains(text), "{text}");
         }
         assert_eq!(page.matches("<figure>").count(), 5 + 7 + 1);
+    }
+
+    #[test]
+    fn a_merge_in_the_middle_has_its_table_and_its_plots_first() {
+        let run = made_up::around_a_merge("siltstone", "default", [(9, 0.6), (9, 0.6)], [1.0, 2.0, 3.0]);
+        let page = html(&Records { runs: vec![run], ..Records::default() });
+        let figures: Vec<&str> = page.split("<figcaption>").skip(1).collect();
+        assert!(figures[0].starts_with("p99 latency of gets while everything is merged"));
+        assert_eq!((figures.len(), figures[0].matches("<rect").count()), (2 + 5, 1), "its merge is marked");
+        assert!(page.contains("A merge in the middle</h3>") && page.contains(">worst / before</th>"));
     }
 
     #[test]

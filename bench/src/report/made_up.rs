@@ -2,7 +2,8 @@
 
 use super::Records;
 use crate::record::{
-    Durability, FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord, Second,
+    Durability, FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord, Second, Stage,
+    Window,
 };
 
 pub(super) fn records() -> Records {
@@ -114,7 +115,40 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         timeline: (0..seconds.ceil() as u64).map(second).collect(),
         windows: Vec::new(),
         extra_memory_bytes: None,
+        before_p99_us: None,
     }
+}
+
+/// A run of `unseen` with windows of five seconds: two before the merge, with so many gets and such hit ratios, two during it
+/// and one after it, with such p99s.
+pub(crate) fn around_a_merge(
+    store: &str,
+    config: &str,
+    before: [(u64, f64); 2],
+    worst_us: [f64; 3],
+) -> RunRecord {
+    let before = before.map(|(gets, hits)| (Stage::Before, gets, 200.0, hits));
+    let later = [Stage::During, Stage::During, Stage::After];
+    let later = later.into_iter().zip(worst_us).map(|(stage, p99_us)| (stage, 100, p99_us, 0.6));
+    let windows = before.into_iter().chain(later).enumerate();
+    let mut run = run("unseen", store, config, 1, 200_000.0);
+    run.windows = windows
+        .map(|(number, (stage, gets, get_p99_us, hits))| Window {
+            at: 5.0 * number as f64,
+            stage,
+            gets,
+            get_mean_us: 50.0,
+            get_p99_us,
+            scans: 0,
+            scan_mean_us: 0.0,
+            hit_ratio: Some(hits),
+            rss_bytes: 0,
+        })
+        .collect();
+    run.settings.insert("memory_cache".into(), "100000000".into());
+    run.extra_memory_bytes = Some(10_000_000);
+    run.before_p99_us = Some(200.0);
+    run
 }
 
 /// Most operations near `typical_us`, and ever fewer up to a thousand times that.

@@ -6,7 +6,8 @@
 //! listed once, in `columns`.
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block gets.
-//!   `sweep`: those of a setting that its rows vary. `bars`: figures of papers. `html`: the page around them.
+//!   `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge. `bars`: figures of papers.
+//!   `html`: the page around them.
 
 mod bars;
 mod charts;
@@ -15,25 +16,32 @@ mod html;
 mod plot;
 mod sweep;
 mod table;
+mod unseen;
 
 #[cfg(test)]
 mod made_up;
 
 pub(crate) use html::html;
 #[cfg(test)]
-pub(crate) use made_up::run as made_up_run;
+pub(crate) use made_up::{around_a_merge as made_up_around_a_merge, run as made_up_run};
 pub(crate) use table::table;
 
 use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The command: prints the records of `file`, and writes them as a page to `html`.
-pub(crate) fn run(file: &Path, page: Option<&Path>) -> io::Result<()> {
+/// The command: prints the records of `file`, and writes them as a page, and their plot of latency around a merge as a
+/// file of its own.
+pub(crate) fn run(file: &Path, page: Option<&Path>, svg: Option<&Path>) -> io::Result<()> {
     let records = Records::parse(&std::fs::read_to_string(file)?)
         .map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
     if let Some(page) = page {
         std::fs::write(page, html(&records))?;
+    }
+    if let Some(svg) = svg {
+        let drawn = unseen::svg(&records);
+        let none = || io::Error::other(format!("{}: no run with a merge in its middle", file.display()));
+        std::fs::write(svg, drawn.ok_or_else(none)?)?;
     }
     io::stdout().lock().write_all(table(&records).as_bytes())
 }

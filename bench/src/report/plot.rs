@@ -2,7 +2,11 @@
 //!
 //! The drawing has a fixed size in its own units and is scaled by the page. Colours and fonts come from the page's
 //! style, by class: `s0`, `s1`, ... for the lines, which also differ in their dashes, so that colour alone never has
-//! to tell two apart. A line breaks where a value cannot be drawn, as zero on a logarithmic axis.
+//! to tell two apart. A line breaks where a value cannot be drawn, as zero on a logarithmic axis. What a line has marked
+//! is a bar of its colour above the plot.
+//!
+//! A chart can also be a file of its own, for a text that shows it as a picture: with title, legend and the style inside, on
+//! a ground of its own, so that it is readable wherever it is put.
 
 use std::fmt::Write;
 
@@ -18,8 +22,19 @@ const TICKS: f64 = 6.0;
 const DOTS: usize = 40;
 /// Points closer than this on the drawing are not told apart.
 const NEAR: f64 = 0.6;
-/// Colours in the page's style.
+/// Colours in the style.
 const COLOURS: usize = 7;
+/// Room for the bar of what a line has marked.
+const MARK: f64 = 7.0;
+
+/// The size of a file of its own, its legend's lines apart, and how wide a letter is there, roughly.
+const FILE_WIDTH: f64 = 780.0;
+const FILE_HEIGHT: f64 = 360.0;
+const LEGEND_LINE: f64 = 22.0;
+const LETTER: f64 = 7.8;
+
+/// How all of it looks, in light and in dark.
+pub(super) const STYLE: &str = include_str!("plot.css");
 
 /// A chart of several lines.
 pub(super) struct Chart {
@@ -47,18 +62,56 @@ pub(super) struct Line {
     /// Hold each value until the next point, as histograms do.
     pub(super) steps: bool,
     pub(super) points: Vec<(f64, f64)>,
+    /// From where to where on the first axis something went on.
+    pub(super) marked: Option<(f64, f64)>,
 }
 
 impl Chart {
     /// The chart as an `svg` element, or nothing when there is nothing to draw.
     pub(super) fn svg(&self) -> Option<String> {
-        let x = self.scale(&self.x, |p| p.0, LEFT, WIDTH - RIGHT)?;
-        let y = self.scale(&self.y, |p| p.1, HEIGHT - BOTTOM, TOP)?;
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            escape(&self.title)
-        );
-        let (bottom, right, middle) = (HEIGHT - BOTTOM, WIDTH - RIGHT, f64::midpoint(TOP, HEIGHT - BOTTOM));
+        let drawn = self.draw(WIDTH, HEIGHT)?;
+        let title = escape(&self.title);
+        Some(format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n{drawn}</svg>"
+        ))
+    }
+
+    /// The chart as a file of its own.
+    pub(super) fn file(&self) -> Option<String> {
+        let drawn = self.draw(FILE_WIDTH, FILE_HEIGHT)?;
+        let title = escape(&self.title);
+        let (mut legend, mut x, mut y) = (String::new(), LEFT, 50.0);
+        for line in &self.lines {
+            let wide = 42.0 + line.name.chars().count() as f64 * LETTER + 18.0;
+            if x > LEFT && x + wide > FILE_WIDTH {
+                (x, y) = (LEFT, y + LEGEND_LINE);
+            }
+            let (classes, name, text) = (classes(line.style), escape(&line.name), x + 42.0);
+            let _ = writeln!(
+                legend,
+                "<g class=\"{classes}\"><path d=\"M{x} {:.1}h34\"/></g><text x=\"{text:.1}\" y=\"{y}\">{name}</text>",
+                y - 5.0
+            );
+            x += wide;
+        }
+        let (top, height) = (y + 10.0, y + 10.0 + FILE_HEIGHT);
+        Some(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {FILE_WIDTH} {height}\" width=\"{FILE_WIDTH}\" \
+             height=\"{height}\" role=\"img\" aria-label=\"{title}\">\n<style>\n{STYLE}</style>\n\
+             <rect class=\"paper\" width=\"{FILE_WIDTH}\" height=\"{height}\"/>\n\
+             <text class=\"label\" x=\"{LEFT}\" y=\"24\">{title}</text>\n{legend}\
+             <g transform=\"translate(0 {top})\">\n{drawn}</g>\n</svg>\n"
+        ))
+    }
+
+    /// What is in it.
+    fn draw(&self, width: f64, height: f64) -> Option<String> {
+        let marked = self.lines.iter().filter(|line| line.marked.is_some()).count();
+        let top = TOP + MARK * marked as f64;
+        let (bottom, right, middle) = (height - BOTTOM, width - RIGHT, f64::midpoint(top, height - BOTTOM));
+        let x = self.scale(&self.x, |p| p.0, LEFT, right)?;
+        let y = self.scale(&self.y, |p| p.1, bottom, top)?;
+        let mut svg = String::new();
         for tick in &y.ticks {
             let (at, text) = (y.place(*tick), escape(&(self.y.tick)(*tick)));
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
@@ -67,15 +120,15 @@ impl Chart {
         }
         for tick in &x.ticks {
             let (at, text) = (x.place(*tick), escape(&(self.x.tick)(*tick)));
-            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>");
+            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {top}V{bottom}\"/>");
             let _ = writeln!(svg, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{text}</text>", bottom + 19.0);
         }
-        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
+        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {top}V{bottom}H{right}\"/>");
         let centre = f64::midpoint(LEFT, right);
         let _ = writeln!(
             svg,
             "<text class=\"x label\" x=\"{centre}\" y=\"{}\">{}</text>",
-            HEIGHT - 8.0,
+            height - 8.0,
             escape(self.x.label)
         );
         let label = escape(self.y.label);
@@ -87,7 +140,16 @@ impl Chart {
         for line in self.lines.iter().rev() {
             line.draw(&mut svg, &x, &y);
         }
-        svg += "</svg>";
+        let marks = self.lines.iter().filter_map(|line| Some((line, line.marked?)));
+        for (number, (line, (from, to))) in marks.enumerate() {
+            let (y, from, to) = (TOP + MARK * (number as f64 - 1.0), x.place(from), x.place(to));
+            let (colour, wide) = (line.style % COLOURS, to - from);
+            let _ = writeln!(
+                svg,
+                "<rect class=\"m{colour}\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{}\"/>",
+                MARK - 2.5
+            );
+        }
         Some(svg)
     }
 
@@ -243,7 +305,7 @@ mod tests {
     use super::*;
 
     fn chart(log: bool, points: &[(f64, f64)]) -> Chart {
-        let line = Line { name: "a<b".into(), style: 1, steps: false, points: points.to_vec() };
+        let line = Line { name: "a<b".into(), style: 1, steps: false, points: points.to_vec(), marked: None };
         Chart {
             title: "t".into(),
             x: Axis { label: "time (s)", log: false, tick: plain },
@@ -294,10 +356,47 @@ mod tests {
     fn fourteen_lines_are_told_apart() {
         let all: std::collections::BTreeSet<String> = (0..14).map(classes).collect();
         assert_eq!(all.len(), 14);
-        let style = include_str!("style.css");
         for class in all.iter().flat_map(|classes| classes.split(' ')) {
-            assert!(style.contains(&format!(".{class} ")), "{class} has no style");
+            assert!(STYLE.contains(&format!(".{class} ")), "{class} has no style");
         }
+    }
+
+    #[test]
+    fn what_is_marked_is_a_bar_above_the_plot_which_makes_room_for_it() {
+        let mut chart = chart(false, &[(0.0, 0.0), (6.0, 6.0)]);
+        chart.lines[0].marked = Some((3.0, 6.0));
+        let svg = chart.svg().unwrap();
+        let (right, top) = (WIDTH - RIGHT, TOP + MARK);
+        let (middle, half) = (f64::midpoint(LEFT, right), (right - LEFT) / 2.0);
+        assert!(svg.contains(&format!("L{right:.1} {top:.1}")), "{svg}");
+        assert!(
+            svg.contains(&format!("class=\"m1\" x=\"{middle:.1}\" y=\"5.0\" width=\"{half:.1}\"")),
+            "{svg}"
+        );
+        assert!((0..COLOURS).all(|n| STYLE.contains(&format!(".m{n} {{"))));
+    }
+
+    #[test]
+    fn the_legend_of_a_file_takes_as_many_lines_as_it_needs() {
+        let mut many = chart(false, &[(0.0, 0.0), (6.0, 6.0)]);
+        let height = |chart: &Chart| {
+            let file = chart.file().unwrap();
+            file.split("height=\"")
+                .nth(1)
+                .and_then(|rest| rest.split('"').next()?.parse::<f64>().ok())
+                .unwrap()
+        };
+        let one = height(&many);
+        many.lines = (0..8)
+            .map(|style| Line {
+                name: "a name of some length".into(),
+                style,
+                points: vec![(0.0, 1.0)],
+                steps: false,
+                marked: None,
+            })
+            .collect();
+        assert_eq!(height(&many), one + 2.0 * LEGEND_LINE, "three of them fit in a line");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn charts(block: &Block<'_>) -> Vec<Chart> {
     for sweep in sweeps(&block.rows) {
         let mut chart = |title: &str, y: Axis, figure: fn(&Row<'_>) -> Option<f64>| {
             let points = sweep.points.iter().filter_map(|(x, row)| Some((*x, figure(row)?))).collect();
-            let line = Line { name: sweep.name.clone(), style: 0, steps: false, points };
+            let line = Line { name: sweep.name.clone(), style: 0, steps: false, points, marked: None };
             charts.push(Chart {
                 title: format!("{title}, {}", sweep.name),
                 x: Axis { label: "N", log: false, tick: plain },

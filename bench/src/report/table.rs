@@ -2,7 +2,7 @@
 //! the machine can do.
 
 use super::columns::COLUMNS;
-use super::{Block, Records, Row, blocks, compression_of_both, describe, digits};
+use super::{Block, Records, Row, blocks, compression_of_both, describe, digits, unseen};
 use crate::record::{FigureRecord, LimitRecord};
 use std::fmt::Write;
 
@@ -42,6 +42,11 @@ fn results(block: &Block<'_>) -> String {
             lines.extend(kinds.iter().filter_map(|kind| by_kind(row, kind)));
         }
         text += &align(&lines, 2);
+    }
+    let around = unseen::rows(block);
+    if !around.is_empty() {
+        let heads = unseen::HEADS.map(|(head, _)| head.to_string()).to_vec();
+        text += &align(&[&[heads], &around[..]].concat(), 1);
     }
     text
 }
@@ -91,13 +96,13 @@ fn figures(figures: &[FigureRecord]) -> String {
     if figures.is_empty() {
         return String::new();
     }
-    let mut lines = vec![["figure", "goal", "paper", "ours", "holds"].map(str::to_string).to_vec()];
+    let mut lines = vec![["figure", "goal", "paper or bar", "ours", "holds"].map(str::to_string).to_vec()];
     for figure in figures {
         let holds = if figure.holds { "yes" } else { "no" };
         let numbers = [digits(figure.paper), digits(figure.ours), holds.into()];
         lines.push([figure.id.clone(), figure.goal.clone()].into_iter().chain(numbers).collect());
     }
-    format!("figures of papers\n{}", align(&lines, 2))
+    format!("figures of papers, and bars\n{}", align(&lines, 2))
 }
 
 fn machine(limits: &[LimitRecord]) -> String {

@@ -29,7 +29,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) direct_reads: bool,
 }
 
-/// How often a store found data blocks in its cache, since it was opened.
+/// How often a store found data blocks in its cache, since some beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCount {
     pub(crate) hits: u64,
@@ -37,9 +37,14 @@ pub(crate) struct CacheCount {
 }
 
 impl CacheCount {
-    /// Of what was looked for since `earlier`, the share that was there.
-    pub(crate) fn ratio_since(&self, earlier: &CacheCount) -> Option<f64> {
-        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+    /// What was looked for since `earlier`.
+    pub(crate) fn since(&self, earlier: &CacheCount) -> CacheCount {
+        CacheCount { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
+    }
+
+    /// Of what was looked for, the share that was there.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let CacheCount { hits, misses } = *self;
         (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
     }
 }
@@ -85,7 +90,7 @@ pub(crate) trait Store: Sync {
     fn major(&self) -> Result<()> {
         Err("this store has no merge that could be asked for".into())
     }
-    /// How its cache of blocks does, if it tells.
+    /// How its cache of blocks does, if it tells; merges not counted.
     fn cache(&self) -> Option<CacheCount> {
         None
     }
@@ -103,6 +108,10 @@ pub(crate) trait Session {
     fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
     /// Gets all; `seen` gets the place in `keys` of each found and its value.
     fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
+    /// How the cache of blocks does for this session, where the store tells that of sessions only; from the first call on.
+    fn cache(&mut self) -> Option<CacheCount> {
+        None
+    }
 }
 
 /// A store and its configuration, as named on the command line: `rocksdb:tuned`.

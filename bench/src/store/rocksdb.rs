@@ -3,13 +3,17 @@
 //!
 //! Its statistics are on at the lowest level that has counters, without histograms and timers: they alone say how many
 //! bytes its flushes, compactions and log took.
+//!
+//! A configuration beyond these two is made of parts, as ours are: `universal+prepopulate` is as tuned, by universal
+//! compaction, and puts what compactions write into the block cache.
 
 use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
-    DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompactionStyle,
+    DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options, ReadOptions,
+    WaitForCompactOptions, WriteBatch, WriteOptions,
+    perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats},
     statistics::{StatsLevel, Ticker},
 };
 use std::borrow::Cow;
@@ -19,7 +23,7 @@ const fn named(config: &'static str, what: &'static str) -> Named {
     Named { store: "rocksdb", config, compression: "lz4", what, package: "librocksdb-sys", open }
 }
 
-pub(super) const NAMED: [Named; 3] = [
+pub(super) const NAMED: [Named; 8] = [
     named(
         "tuned",
         "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, level base 4 \
@@ -27,9 +31,17 @@ pub(super) const NAMED: [Named; 3] = [
     ),
     named("default", "its defaults, with lz4 and the memory wanted"),
     named(MEMPURGE, "as tuned, with experimental_mempurge_threshold 1.0"),
+    named(UNIVERSAL, "as tuned, with universal compaction"),
+    named(PREPOPULATE_FLUSH, "as tuned, prepopulate_block_cache kFlushOnly"),
+    named(PREPOPULATE, "as tuned, prepopulate_block_cache kFlushAndCompaction"),
+    named("universal+prepopulate-flush", "both"),
+    named("universal+prepopulate", "both"),
 ];
 
 const MEMPURGE: &str = "mempurge";
+const UNIVERSAL: &str = "universal";
+const PREPOPULATE_FLUSH: &str = "prepopulate-flush";
+const PREPOPULATE: &str = "prepopulate";
 
 struct RocksDb {
     db: DB,
@@ -40,6 +52,10 @@ struct RocksDb {
 }
 
 fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
+    Ok(Box::new(opened(wanted, config)?))
+}
+
+fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
     let memory = wanted.memory;
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -58,9 +74,14 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     }
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
-    if config == MEMPURGE {
+    let has = |part: &str| config.split('+').any(|known| known == part);
+    if has(MEMPURGE) {
         options.set_experimental_mempurge_threshold(1.0);
         settings.push(("experimental_mempurge_threshold", "1.0".to_string()));
+    }
+    if has(UNIVERSAL) {
+        options.set_compaction_style(DBCompactionStyle::Universal);
+        settings.push(("compaction_style", "universal".to_string()));
     }
     if config != super::DEFAULT_CONFIG {
         // Charge of 0: entries of any size, the variant that its authors now recommend.
@@ -88,14 +109,25 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     // Named, so that there is a handle of it, which reads in batches need.
     let families = [(DEFAULT_COLUMN_FAMILY_NAME, options.clone())];
     let db = DB::open_cf_with_opts(&options, wanted.dir, families)?;
-    Ok(Box::new(RocksDb { db, options, sync: wanted.durability == Durability::Sync, settings }))
+    let prepopulate = match () {
+        () if has(PREPOPULATE) => Some("kFlushAndCompaction"),
+        () if has(PREPOPULATE_FLUSH) => Some("kFlushOnly"),
+        () => None,
+    };
+    if let Some(prepopulate) = prepopulate {
+        // The binding has no call for it, but options of tables can be set by their names while a database is open.
+        let tables = format!("{{prepopulate_block_cache={prepopulate};}}");
+        db.set_options(&[("block_based_table_factory", &tables)])?;
+        settings.push(("prepopulate_block_cache", prepopulate.to_string()));
+    }
+    Ok(RocksDb { db, options, sync: wanted.durability == Durability::Sync, settings })
 }
 
 impl Store for RocksDb {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         let mut write = WriteOptions::default();
         write.set_sync(self.sync);
-        Ok(Box::new(Thread { db: &self.db, write, read: ReadOptions::default() }))
+        Ok(Box::new(Thread { db: &self.db, write, read: ReadOptions::default(), counters: None }))
     }
 
     fn settle(&self) -> Result<()> {
@@ -126,12 +158,6 @@ impl Store for RocksDb {
         self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &how);
         Ok(())
     }
-
-    /// Its compactions look into the cache too, and are counted with the readers.
-    fn cache(&self) -> Option<CacheCount> {
-        let count = |ticker| self.options.get_ticker_count(ticker);
-        Some(CacheCount { hits: count(Ticker::BlockCacheDataHit), misses: count(Ticker::BlockCacheDataMiss) })
-    }
 }
 
 /// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in level 0 are
@@ -145,6 +171,8 @@ struct Thread<'a> {
     db: &'a DB,
     write: WriteOptions,
     read: ReadOptions,
+    /// Of the thread that made it, once they are asked for.
+    counters: Option<PerfContext>,
 }
 
 impl Session for Thread<'_> {
@@ -193,5 +221,70 @@ impl Session for Thread<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Its counters of the whole database have its compactions in them, which look into the cache too; those of a thread
+    /// have not. Index and filter blocks, which are counted alike, are kept outside the cache.
+    fn cache(&mut self) -> Option<CacheCount> {
+        let counters = self.counters.get_or_insert_with(|| {
+            set_perf_stats(PerfStatsLevel::EnableCount);
+            PerfContext::default()
+        });
+        let count = |metric| counters.metric(metric);
+        Some(CacheCount {
+            hits: count(PerfMetric::BlockCacheHitCount),
+            misses: count(PerfMetric::BlockReadCount),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Memory;
+
+    /// RocksDB keeps the options that it goes by in a file, and counts what it puts into the cache.
+    #[test]
+    fn the_cache_is_filled_as_the_configuration_says() {
+        for (config, option, filled) in [
+            ("tuned", "kDisable", [false, false]),
+            ("prepopulate-flush", "kFlushOnly", [true, false]),
+            ("prepopulate", "kFlushAndCompaction", [true, true]),
+            ("universal+prepopulate", "kFlushAndCompaction", [true, true]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let memory = Memory { write: 4 << 20, cache: 4 << 20 };
+            let durability = Durability::Buffered;
+            let wanted = Wanted { dir: dir.path(), memory, durability, direct_reads: false };
+            let mut options = Vec::new();
+            let store = opened(&wanted, config).unwrap();
+            for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
+                if entry.file_name().to_string_lossy().starts_with("OPTIONS") {
+                    options.push((entry.file_name(), std::fs::read_to_string(entry.path()).unwrap()));
+                }
+            }
+            options.sort();
+            let newest = &options.last().unwrap().1;
+            assert!(newest.contains(&format!("prepopulate_block_cache={option}\n")), "{config}: {newest}");
+            assert_eq!(newest.contains("kCompactionStyleUniversal"), config.starts_with("universal"));
+
+            let added = || store.options.get_ticker_count(Ticker::BlockCacheDataAdd);
+            let mut session = store.session().unwrap();
+            for number in 0..1000u32 {
+                session.put(&number.to_be_bytes(), &[7; 100]).unwrap();
+            }
+            store.settle().unwrap();
+            let flushed = added();
+            // Of the thread, so earlier databases are in it.
+            let before = session.cache().unwrap();
+            store.major().unwrap();
+            assert_eq!([flushed > 0, added() > flushed], filled, "{config}");
+            let read = |session: &mut dyn Session| session.cache().unwrap().since(&before);
+            assert_eq!(read(&mut *session), CacheCount::default(), "{config}: compactions are not counted");
+            let warm = filled[1];
+            session.get(&7u32.to_be_bytes(), &mut |_| ()).unwrap();
+            let (hits, misses) = (u64::from(warm), u64::from(!warm));
+            assert_eq!(read(&mut *session), CacheCount { hits, misses }, "{config}");
+        }
     }
 }

@@ -191,6 +191,14 @@ const PARTS: &[(&str, &str, Change)] = &[
         options.rate_limit = (mib * f64::from(1 << 20)) as u64;
         true
     }),
+    (
+        "warm+rest0",
+        "a major merge rests 0 times as long as it works while others read",
+        |options, _, rest| {
+            options.compact_rest = rest as u32;
+            rest.fract() == 0.0
+        },
+    ),
     ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
         family.log_tables = true;
         true
@@ -286,6 +294,7 @@ impl Store for Siltstone {
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
+        settings.push(("compact_rest", options.compact_rest.to_string()));
         settings.push(("active_share", family.active_share.to_string()));
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));

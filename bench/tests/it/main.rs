@@ -136,6 +136,30 @@ fn compare_prints_the_ratios_of_the_first_store_to_each_other_one() {
 }
 
 #[test]
+fn a_merge_under_readers_is_held_to_the_bars_and_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, plot) = (dir.path().join("records"), dir.path().join("plot.svg"));
+    let stores = "siltstone,siltstone:cold";
+    let args = ["compare", "--workload", "unseen", "--seconds", "0.6", "--memory", "4M", "--stores", stores];
+    let records = tiny(&args);
+    let figures = records.iter().filter(|r| r["kind"] == "figure").count();
+    assert_eq!(figures, 2 * 3);
+    let run = &records[0];
+    let stages =
+        |stage: &str| run["windows"].as_array().unwrap().iter().filter(|w| w["stage"] == stage).count();
+    assert_eq!((stages("before"), stages("after")), (12, 12));
+    assert!(stages("during") > 0 && run["before_p99_us"].as_f64().unwrap() > 0.0);
+    assert!(run["windows"][3]["hit_ratio"].as_f64().unwrap() > 0.0);
+
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let report = bench(&["report", file.to_str().unwrap(), "--svg", plot.to_str().unwrap()]);
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    assert!(String::from_utf8_lossy(&report.stdout).contains("worst / before"));
+    assert!(std::fs::read_to_string(plot).unwrap().contains(">siltstone:cold</text>"));
+}
+
+#[test]
 fn the_same_seed_writes_the_same_bytes_and_another_does_not() {
     let digest =
         |seed: &str| tiny(&["run", "--workload", "mixgraph", "--seed", seed])[0]["user_bytes"].clone();

@@ -290,10 +290,15 @@ impl BlockCache {
         self.data.insert(key, block);
     }
 
+    /// How often readers asked for a data block.
+    pub(crate) fn blocks_asked_for(&self) -> u64 {
+        let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
+        count(&self.hits) + count(&self.misses)
+    }
+
     /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
     fn end_period(&self) {
-        let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
-        let asked = count(&self.hits) + count(&self.misses);
+        let asked = self.blocks_asked_for();
         let began = self.period_began.0.load(Ordering::Relaxed);
         if asked.saturating_sub(began) >= PERIOD_READS * (self.data.len() as u64).max(PERIOD_BLOCKS_MIN)
             && self

@@ -83,9 +83,9 @@ enum Urgency {
 }
 
 enum Job {
-    Flush(FlushJob),
-    Merge(MergeJob),
-    Join(JoinJob),
+    Flush(Box<FlushJob>),
+    Merge(Box<MergeJob>),
+    Join(Box<JoinJob>),
     Clean(Box<CleanJob>),
 }
 
@@ -346,7 +346,7 @@ impl Inner {
         self.start_manual();
         for store in stores.iter() {
             if let Some(job) = JoinJob::start(self, store) {
-                self.add_job(job.id(), Urgency::Join, Job::Join(job));
+                self.add_job(job.id(), Urgency::Join, Job::Join(Box::new(job)));
             }
         }
         let (flushing, merging) = {
@@ -479,7 +479,7 @@ impl Inner {
     ) {
         if let Some(job) = FlushJob::start(self, store, reason, may_stay, at) {
             self.drop_join_of(store);
-            self.add_job(job.id(), Urgency::Flush, Job::Flush(job));
+            self.add_job(job.id(), Urgency::Flush, Job::Flush(Box::new(job)));
         }
     }
 
@@ -511,7 +511,7 @@ impl Inner {
         let urgency = if plan.empties_level0() { Urgency::Level0Merge } else { Urgency::Merge };
         match MergeJob::start(self, store, plan, manual) {
             Some(job) => {
-                self.add_job(job.id(), urgency, Job::Merge(job));
+                self.add_job(job.id(), urgency, Job::Merge(Box::new(job)));
                 true
             }
             None => false,

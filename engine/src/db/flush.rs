@@ -21,7 +21,7 @@ use super::Inner;
 use super::background::Advanced;
 use super::install::{Flushed, Install};
 use super::log_table::LogTableJob;
-use super::merges::table_sources;
+use super::merges::{READ_AHEAD, table_sources};
 use super::scatter::range_memory;
 use super::store::Store;
 use crate::error::{Error, Result};
@@ -140,7 +140,7 @@ impl FlushJob {
             Some(plan) => MergePlan { reason: format!("{reason}: {}", plan.reason), ..plan },
             None => plain(reason),
         };
-        let Some(tables) = table_sources(&version, &plan) else {
+        let Some(tables) = table_sources(&version, &plan, READ_AHEAD) else {
             work.flushing = false;
             return None;
         };

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, Progress, RunCursor, Source, Step};
 use crate::options::CacheFill;
+use crate::schedule::Pace;
 use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::CursorOptions;
 use crate::types::{Sketch, TableId};
@@ -19,7 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Merges read this much of an input at once.
-const READ_AHEAD: usize = 512 << 10;
+pub(super) const READ_AHEAD: usize = 512 << 10;
+/// One that rests beside readers, as a large read delays the small ones behind it.
+const READ_AHEAD_RESTING: usize = 64 << 10;
+/// Beside readers it syncs whenever it has written this much: a device that is given more at once keeps readers waiting
+/// until it has written all of it.
+const SYNC_RESTING: u64 = 256 << 10;
 /// What a step may put into the cache, as a part of the cache.
 const FILL_STEPS: u64 = 32;
 /// Not less, or every block of a small or absent cache would end a step.
@@ -34,6 +40,8 @@ pub(crate) struct MergeJob {
     /// `None` for a move.
     merge: Option<Merge>,
     manual: Option<Arc<Manual>>,
+    /// Of one that was asked for.
+    pace: Pace,
     reported: u64,
     /// A step whose outputs are being read into the cache.
     before: Option<(Before, Step)>,
@@ -154,9 +162,12 @@ impl MergeJob {
             db.events.record(EventKind::Defer, &store.name, reason, &[]);
             return None;
         }
+        let rest = if manual.is_some() { db.options.compact_rest } else { 0 };
+        let pace = Pace::new(rest, db.cache.blocks_asked_for());
+        let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         let merge = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(machine(db, store, &version, &plan, id)?),
+            MergeKind::Merge => Some(machine(db, store, &version, &plan, id, read_ahead)?),
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
@@ -167,6 +178,7 @@ impl MergeJob {
             plan,
             merge,
             manual,
+            pace,
             reported: 0,
             before: None,
             fills: Fills::default(),
@@ -178,7 +190,28 @@ impl MergeJob {
         self.id
     }
 
+    /// Does a little, and rests after it where that is wanted.
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
+        if !self.pace.rests() {
+            return self.work(db);
+        }
+        let began_ns = db.env.clock.monotonic_ns();
+        let mut worked = self.work(db)?;
+        if let Some(merge) = self.merge.as_mut().filter(|_| self.pace.is_beside_readers()) {
+            merge.sync_written(SYNC_RESTING)?;
+        }
+        let rest = self.pace.worked(db.env.clock.monotonic_ns() - began_ns, db.cache.blocks_asked_for());
+        if rest > 0 && !db.merges_press() {
+            worked = match worked {
+                Advanced::More => Advanced::Wait(rest),
+                Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),
+                Advanced::Done => Advanced::Done,
+            };
+        }
+        Ok(worked)
+    }
+
+    fn work(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
@@ -351,9 +384,9 @@ pub(super) struct TableSources {
 }
 
 /// The tables of a plan as sources; `None` when the version lacks one.
-pub(super) fn table_sources(version: &Version, plan: &MergePlan) -> Option<TableSources> {
+pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usize) -> Option<TableSources> {
     let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
-    let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
+    let options = CursorOptions { fill_cache: false, read_ahead_bytes: read_ahead, through_cache: false };
     let mut sources = Vec::new();
     // A clipped table's cells are counted below its clip too, so their number says nothing.
     let mut cells = Some(0);
@@ -372,9 +405,16 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan) -> Option<Table
     Some(TableSources { sources, cells })
 }
 
-fn machine(db: &Inner, store: &Store, version: &Version, plan: &MergePlan, id: u32) -> Option<Merge> {
+fn machine(
+    db: &Inner,
+    store: &Store,
+    version: &Version,
+    plan: &MergePlan,
+    id: u32,
+    read_ahead: usize,
+) -> Option<Merge> {
     let inputs: BTreeSet<TableId> = plan.tables().collect();
-    let TableSources { sources, cells } = table_sources(version, plan)?;
+    let TableSources { sources, cells } = table_sources(version, plan, read_ahead)?;
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let below = version

@@ -234,6 +234,11 @@ impl Merge {
         self.output.bytes_so_far()
     }
 
+    /// Syncs the table that is being written if at least so many bytes of it are not.
+    pub(crate) fn sync_written(&mut self, at_least: u64) -> Result<()> {
+        self.output.sync_written(at_least)
+    }
+
     /// (cells taken in, cells passed on) so far.
     pub(crate) fn cells(&self) -> (u64, u64) {
         (self.keep.taken, self.keep.kept)

@@ -187,6 +187,11 @@ impl Output {
         Ok(())
     }
 
+    /// Syncs the current table if at least so many bytes of it are not.
+    pub(crate) fn sync_written(&mut self, at_least: u64) -> Result<()> {
+        self.builder.as_mut().map_or(Ok(()), |builder| builder.sync_written(at_least))
+    }
+
     /// Where the tables go.
     pub(crate) fn dir(&self) -> &Path {
         &self.rules.dir

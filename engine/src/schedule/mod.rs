@@ -2,15 +2,17 @@
 //! the [`Scheduler`]. On threads (`threads`) workers run beside the callers; in a simulation (`sim`, feature
 //! `testing`) everything happens on the caller's thread, in an order drawn from a seed.
 //!
-//! `limiter` is the one rate limiter of flushes and merges. What is worth running is not decided here (see
+//! `limiter` is the one rate limiter of flushes and merges, `pace` how a merge gives way to readers. What is worth running is not decided here (see
 //! `strategy` and `db/background.rs`).
 
 mod limiter;
+mod pace;
 #[cfg(any(test, feature = "testing"))]
 mod sim;
 mod threads;
 
 pub(crate) use limiter::Limiter;
+pub(crate) use pace::Pace;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::SimScheduler;
 pub use threads::ThreadScheduler;

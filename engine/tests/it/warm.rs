@@ -15,6 +15,10 @@ const POLICIES: [CacheFill; 4] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
+    open_resting(world, fill, cache, Options::default().compact_rest)
+}
+
+fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32) -> Db {
     let write_memory = 256 << 10;
     let options = Options {
         write_memory,
@@ -23,6 +27,7 @@ fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
         step_bytes: 64 << 10,
         workers: 1,
         cache_fill: fill,
+        compact_rest,
         ..Options::default()
     };
     let strategy = "leveled{table_bytes=32KiB,base_bytes=128KiB}".parse().unwrap();
@@ -307,4 +312,21 @@ fn a_throttled_merge_takes_as_long_as_its_fills() {
     // About 0.85 MB.
     let (free, slow) = (took(0), took(100_000));
     assert!(slow > 5.0 && slow > 3.0 * free, "{slow} s at 100 kB/s, {free} s without a limit");
+}
+
+#[test]
+fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
+    let took = |compact_rest: u32, reads: bool| {
+        let world = SimWorld::new(20);
+        let db = open_resting(&world, CacheFill::Step, 8 << 20, compact_rest);
+        fill(&db);
+        let reader = db.clone();
+        let hook = move |_: &str| (0..4).filter(|_| reads).for_each(|n| check(&reader, n));
+        let before = world.env().clock.monotonic_ns();
+        with_kill_hook(hook, || compact(&db));
+        (world.env().clock.monotonic_ns() - before) as f64 / 1e9
+    };
+    assert_eq!(took(7, false), took(0, false));
+    let (free, resting) = (took(0, true), took(7, true));
+    assert!(resting > 2.0 * free, "{resting} s, without rests {free} s");
 }

@@ -1,0 +1,138 @@
+//! What readers felt of a merge in the middle of a run, and the bars on what ours may let them feel.
+//!
+//! The windows of such a run tell latencies and the cache's hits before the merge, during it and after it. Felt is what
+//! the worst of them has beyond what was usual before: a mean over the merge would hide the moment in which everybody
+//! waits.
+
+use crate::compare::median;
+use crate::record::{FigureRecord, RunRecord, Stage, Window};
+
+/// The workload that the bars are for.
+const WORKLOAD: &str = "unseen";
+/// Whom they are for.
+const STORE: &str = "siltstone";
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Felt {
+    /// p99 of all gets before the merge.
+    pub(crate) before_us: f64,
+    /// p99 of the worst window during the merge, and of the worst after it.
+    pub(crate) during_us: f64,
+    pub(crate) after_us: f64,
+    /// Share of blocks found in the cache before the merge, and in the worst window from then on.
+    pub(crate) hits: Option<(f64, f64)>,
+    /// The most memory beyond that when the merge began, over the cache's size.
+    pub(crate) memory: Option<f64>,
+}
+
+impl Felt {
+    /// Nothing of a run without a merge in its middle.
+    pub(crate) fn of(run: &RunRecord) -> Option<Felt> {
+        let of = |stage| run.windows.iter().filter(move |window| window.stage == stage);
+        let worst = |stage| of(stage).map(|window| window.get_p99_us).reduce(f64::max);
+        let weighted = |window: &Window| Some((window.hit_ratio?, window.gets as f64));
+        let (sum, gets) = of(Stage::Before)
+            .filter_map(weighted)
+            .fold((0.0, 0.0), |(sum, gets), (hits, n)| (sum + hits * n, gets + n));
+        let later = run.windows.iter().filter(|window| window.stage != Stage::Before);
+        let lowest = later.filter_map(|window| window.hit_ratio).reduce(f64::min);
+        let cache: Option<f64> = run.settings.get("memory_cache").and_then(|bytes| bytes.parse().ok());
+        Some(Felt {
+            before_us: run.before_p99_us?,
+            during_us: worst(Stage::During)?,
+            after_us: worst(Stage::After)?,
+            hits: lowest.filter(|_| gets > 0.0).map(|lowest| (sum / gets, lowest)),
+            memory: run.extra_memory_bytes.zip(cache).map(|(extra, cache)| extra as f64 / cache),
+        })
+    }
+
+    /// The worst window's p99 over that before.
+    pub(crate) fn p99_ratio(&self) -> f64 {
+        self.during_us.max(self.after_us) / self.before_us
+    }
+
+    /// By how many points of a percent the hit ratio fell, at its lowest.
+    fn points(&self) -> Option<f64> {
+        self.hits.map(|(before, lowest)| (before - lowest) * 100.0)
+    }
+}
+
+/// A bar: what is measured, how much of it there may be.
+struct Bar {
+    what: &'static str,
+    at_most: f64,
+    ours: fn(&Felt) -> Option<f64>,
+}
+
+const BARS: [Bar; 3] = [
+    Bar {
+        what: "p99 of gets in the worst window, over that before the merge",
+        at_most: 1.10,
+        ours: |felt| Some(felt.p99_ratio()),
+    },
+    Bar { what: "points by which the hit ratio falls", at_most: 2.0, ours: Felt::points },
+    Bar { what: "extra memory, % of the cache", at_most: 5.0, ours: |felt| Some(felt.memory? * 100.0) },
+];
+
+/// Each of our configurations against the bars: medians over its runs.
+pub(crate) fn figures(runs: &[RunRecord]) -> Vec<FigureRecord> {
+    let ours = |run: &&RunRecord| run.workload == WORKLOAD && run.store == STORE;
+    let mut configs: Vec<&str> = Vec::new();
+    for run in runs.iter().filter(ours) {
+        if !configs.contains(&run.config.as_str()) {
+            configs.push(&run.config);
+        }
+    }
+    let of = |config: &str| -> Vec<Felt> {
+        runs.iter().filter(ours).filter(|run| run.config == config).filter_map(Felt::of).collect()
+    };
+    let figure = |config: &str, bar: &Bar| {
+        let mut values: Vec<f64> = of(config).iter().filter_map(bar.ours).collect();
+        values.sort_by(f64::total_cmp);
+        let ours = (!values.is_empty()).then(|| median(&values))?;
+        Some(FigureRecord {
+            kind: "figure".into(),
+            id: format!("{WORKLOAD}: {}, {STORE}:{config}", bar.what),
+            paper: bar.at_most,
+            ours,
+            goal: format!("at most {}", bar.at_most),
+            holds: ours <= bar.at_most,
+        })
+    };
+    configs.iter().flat_map(|config| BARS.iter().filter_map(|bar| figure(config, bar))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up_around_a_merge as made_up;
+
+    #[test]
+    fn the_worst_window_counts_and_hits_before_are_weighted_by_gets() {
+        let run = made_up("siltstone", "default", [(100, 0.9), (300, 0.7)], [240.0, 260.0, 250.0]);
+        let felt = Felt::of(&run).unwrap();
+        assert_eq!((felt.before_us, felt.during_us, felt.after_us), (200.0, 260.0, 250.0));
+        assert_eq!(felt.p99_ratio(), 1.3);
+        assert_eq!(felt.points().map(f64::round), Some(15.0), "from 0.75 to 0.6");
+        assert_eq!(felt.memory, Some(0.1));
+        assert_eq!(Felt::of(&RunRecord { windows: Vec::new(), ..run }), None);
+    }
+
+    #[test]
+    fn our_configurations_are_held_to_the_bars_by_the_median_of_their_runs() {
+        let run = |store, worst| made_up(store, "default", [(100, 0.61), (100, 0.61)], [worst, 200.0, 200.0]);
+        let runs =
+            [run("siltstone", 210.0), run("siltstone", 900.0), run("siltstone", 216.0), run("rocksdb", 1.0)];
+        let figures = figures(&runs);
+        let told: Vec<_> = figures.iter().map(|f| (f.paper, digits(f.ours), f.holds)).collect();
+        assert_eq!(told, [(1.1, 1.08, true), (2.0, 1.0, true), (5.0, 10.0, false)]);
+        assert!(figures[0].id.ends_with("siltstone:default") && figures[0].goal == "at most 1.1");
+        let other = RunRecord { workload: "offload".into(), ..run("siltstone", 1.0) };
+        assert!(super::figures(&[other]).is_empty());
+    }
+
+    fn digits(value: f64) -> f64 {
+        (value * 100.0).round() / 100.0
+    }
+}
