@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 /// Every pair of places, twenty times and more.
 pub const TWICE: Row =
-    Row { name: "twice", unit: "pairs of crashes", gate: 8_000, case: twice_case, needs: None };
+    Row { name: "twice", unit: "pairs of crashes", gate: 40_000, case: twice_case, needs: None };
 
 /// The places, in about the order in which a cell comes by them.
 pub const PLACES: &[&str] = &[
@@ -206,6 +206,10 @@ fn live(
             work(setup, &subject, &mut history, rng, &watch, &mut crashes)
                 .map_err(|e| format!("step {step}: {e:?}"))?;
             watch.take(&history, &mut crashes);
+        }
+        let found = recovered_batches(&subject, setup, &history, End::Kill)?;
+        if found != history.len() {
+            return Err(format!("{found} of {} batches are there at the end", history.len()));
         }
         Ok::<(), String>(())
     })

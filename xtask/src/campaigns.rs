@@ -96,8 +96,8 @@ const CAMPAIGNS: &[Campaign] = &[
         what: "crashes at any two of the places where memory, log and log tables change hands",
         package: "siltstone-tests",
         run: "siltstone-torture twice",
-        gate: 8_000,
-        release: 400_000,
+        gate: 40_000,
+        release: 2_000_000,
     },
     Campaign {
         row: "21",
