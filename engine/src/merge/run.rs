@@ -160,9 +160,6 @@ impl PassingRun {
 
 impl Cursor for PassingRun {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        while self.tables.front().is_some_and(|table| !table.info.range.ends_after(key)) {
-            self.tables.pop_front();
-        }
         self.enter(key)
     }
 

@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{Batch, Builder, Db, EventKind, Family, FamilyOptions, Options, Statistics, TableWriter};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -368,18 +368,23 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
         for (i, image) in images.drain(..).enumerate().step_by(step) {
             let mut world = world.with_storage(image);
             let mut synced = round + 4;
-            for life in 0..4 {
+            for life in 0..6 {
                 let db = open(&world);
                 for n in 0..10 {
                     let found = value(&db.default_family(), &hot(n)).and_then(|v| v.parse::<u64>().ok());
                     assert!(found >= Some(synced), "{point}, image {i}, life {life}: {found:?} of {synced}");
                 }
-                synced = 10_000 * (life + 1);
-                rounds(&db, synced..synced + 1);
-                db.sync().unwrap();
-                // These may be torn.
-                rounds(&db, synced + 1..synced + 2);
-                let survive = [Survive::None, Survive::Half][life as usize % 2];
+                if life % 2 == 0 {
+                    // In tables before anything is logged behind the torn tail.
+                    db.flush().unwrap();
+                } else {
+                    synced = 10_000 * (life + 1);
+                    rounds(&db, synced..synced + 1);
+                    db.sync().unwrap();
+                    // These may be torn.
+                    rounds(&db, synced + 1..synced + 2);
+                }
+                let survive = [Survive::None, Survive::Half][life as usize / 2 % 2];
                 let storage = world.storage.crash(survive, i as u64);
                 drop(db);
                 world = world.with_storage(storage);
@@ -394,18 +399,32 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
     for seed in 0..3 {
         let world = SimWorld::new(seed);
         let (db, scheduler) = open_scheduled(&world, "factor{hot_factor=0}");
-        for n in 0..6_000u64 {
-            // Turns between the writes, so that hot keys are written while a flush is under way.
-            db.put(&hot(n % 20), format!("{n:>100}").as_bytes()).unwrap();
-            scheduler.run(1);
-            if n % 100 == 99 {
-                let again = open(&world.with_storage(world.storage.clone_killed()));
-                for last in n - 19..=n {
-                    let found = value(&again.default_family(), &hot(last % 20)).unwrap();
-                    assert_eq!(found, last.to_string(), "seed {seed} after {n} writes");
+        let written = Rc::new(Cell::new(0));
+        let images: Rc<RefCell<Vec<(SimStorage, u64)>>> = Rc::default();
+        let (into, disk, newest) = (images.clone(), world.storage.clone(), written.clone());
+        let hook = move |name| {
+            if name == "flush-kept-logged" || name == "flush-after-install" {
+                into.borrow_mut().push((disk.clone_killed(), newest.get()));
+            }
+        };
+        with_kill_hook(hook, || {
+            for n in 0..6_000u64 {
+                db.put(&hot(n % 20), format!("{n:>100}").as_bytes()).unwrap();
+                written.set(n);
+                // So few turns that hot keys are written again while a flush is under way.
+                if n % 4 == 0 {
+                    scheduler.run(1);
                 }
             }
+        });
+        let images = images.take();
+        assert!(images.len() > 20 && db.statistics().kept_cells > 200, "{} images", images.len());
+        for (image, n) in images {
+            let again = open(&world.with_storage(image));
+            for last in n - 19..=n {
+                let found = value(&again.default_family(), &hot(last % 20)).unwrap();
+                assert_eq!(found, last.to_string(), "seed {seed} after {n} writes");
+            }
         }
-        assert!(db.statistics().kept_cells > 200);
     }
 }

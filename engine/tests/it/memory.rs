@@ -1,7 +1,7 @@
 //! In-memory merging as a user meets it: memory holds more updates, the log is let go, reads are the same.
 
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::sim::SimWorld;
+use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::MemoryPolicy;
 use siltstone::testing::with_kill_hook;
 use siltstone::{Builder, Db, Event, EventKind, FamilyOptions, Options, Statistics};
@@ -190,6 +190,30 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
         // The first one after a flush merges indices: what it meets decides about the next.
         assert_eq!(next.kind, EventKind::MemoryMerge, "seed {seed}: {next}");
     }
+}
+
+#[test]
+fn a_compaction_in_memory_that_would_not_fit_under_the_bound_is_not_begun() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = simulated(&world, options(), policy("eager"));
+    // Nothing is flushed, so that memory fills up.
+    world.storage.fail_at_path(OpKind::Create, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
+    let seen = seen_at(
+        "join-before-swap",
+        &db,
+        |db| db.statistics().write_memory,
+        || {
+            for n in 0..1_500u32 {
+                db.put(&(n * 7919 % 20_000).to_be_bytes(), &[7; 100]).unwrap();
+                scheduler.run(4);
+            }
+        },
+    );
+    let bound = options().write_memory;
+    let filled = db.statistics().write_memory;
+    assert!(filled > bound * 3 / 4, "{filled} of {bound}");
+    // Keys that are written once: the copy is as large as what is copied.
+    assert!(seen.len() > 2 && seen.iter().all(|taken| *taken <= bound), "{seen:?} of {bound}");
 }
 
 /// ACC-7, ACC-9: the flush takes the segments as they are, and the join finds them gone.

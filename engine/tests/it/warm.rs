@@ -286,11 +286,9 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             failed.unwrap_err();
             assert_eq!(world.storage.faults_injected(), 1);
             // What failed is tried again after a while.
-            let mut again = (0..10).map(|_| {
-                world.clock.advance_us(1_000_000);
-                db.settle()
-            });
-            assert!(again.any(|settled| settled.is_ok()));
+            world.clock.advance_us(1_000_000);
+            db.flush().unwrap();
+            db.settle().unwrap();
             let names = world.env().storage.list(std::path::Path::new("/db")).unwrap();
             let tables = names.iter().filter(|name| name.ends_with(".table")).count();
             let named = db.statistics().tables;
