@@ -272,7 +272,9 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             let db = open(&world, fill_by, 8 << 20);
             fill(&db);
             db.settle().unwrap();
-            (0..KEYS).step_by(7).for_each(|n| put(&db.default_family(), n, 3));
+            if flushes {
+                (0..KEYS).step_by(7).for_each(|n| put(&db.default_family(), n, 3));
+            }
             let (storage, armed) = (world.storage.clone(), Cell::new(false));
             let hook = move |point: &'static str| {
                 if point == "table-written-not-synced" && !armed.replace(true) {
