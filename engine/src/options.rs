@@ -51,7 +51,8 @@ pub struct Options {
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
     /// cause. Default 64 MiB.
     pub step_bytes: u64,
-    /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
+    /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
+    /// its part, as writers wait for the memory it frees. Default 0.
     pub rate_limit: u64,
     /// A compaction that was asked for rests this many times as long as it works, a fraction of a millisecond each time, while
     /// anybody reads and no writer is held up; so readers hardly feel it, and it takes so many times longer. 0 for no rest.
@@ -59,8 +60,8 @@ pub struct Options {
     pub compact_rest: u32,
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
-    /// Bytes a second that merges may put into the block cache for `step` and `before`; 0 for no limit. A merge that
-    /// fills faster waits. Default 0.
+    /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
+    /// merge that fills faster waits, so with `write-through` this limits what merges write, too. Default 0.
     pub cache_fill_rate: u64,
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read as ever. Default false.

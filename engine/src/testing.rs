@@ -117,6 +117,7 @@ mod switches {
         "read-half-way",
         "restore-files-copied",
         "restore-manifest-written",
+        "segment-frozen",
         "sweep-before-remove",
         "table-cells-written",
         "table-written-not-synced",

@@ -1,7 +1,7 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
 //!
 //! `model` and `history` say what is right; `subject` is the database in its simulated world; `campaign` runs cases by
-//! seed. The campaigns: `power` (crashes), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
+//! seed. The campaigns: `power` (crashes), `twice` (at any two places), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
 //! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints, backups and moves that crash),
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
 //! configurations: `settings`, `pairs`), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
@@ -25,3 +25,4 @@ pub mod small_disk;
 pub mod strategies;
 pub mod subject;
 pub mod torn;
+pub mod twice;

@@ -8,7 +8,7 @@ use crate::model::Op;
 use crate::pairs::{Pairs, covering};
 use crate::settings;
 use crate::strategies;
-use crate::subject::{Setup, Subject, bounds, change_strategy, rows};
+use crate::subject::{Setup, Subject, bounds, change_strategy, draw_memory, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
@@ -34,6 +34,8 @@ enum Call {
     Flush,
     Compact(usize, KeyRange),
     Strategy(usize, StrategyOptions),
+    /// Another division of memory, drawn from this.
+    Memory(u64),
     Reopen,
 }
 
@@ -46,8 +48,9 @@ fn draw_calls(setup: &Setup, rng: &mut Rng) -> Vec<Call> {
             150..175 => Call::Scan(family, setup.range(rng), rng.chance(50)),
             175..180 => Call::TakeSnapshot,
             180..193 => Call::ReadSnapshot(family, setup.range(rng)),
-            193..196 => Call::Flush,
-            196..198 => Call::Compact(family, setup.range(rng)),
+            193..195 => Call::Flush,
+            195..197 => Call::Compact(family, setup.range(rng)),
+            197 => Call::Memory(rng.next_u64()),
             198 => Call::Strategy(family, strategies::draw(rng)),
             _ => Call::Reopen,
         }
@@ -112,6 +115,10 @@ fn history(setup: &Setup, seed: u64, calls: &[Call]) -> Result<Vec<u64>, String>
             }
             Call::Strategy(family, strategy) => {
                 change_strategy(&subject.families[*family], strategy.clone()).map(|()| 0).map_err(at)?
+            }
+            Call::Memory(draw) => {
+                let (write_memory, budget) = draw_memory(&setup.options, &mut Rng::new(*draw));
+                subject.db.set_memory(write_memory, budget).map(|()| 0).map_err(at)?
             }
             Call::Reopen => {
                 snapshots.clear();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
-const TRIED: &[&str] = &["sync", "power", "model", "faults", "full"];
+const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
 /// Where a bug is looked for first, as only that campaign goes there: damaged tables, moments in mid-way.
 const FIRST: &[(Bug, &str)] = &[
     // It has threads of its own.

@@ -8,7 +8,7 @@ use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
 use crate::model;
 use crate::strategies;
-use crate::subject::{MARKER, Setup, Subject, change_strategy, difference, world_of};
+use crate::subject::{MARKER, Setup, Subject, change_strategy, difference, draw_memory, world_of};
 use parking_lot::Mutex;
 use siltstone::Durability;
 use siltstone::storage::Clock;
@@ -148,7 +148,11 @@ impl PowerRun {
                     }
                 }
                 70..85 => drop(subject.scheduler.run(self.rng.range(1..12) as u32)),
-                85..88 => {
+                85..86 => {
+                    let (write_memory, budget) = draw_memory(&self.setup.options, &mut self.rng);
+                    subject.db.set_memory(write_memory, budget).map_err(at)?;
+                }
+                86..88 => {
                     subject.db.flush().map_err(at)?;
                     self.check_images()?;
                     self.history.all_synced();

@@ -1,10 +1,13 @@
 //! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held across
-//! flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves of the clock.
+//! flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves of the clock and of
+//! memory.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::{At, Model, Op, Rules};
 use crate::strategies;
-use crate::subject::{FamilySetup, Setup, Subject, TTL_US, bounds, change_strategy, difference, rows};
+use crate::subject::{
+    FamilySetup, Setup, Subject, TTL_US, bounds, change_strategy, difference, draw_memory, rows,
+};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
@@ -93,7 +96,11 @@ impl Run {
                 // Between the steps of a flush or merge, if one is under way.
                 self.compare(&self.subject().db, self.model.seq())
             }
-            160..164 => self.subject().db.flush().map_err(failed("flush")),
+            160..163 => self.subject().db.flush().map_err(failed("flush")),
+            163..164 => {
+                let (write_memory, budget) = draw_memory(&self.setup.options, &mut self.rng);
+                self.subject().db.set_memory(write_memory, budget).map_err(failed("move memory"))
+            }
             164..167 => {
                 let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
                 self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))

@@ -5,6 +5,7 @@ use crate::campaign::Row;
 /// In the order of the table of goals.
 pub const ROWS: &[Row] = &[
     crate::power::POWER,
+    crate::twice::TWICE,
     crate::faults::FAULTS,
     crate::faults::SYNC,
     crate::faults::FULL,

@@ -43,6 +43,8 @@ pub struct Setup {
     pub keys: u64,
     /// Bytes of a value, mostly at most this.
     pub value_bytes: usize,
+    /// Most writes go to the first family: a log file of which two families have much is left to no table.
+    pub lopsided: bool,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
 }
@@ -109,8 +111,9 @@ impl Setup {
         Self {
             options,
             families,
-            keys: *rng.pick(&[6, 30, 100]),
+            keys: *rng.pick(&[6, 30, 100, 300]),
             value_bytes: *rng.pick(&[20, 200, 600]),
+            lopsided: rng.chance(50),
             marker: !rng.one_in(6),
         }
     }
@@ -241,7 +244,7 @@ impl Setup {
 
     /// A write.
     pub fn op(&self, rng: &mut Rng) -> Op {
-        let family = rng.index(self.families.len());
+        let family = if self.lopsided && rng.chance(90) { 0 } else { rng.index(self.families.len()) };
         let rules = &self.families[family].rules;
         let key = self.key(rng);
         let timestamp = if rules.explicit { self.stamp(family, rng) } else { 0 };
@@ -278,6 +281,13 @@ impl Setup {
         }
         ops
     }
+}
+
+/// Another division of memory that these options allow: write memory and budget.
+pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
+    let most = if options.log_bytes_max == 0 { u64::MAX } else { options.log_bytes_max / 4 };
+    let write_memory = most.min(*rng.pick(&[16 << 10, 24 << 10, 64 << 10]));
+    (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }
 
 /// Gives the family another strategy at run time.

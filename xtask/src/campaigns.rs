@@ -92,6 +92,14 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 400_000,
     },
     Campaign {
+        row: "19",
+        what: "crashes at any two of the places where memory, log and log tables change hands",
+        package: "siltstone-tests",
+        run: "siltstone-torture twice",
+        gate: 40_000,
+        release: 2_000_000,
+    },
+    Campaign {
         row: "21",
         what: "repairs of damaged databases",
         package: "siltstone-tests",

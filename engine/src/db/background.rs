@@ -21,6 +21,7 @@ use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
+use crate::version::shape::TableInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
@@ -257,6 +258,12 @@ impl Inner {
         for path in files {
             let _ = self.env.storage.remove(path);
         }
+    }
+
+    /// The same of tables that were never given to a manifest.
+    pub(super) fn remove_outputs(&self, outputs: &[Arc<TableInfo>]) {
+        let paths: Vec<_> = outputs.iter().map(|info| self.dir.join(info.id.file_name())).collect();
+        self.remove_leftovers(&paths);
     }
 
     /// Small work that belongs to no job; whether there was any.

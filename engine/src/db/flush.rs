@@ -56,6 +56,7 @@ pub(crate) struct FlushJob {
     clip: Vec<u8>,
     /// Where its values may stay in the log.
     log_table: Option<Box<LogTableJob>>,
+    segments: u64,
     memory_bytes: u64,
     began_ns: u64,
     busy_ns: u64,
@@ -224,6 +225,7 @@ impl FlushJob {
             logged_to,
             clip,
             log_table,
+            segments: version.flush.segments.len() as u64,
             memory_bytes,
             began_ns,
             busy_ns,
@@ -237,7 +239,7 @@ impl FlushJob {
 
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         let from = db.env.clock.monotonic_ns();
-        if self.log_table.as_mut().is_some_and(|job| job.advance(db, &mut self.merge)) {
+        if self.log_table.as_mut().is_some_and(|job| job.advance(db, &self.store, &mut self.merge)) {
             self.busy_ns += db.env.clock.monotonic_ns() - from;
             return Ok(Advanced::More);
         }
@@ -251,7 +253,8 @@ impl FlushJob {
             return Ok(Advanced::More);
         };
         let done = step.upto.is_none();
-        let kept = db.log_kept(&self.store, self.reserved, &step.aside)?;
+        let kept = db.log_kept(&self.store, self.reserved, &step.aside);
+        let kept = kept.inspect_err(|_| db.remove_outputs(&step.outputs))?;
         let kept_to = kept.as_ref().map_or(LogPosition::default(), |kept| kept.logged_to);
         if kept.is_some() {
             kill_point!("flush-kept-logged");
@@ -306,6 +309,7 @@ impl FlushJob {
         db.note_drain(self.memory_bytes, self.busy_ns);
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
+            ("segments", self.segments),
             ("memory_bytes", self.memory_bytes),
             ("bytes", bytes),
             ("cells_in", taken),

@@ -1,8 +1,8 @@
 //! Making a step of a flush or merge true: durable in the manifest first, then one version swap.
 //!
 //! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the manifest's
-//! order. After a failure nothing changed in memory, and the inputs stay; outputs that no manifest names are
-//! removed at the next open.
+//! order. After a failure nothing changed in memory, and the inputs stay. Outputs that the manifest was never given are
+//! removed at once; where giving it failed it may name them all the same, so the next open looks.
 
 use super::Inner;
 use super::store::Store;
@@ -44,6 +44,17 @@ pub(crate) struct Flushed {
 impl Inner {
     /// How many blocks and bytes left the cache for it.
     pub(crate) fn install(self: &Arc<Self>, install: Install<'_>) -> Result<(u64, u64)> {
+        let outputs = install.outputs.clone();
+        let mut given = false;
+        let installed = self.install_noting(install, &mut given);
+        if installed.is_err() && !given {
+            self.remove_outputs(&outputs);
+        }
+        installed
+    }
+
+    /// The same; notes when the manifest is given the outputs.
+    fn install_noting(self: &Arc<Self>, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
         let Install { store, plan, outputs, upto, flushed, mut filled, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
             let sync = self.env.storage.sync_dir(&self.dir);
@@ -81,6 +92,7 @@ impl Inner {
             }
         }
         kill_point!("install-before-commit");
+        *given = true;
         let mark = self.commit_to(&mut manifest, &edit)?;
         kill_point!("install-after-commit");
         let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
@@ -263,7 +275,8 @@ pub(super) fn store_front(version: &Version) -> Option<LogFileId> {
     flushing.chain(front_without_flush(version)).min()
 }
 
-fn front_without_flush(version: &Version) -> Option<LogFileId> {
+/// The same, the flush set counted as gone.
+pub(super) fn front_without_flush(version: &Version) -> Option<LogFileId> {
     version.waiting().filter_map(|s| s.log_front()).chain(version.active.log_front()).min()
 }
 

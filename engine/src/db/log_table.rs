@@ -5,13 +5,15 @@
 //! and in order, for the places of its cells (`log/places.rs`, with the reasons). The tables are then written with
 //! references for values; before the edit that names them the log is synced as for any flush (invariant I2).
 //!
-//! Of a file of which other stores own more than a quarter nothing is referred to: it would stay on disk for too few.
-//! Whatever stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
+//! A file that is referred to stays on disk for it, so most of it should be this store's: three quarters, or two fifths where
+//! no other store's memory needs the file any more, its own flush apart. (So of two families that write the same, each
+//! leaves its values in the files from before the other's last flush.) Whatever stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
 //! error: memory has all values.
 //!
 //! Which log files stay for tables is counted in `version/shelf.rs`.
 
 use super::Inner;
+use super::install::front_without_flush;
 use super::store::Store;
 use crate::error::Result;
 use crate::event::EventKind;
@@ -80,6 +82,14 @@ impl Inner {
         Some(choice)
     }
 
+    /// The oldest log file that memory of other stores needs which is in no flush.
+    fn front_of_others(&self, store: &Store) -> LogFileId {
+        let stores = self.stores();
+        let others = stores.iter().filter(|other| other.id != store.id);
+        let fronts = others.filter_map(|other| front_without_flush(&other.version()));
+        fronts.min().unwrap_or(LogFileId::MAX)
+    }
+
     fn log_table_facts(&self, store: &Store) -> Option<LogTableFacts> {
         let version = store.version();
         let front = super::install::store_front(&version)?;
@@ -137,7 +147,7 @@ impl LogTableJob {
     }
 
     /// Looks for places a little; when done, tells the merge. Whether there is more to do.
-    pub(super) fn advance(&mut self, db: &Inner, merge: &mut Merge) -> bool {
+    pub(super) fn advance(&mut self, db: &Inner, store: &Store, merge: &mut Merge) -> bool {
         let Some(mut scan) = self.scan.take() else { return false };
         let began = db.env.clock.monotonic_ns();
         let mut looks = 0u32;
@@ -145,7 +155,7 @@ impl LogTableJob {
             match scan.advance() {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.tell(scan.finish(), merge);
+                    self.tell(scan.finish(), db.front_of_others(store), merge);
                     return false;
                 }
                 Err(_) => {
@@ -161,8 +171,12 @@ impl LogTableJob {
         }
     }
 
-    fn tell(&mut self, mut places: Places, merge: &mut Merge) {
-        places.retain(|file| 4 * file.owned >= 3 * file.entries);
+    /// Other stores still need the log from `others` on.
+    fn tell(&mut self, mut places: Places, others: LogFileId, merge: &mut Merge) {
+        places.retain(|file| {
+            let is_alone = file.file < others;
+            4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
+        });
         self.files = places.files();
         kill_point!("flush-places-found");
         if self.files > 0 {

@@ -8,7 +8,7 @@ use super::store::{Settings, Store};
 use super::warm::Before;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, Progress, RunCursor, Source, Step};
+use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
 use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
@@ -365,12 +365,12 @@ impl MergeJob {
     /// Gives up: the steps that were installed stay.
     pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
-        let mut left = self.merge.as_ref().map(Merge::leftovers).unwrap_or_default();
+        let left = self.merge.as_ref().map(Merge::leftovers).unwrap_or_default();
+        db.remove_leftovers(&left);
         if let Some((before, step)) = self.before {
             before.undo();
-            left.extend(step.outputs.iter().map(|info| db.dir.join(info.id.file_name())));
+            db.remove_outputs(&step.outputs);
         }
-        db.remove_leftovers(&left);
         self.store
     }
 }
@@ -400,7 +400,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
             .collect();
-        sources.push(Source { cursor: Box::new(RunCursor::forward_only(tables, options)), tombstones });
+        sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
     }
     Some(TableSources { sources, cells })
 }

@@ -41,7 +41,7 @@ pub(super) struct Before {
 
 impl Before {
     pub(super) fn new(db: &Inner, outputs: &[Arc<TableInfo>]) -> Result<Self> {
-        let opened = db.open_tables(outputs, &mut [])?;
+        let opened = db.open_tables(outputs, &mut []).inspect_err(|_| db.remove_outputs(outputs))?;
         let to_read = outputs.iter().rev().map(|info| info.id).collect();
         Ok(Self { opened, reading: None, to_read, done: Vec::new(), failed: None })
     }

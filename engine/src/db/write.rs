@@ -283,6 +283,7 @@ impl Inner {
         store.swap(|now| now.with_fresh_active(active.clone()));
         if !is_empty {
             store.work.lock().pipeline.froze();
+            kill_point!("segment-frozen");
         }
         self.recount_memory();
     }

@@ -28,7 +28,7 @@ pub(crate) struct Places {
 
 /// One file's part.
 pub(crate) struct FilePlaces {
-    file: LogFileId,
+    pub(crate) file: LogFileId,
     /// Sequence number of the first operation in `offsets`.
     first_seq: u64,
     /// Offset of each operation's entry; zero where that is not a value of the store.

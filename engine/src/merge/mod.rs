@@ -19,4 +19,4 @@ pub(crate) use keep::{Below, KeepRules};
 pub(crate) use machine::{Merge, MergeSpec, Progress, Source, Step};
 pub(crate) use merging::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
-pub(crate) use run::{Floor, RunCursor};
+pub(crate) use run::{Floor, PassingRun, RunCursor};

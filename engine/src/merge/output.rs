@@ -170,11 +170,13 @@ impl Output {
             if !planted!(Bug::LoseRangeTombstoneAtCut) || high.is_none() {
                 tombstones.into_iter().try_for_each(|t| builder.add_range_tombstone(t))?;
             }
-            let so_far = self.filled_so_far();
             if let Some(builder) = self.builder.take() {
                 let (info, filled) = builder.finish_filled()?;
-                self.filled_before = so_far;
-                self.filled.extend(filled.map(|filled| (info.id, filled)));
+                if let Some(filled) = filled {
+                    let (blocks, bytes) = filled.so_far();
+                    self.filled_before = (self.filled_before.0 + blocks, self.filled_before.1 + bytes);
+                    self.filled.push((info.id, filled));
+                }
                 self.bytes += info.bytes;
                 self.cells += info.cells;
                 self.finished.push(Arc::new(info));

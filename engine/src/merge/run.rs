@@ -1,9 +1,10 @@
-//! A run of tables as one sorted source, opened lazily, and a floor under any source.
+//! A run of tables as one sorted source, for readers and for merges, opened lazily; and a floor under any source.
 
 use crate::error::Result;
 use crate::table::{CursorOptions, TableCursor};
 use crate::types::{CellRef, Cursor, Pinned};
 use crate::version::OpenTable;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,8 +14,6 @@ pub(crate) struct RunCursor {
     /// Which of them it walks over.
     within: Range<usize>,
     options: CursorOptions,
-    /// Tables that were passed are let go, so that their files can go before the merge ends.
-    forward_only: bool,
     /// The open table and its cursor.
     at: Option<(usize, TableCursor)>,
 }
@@ -22,13 +21,7 @@ pub(crate) struct RunCursor {
 impl RunCursor {
     /// Some neighbours of the `tables` of one run, which are in order.
     pub(crate) fn new(tables: &Arc<[OpenTable]>, within: Range<usize>, options: CursorOptions) -> Self {
-        Self { tables: tables.clone(), within, options, forward_only: false, at: None }
-    }
-
-    /// For a merge: after the first seek only `next` may be called.
-    pub(crate) fn forward_only(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
-        let within = 0..tables.len();
-        Self { tables: tables.into(), within, options, forward_only: true, at: None }
+        Self { tables: tables.clone(), within, options, at: None }
     }
 
     /// The number of the first table in which that does not hold, which holds of the first ones only.
@@ -51,13 +44,7 @@ impl RunCursor {
             if cursor.valid() {
                 return Ok(());
             }
-            let mut next = i + 1;
-            if self.forward_only {
-                self.at = None;
-                self.tables = self.tables[next..self.within.end].into();
-                self.within = 0..self.tables.len();
-                next = 0;
-            }
+            let next = i + 1;
             if next == self.within.end {
                 self.at = None;
                 return Ok(());
@@ -139,6 +126,83 @@ impl Cursor for RunCursor {
     }
 }
 
+/// A run as the source of a merge, which only goes forward. Tables that it has passed are let go, so that their files can
+/// go before the merge ends.
+pub(crate) struct PassingRun {
+    /// Those not passed, in order.
+    tables: VecDeque<OpenTable>,
+    options: CursorOptions,
+    /// Over the first of them.
+    at: Option<TableCursor>,
+}
+
+impl PassingRun {
+    pub(crate) fn new(tables: Vec<OpenTable>, options: CursorOptions) -> Self {
+        Self { tables: tables.into(), options, at: None }
+    }
+
+    /// To the first cell at or after the key in the tables that are left.
+    fn enter(&mut self, key: &[u8]) -> Result<()> {
+        self.at = None;
+        while let Some(table) = self.tables.front() {
+            let mut cursor = table.table().cursor(self.options);
+            cursor.set_floor(table.start());
+            cursor.seek(table.start().max(key))?;
+            if cursor.valid() {
+                self.at = Some(cursor);
+                return Ok(());
+            }
+            self.tables.pop_front();
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for PassingRun {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(key)
+    }
+
+    fn seek_before(&mut self, _key: Option<&[u8]>) -> Result<()> {
+        unreachable!("a merge goes forward")
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let cursor = self.at.as_mut().expect("next on a valid cursor");
+        cursor.next()?;
+        if cursor.valid() {
+            return Ok(());
+        }
+        // Its file may go only when no cursor reads it.
+        self.at = None;
+        self.tables.pop_front();
+        self.enter(&[])
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        unreachable!("a merge goes forward")
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.at.as_ref().is_some_and(TableCursor::valid)
+    }
+
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        self.at.as_ref().expect("cell of a valid cursor").cell()
+    }
+
+    fn is_warm(&self) -> bool {
+        self.at.as_ref().is_some_and(TableCursor::is_warm)
+    }
+
+    fn pinned_value(&self) -> Pinned {
+        self.at.as_ref().expect("value of a valid cursor").pinned_value()
+    }
+}
+
 /// A source of which only keys at or above a floor count: a flush set whose lower part is in tables already.
 pub(crate) struct Floor<C> {
     cursor: C,
@@ -174,5 +238,62 @@ impl<C: Cursor> Cursor for Floor<C> {
     }
     fn pinned_value(&self) -> Pinned {
         self.cursor.pinned_value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::BlockCache;
+    use crate::storage::Storage;
+    use crate::storage::sim::SimWorld;
+    use crate::table::{Table, TableBuilder, TableOptions};
+    use crate::types::{Kind, SeqNo, TableId, Timestamp};
+    use crate::version::{Graveyard, TableHandle};
+    use std::path::Path;
+
+    const TABLES: u32 = 40;
+
+    fn key(table: u32, half: u32) -> Vec<u8> {
+        format!("{table:03}{half}").into_bytes()
+    }
+
+    /// Tables of two keys each.
+    fn run() -> Vec<OpenTable> {
+        let storage: Arc<dyn Storage> = SimWorld::new(1).env().storage;
+        let (cache, graveyard) = (BlockCache::new(1 << 20), Arc::new(Graveyard::default()));
+        let open = |table: u32| {
+            let id = TableId { epoch: 1, job: 1, part: table };
+            let path = Path::new("/").join(id.file_name());
+            let options = TableOptions::default();
+            let mut builder = TableBuilder::new(&*storage, &path, id, 7, &options, 0).unwrap();
+            for half in 0..2 {
+                let (key, timestamp, seq) = (key(table, half), Timestamp::ZERO, SeqNo(1));
+                let (kind, written, value) = (Kind::Value, 0, &b"v"[..]);
+                builder.add(&CellRef { key: &key, timestamp, seq, kind, written, value }).unwrap();
+            }
+            let info = Arc::new(builder.finish().unwrap());
+            let open = Table::open(&storage, &path, info.clone(), &cache).unwrap();
+            OpenTable { info, handle: TableHandle::new(open, path, graveyard.clone()) }
+        };
+        (0..TABLES).map(open).collect()
+    }
+
+    #[test]
+    fn a_merge_holds_the_tables_of_its_runs_that_it_has_not_passed_and_no_others() {
+        let tables = run();
+        let handles: Vec<_> = tables.iter().map(|open| Arc::downgrade(&open.handle)).collect();
+        let held =
+            || -> Vec<u32> { (0..TABLES).filter(|n| handles[*n as usize].strong_count() > 0).collect() };
+        let mut run = PassingRun::new(tables, CursorOptions::default());
+        assert_eq!(held().len(), TABLES as usize);
+        // Some lie below where the merge begins.
+        run.seek(&key(3, 1)).unwrap();
+        for at in 7..2 * TABLES {
+            assert_eq!(run.cell().key, key(at / 2, at % 2));
+            assert_eq!(held(), (at / 2..TABLES).collect::<Vec<_>>());
+            run.next().unwrap();
+        }
+        assert!(!run.valid() && held().is_empty());
     }
 }

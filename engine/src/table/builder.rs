@@ -246,7 +246,7 @@ impl TableBuilder {
 
     /// Data blocks that entered the cache so far, and their bytes.
     pub(crate) fn filled(&self) -> (u64, u64) {
-        self.filler.as_ref().map_or((0, 0), Filler::so_far)
+        self.filler.as_ref().map_or((0, 0), |filler| filler.filled().so_far())
     }
 
     /// Data blocks finished so far.

@@ -46,6 +46,11 @@ pub(super) struct FilledPartition {
 }
 
 impl Filled {
+    /// Data blocks that went in, and their bytes.
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.offsets.len() as u64, self.bytes)
+    }
+
     /// The table is there for readers now.
     pub(crate) fn published(mut self) {
         self.offsets.clear();
@@ -112,9 +117,9 @@ impl Filler {
         self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter });
     }
 
-    /// Data blocks that went in so far and their bytes.
-    pub(super) fn so_far(&self) -> (u64, u64) {
-        (self.filled.offsets.len() as u64, self.filled.bytes)
+    /// What it filled so far.
+    pub(super) fn filled(&self) -> &Filled {
+        &self.filled
     }
 
     pub(super) fn finish(self) -> Filled {

@@ -19,14 +19,18 @@ fn family(log_tables: bool) -> FamilyOptions {
     }
 }
 
-fn open_with(dir: &Path, log_tables: bool) -> Db {
+fn builder(write_memory: u64, log_tables: bool) -> Builder {
     let options = Options {
-        write_memory: 1 << 20,
-        memory_budget: 4 << 20,
+        write_memory,
+        memory_budget: 4 * write_memory,
         log_file_bytes: 256 << 10,
         ..Options::default()
     };
-    Builder::new().options(options).family("default", family(log_tables)).open(dir).unwrap()
+    Builder::new().options(options).family("default", family(log_tables))
+}
+
+fn open_with(dir: &Path, log_tables: bool) -> Db {
+    builder(1 << 20, log_tables).open(dir).unwrap()
 }
 
 fn open(dir: &Path) -> Db {
@@ -132,16 +136,50 @@ fn a_merge_writes_the_values_and_the_log_files_go() {
     // The log lets go of its part with the next flush.
     db.put(b"key000000", &value(0, 3)).unwrap();
     db.flush().unwrap();
-    for _ in 0..1000 {
-        if before.iter().all(|file| !log_path(dir.path(), *file).exists()) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    assert!(before.iter().all(|file| !log_path(dir.path(), *file).exists()));
+    assert_gone(dir.path(), &before);
     assert_reads(&db, 3);
     db.close().unwrap();
     assert!(checked(dir.path()).is_clean());
+}
+
+#[test]
+fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_needs_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder(8 << 20, true).family("other", family(true)).open(dir.path()).unwrap();
+    let families = [db.default_family(), db.family("other").unwrap()];
+    for part in 0..6 {
+        for n in part * KEYS..(part + 1) * KEYS {
+            for family in &families {
+                family.put(&key(n), &value(n, 1)).unwrap();
+            }
+        }
+        families[part as usize % 2].flush().unwrap();
+    }
+    // Each flush but the first takes two parts, of which the other family had flushed one.
+    let parts = db.statistics().log_table_bytes_saved as f64 / f64::from(KEYS * VALUE_BYTES as u32);
+    assert!(parts > 4.0 && parts < 6.5, "values of {parts} parts were left in the log");
+    let check = |db: &Db| {
+        for family in ["default", "other"].map(|name| db.family(name).unwrap()) {
+            assert_eq!(family.scan::<&str>(..).filter(|e| e.is_ok()).count(), 6 * KEYS as usize);
+            for n in 0..6 * KEYS {
+                assert_eq!(family.get(&key(n)).unwrap().expect("there"), value(n, 1), "key {n}");
+            }
+        }
+    };
+    check(&db);
+    let files: Vec<u64> =
+        (1..).take_while(|n| *n < 1_000).filter(|n| log_path(dir.path(), *n).exists()).collect();
+    families.iter().for_each(|family| family.compact::<&str>(..).unwrap());
+    db.put(b"more", b"1").unwrap();
+    db.flush().unwrap();
+    // But for the newest ones, which the log has.
+    let (old, _) = files.split_at(files.len() - 4);
+    assert!(old.len() > 4, "{files:?}");
+    assert_gone(dir.path(), old);
+    db.default_family().delete(b"more").unwrap();
+    db.close().unwrap();
+    assert!(checked(dir.path()).is_clean());
+    check(&open(dir.path()));
 }
 
 #[test]
@@ -181,6 +219,102 @@ fn a_checkpoint_has_the_log_files_of_its_tables_and_lives_on_alone() {
     assert_reads(&db, 2);
     db.default_family().compact::<&str>(..).unwrap();
     assert_reads(&db, 2);
+}
+
+/// Waits until the sweep has removed them.
+fn assert_gone(dir: &Path, files: &[u64]) {
+    let there = || files.iter().any(|file| log_path(dir, *file).exists());
+    for _ in 0..1000 {
+        if !there() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(!there(), "of {files:?}");
+}
+
+/// How often files were read while that ran.
+#[cfg(feature = "testing")]
+fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
+    let before = world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read);
+    run();
+    world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read) - before
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
+    use siltstone::schedule::SimScheduler;
+    use siltstone::storage::sim::SimWorld;
+    let [plain, left] = [false, true].map(|log_tables| {
+        let world = SimWorld::new(1);
+        let scheduler = std::sync::Arc::new(SimScheduler::for_world(&world));
+        let options = Options {
+            write_memory: 1 << 20,
+            memory_budget: 8 << 20,
+            log_file_bytes: 256 << 10,
+            cache_fill: siltstone::CacheFill::None,
+            workers: 1,
+            ..Options::default()
+        };
+        let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);
+        let db = builder.family("default", family(log_tables)).open("/db").unwrap();
+        fill(&db, 1);
+        db.flush().unwrap();
+        assert_eq!(db.statistics().log_tables, u64::from(log_tables));
+        let few = (0..KEYS).step_by(60);
+        let once = few.clone().map(|n| reads(&world, || drop(db.get(&key(n)).unwrap().unwrap())));
+        let gets: Vec<u64> = once.collect();
+        let merge = reads(&world, || db.default_family().compact::<&str>(..).unwrap());
+        assert_eq!(few.filter(|n| db.get(&key(*n)).unwrap().unwrap() == value(*n, 1)).count(), gets.len());
+        (gets, merge)
+    });
+    println!("gets and merges: {plain:?} plain, {left:?} with values in the log");
+    let more = left.0.iter().sum::<u64>() as f64 / left.0.len() as f64;
+    let less = plain.0.iter().sum::<u64>() as f64 / plain.0.len() as f64;
+    assert!(more <= less + 1.0, "{more} reads a get, {less} plain");
+    assert!(left.0.iter().all(|reads| *reads >= 1));
+    // 600 values in some two log files.
+    assert!(left.1 < plain.1 + 12, "{} reads by a merge, {} plain", left.1, plain.1);
+}
+
+/// Guard: a backup holds its tables by their handles, and these their log files.
+#[cfg(feature = "testing")]
+#[test]
+fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
+    for point in ["backup-moment", "backup-logs-copied", "backup-table-copied"] {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to, back] = ["db", "backups", "restored"].map(|name| dir.path().join(name));
+        let db = open(&from);
+        for round in 1..4 {
+            fill(&db, round);
+            db.flush().unwrap();
+        }
+        let files = needed(&db);
+        assert!(files.len() >= 3, "{files:?}");
+        let (inner, at, held) = (db.clone(), from.clone(), files.clone());
+        let mut once = true;
+        let hook = move |name| {
+            if name == point && std::mem::take(&mut once) {
+                // Meanwhile the tables are merged away, and memory and log let go of everything.
+                fill(&inner, 4);
+                inner.default_family().compact::<&str>(..).unwrap();
+                inner.settle().unwrap();
+                assert!(needed(&inner).is_empty());
+                let gone = |file: &&u64| !log_path(&at, **file).exists();
+                assert_eq!(held.iter().find(gone), None, "at {point}");
+            }
+        };
+        siltstone::testing::with_kill_hook(hook, || db.backup(&to).unwrap());
+        // What the log could not release while it was copied goes with the next flush.
+        fill(&db, 5);
+        db.default_family().compact::<&str>(..).unwrap();
+        assert_gone(&from, &files);
+        assert_reads(&db, 5);
+        siltstone::Backups::new(&Env::local(), &to).restore(None, &back, &mut |_| {}).unwrap();
+        assert!(checked(&back).is_clean(), "{:?}", checked(&back));
+        assert_reads(&open(&back), 3);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! In-memory merging as a user meets it: memory holds more updates, the log is let go, reads are the same.
 
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::sim::SimWorld;
+use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::MemoryPolicy;
 use siltstone::testing::with_kill_hook;
 use siltstone::{Builder, Db, Event, EventKind, FamilyOptions, Options, Statistics};
@@ -192,6 +192,65 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
     }
 }
 
+#[test]
+fn a_compaction_in_memory_that_would_not_fit_under_the_bound_is_not_begun() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = simulated(&world, options(), policy("eager"));
+    // Nothing is flushed, so that memory fills up.
+    world.storage.fail_at_path(OpKind::Create, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
+    let seen = seen_at(
+        "join-before-swap",
+        &db,
+        |db| db.statistics().write_memory,
+        || {
+            for n in 0..1_500u32 {
+                db.put(&(n * 7919 % 20_000).to_be_bytes(), &[7; 100]).unwrap();
+                scheduler.run(4);
+            }
+        },
+    );
+    let bound = options().write_memory;
+    let filled = db.statistics().write_memory;
+    assert!(filled > bound * 3 / 4, "{filled} of {bound}");
+    // Keys that are written once: the copy is as large as what is copied.
+    assert!(seen.len() > 2 && seen.iter().all(|taken| *taken <= bound), "{seen:?} of {bound}");
+}
+
+/// ACC-7, ACC-9: the flush takes the segments as they are, and the join finds them gone.
+#[test]
+fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_back() {
+    for seed in 0..4 {
+        let world = SimWorld::new(seed);
+        let (db, _) = simulated(&world, options(), policy("eager"));
+        let (mut once, of) = (true, db.clone());
+        let hook = move |name| {
+            if name == "join-before-swap" && std::mem::take(&mut once) {
+                // What is about to be swapped in goes to tables and is deleted there, the tombstone too.
+                of.flush().unwrap();
+                of.delete(b"key007").unwrap();
+                of.flush().unwrap();
+                of.default_family().compact::<&str>(..).unwrap();
+            }
+        };
+        with_kill_hook(hook, || {
+            for _ in 0..60 {
+                for n in (0..200).filter(|n| *n != 7 || db.statistics().flushes == 0) {
+                    db.put(format!("key{n:03}").as_bytes(), &[n as u8; 80]).unwrap();
+                }
+                db.settle().unwrap();
+            }
+        });
+        let done = db.statistics();
+        assert!(done.memory_merges_aborted >= 1 && done.memory_compactions >= 1, "{done:?}");
+        let check = |db: &Db| {
+            assert_eq!(db.get(b"key007").unwrap(), None, "seed {seed}");
+            assert_eq!(db.scan::<&str>(..).count(), 199);
+        };
+        check(&db);
+        check(&simulated(&world.with_storage(world.storage.clone_killed()), options(), policy("eager")).0);
+    }
+}
+
 fn fill(db: &Db, keys: std::ops::Range<u32>) {
     for n in keys {
         db.put(&n.wrapping_mul(2_654_435_761).to_be_bytes(), &[7; 200]).unwrap();
@@ -245,6 +304,42 @@ fn memory_moves_between_writes_and_cache_at_run_time() {
     drop(db);
     let db = Builder::new().options(big.clone()).open(dir.path()).unwrap();
     assert_eq!(db.options(), big, "the next open takes what it is told");
+}
+
+#[test]
+fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
+    use siltstone::storage::Env;
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (little, much, all) = (64 * MIB, 320 * MIB, 384 * MIB);
+    let options = Options { write_memory: little, memory_budget: all, ..Options::default() };
+    let db = Builder::new().options(options).open(dir.path()).unwrap();
+    let put = |keys: std::ops::Range<u32>| {
+        for n in keys {
+            db.put(&n.to_be_bytes(), &[n as u8; 8 << 10]).unwrap();
+        }
+    };
+    put(0..24_000);
+    db.flush().unwrap();
+    (0..24_000u32).for_each(|n| drop(db.get(&n.to_be_bytes()).unwrap().unwrap()));
+    assert!(db.statistics().cache_bytes > 180 * MIB, "{:?}", db.statistics());
+    let clock = Env::local().clock;
+    let move_to = |write_memory| {
+        let began = clock.monotonic_ns();
+        db.set_memory(write_memory, all).unwrap();
+        let micros = (clock.monotonic_ns() - began) / 1_000;
+        println!("{} MiB of write memory after {micros} us", write_memory / MIB);
+        assert!(micros < 1_000_000, "{micros} us");
+    };
+    move_to(much);
+    assert!(db.statistics().cache_bytes <= 64 * MIB);
+    let flushes = db.statistics().flushes;
+    put(24_000..42_000);
+    assert!(db.statistics().write_memory > 128 * MIB && db.statistics().flushes == flushes);
+    move_to(little);
+    db.settle().unwrap();
+    assert!(db.statistics().cache_capacity > 256 * MIB, "{:?}", db.statistics());
+    assert!((0..42_000u32).step_by(100).all(|n| db.get(&n.to_be_bytes()).unwrap().is_some()));
 }
 
 #[test]

@@ -250,6 +250,61 @@ fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
 }
 
 #[test]
+fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
+    for fill_by in [CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step] {
+        let world = SimWorld::new(20);
+        let db = open(&world, fill_by, 8 << 20);
+        fill(&db);
+        misses(&db, 0..KEYS);
+        let (filled, events) = (db.statistics().cache_filled_blocks, db.events().len());
+        compact(&db);
+        let fills = db.events().split_off(events).into_iter().filter(|event| event.kind == EventKind::Fill);
+        let told: u64 = fills.map(|event| event.numbers["filled_blocks"]).sum();
+        let filled = db.statistics().cache_filled_blocks - filled;
+        assert!(filled > 100 && told == filled, "{fill_by:?}: {told} told of {filled}");
+    }
+}
+
+#[test]
+fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
+    for (fill_by, op) in [
+        (CacheFill::Before, OpKind::Open),
+        (CacheFill::Step, OpKind::Open),
+        (CacheFill::Step, OpKind::SyncDir),
+    ] {
+        for flushes in [false, true] {
+            let world = SimWorld::new(21);
+            let db = open(&world, fill_by, 8 << 20);
+            fill(&db);
+            db.settle().unwrap();
+            if flushes {
+                (0..KEYS).step_by(7).for_each(|n| put(&db.default_family(), n, 3));
+            }
+            let (storage, armed) = (world.storage.clone(), Cell::new(false));
+            let hook = move |point: &'static str| {
+                if point == "table-written-not-synced" && !armed.replace(true) {
+                    storage.fail_at_path(op, "/db", 1, Mode::Once, std::io::ErrorKind::Other);
+                }
+            };
+            let failed = with_kill_hook(hook, || match flushes {
+                true => db.flush(),
+                false => db.default_family().compact::<&str>(..),
+            });
+            failed.unwrap_err();
+            assert_eq!(world.storage.faults_injected(), 1);
+            // What failed is tried again after a while.
+            world.clock.advance_us(1_000_000);
+            db.flush().unwrap();
+            db.settle().unwrap();
+            let names = world.env().storage.list(std::path::Path::new("/db")).unwrap();
+            let tables = names.iter().filter(|name| name.ends_with(".table")).count();
+            let named = db.statistics().tables;
+            assert_eq!(tables as u64, named, "{fill_by:?}, {op:?}, flushes: {flushes}");
+        }
+    }
+}
+
+#[test]
 fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
     let mut failed_fills = 0;
     for nth in (100..300).step_by(9) {

@@ -4,12 +4,15 @@
 
 use siltstone_tests::kill::campaign::Campaign;
 use siltstone_tests::kill::child::{self, Orders};
+use siltstone_tests::twice::PLACES;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// A campaign with this many kills a kill point must have killed at each of them three times.
-const ENOUGH: u64 = 16;
+const ENOUGH: u64 = 14;
+/// One with this many a pair of places must have met each pair.
+const ENOUGH_FOR_PAIRS: u64 = 100;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,12 +66,19 @@ fn run_campaign(arguments: &[String]) -> Result<(), String> {
         "{} databases of {} batches compared, {} checkpoints, {} backups: nothing acknowledged lost, no hole, no half batch",
         counts.checks, counts.batches, counts.checkpoints, counts.backups
     );
+    let all_pairs = PLACES.len() * PLACES.len();
+    println!("{} of {all_pairs} pairs of places of memory and log, one after the other", counts.pairs.len());
     for (point, kills) in &counts.points {
         println!("{kills:6} {point}");
     }
     let rare = counts.rarer_than(3);
     if campaign.count >= ENOUGH * siltstone::testing::KILL_POINTS.len() as u64 && !rare.is_empty() {
         return Err(format!("killed fewer than three times at: {}", rare.join(", ")));
+    }
+    if campaign.count >= ENOUGH_FOR_PAIRS * all_pairs as u64 && counts.pairs.len() < all_pairs {
+        let pairs = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));
+        let missed: Vec<_> = pairs.filter(|pair| !counts.pairs.contains_key(pair)).collect();
+        return Err(format!("never killed at one after the other: {missed:?}"));
     }
     Ok(())
 }

@@ -1,8 +1,12 @@
 //! Rounds of working, killing and checking, until so many children were killed.
+//!
+//! A child that died at one of the places where memory and log change hands ([`PLACES`]) often leaves what it did to one that is
+//! to die at another of them, the pair that was tried least.
 
 use crate::kill::check::Known;
 use crate::kill::oracle::Oracle;
 use crate::kill::work::{self, Paths};
+use crate::twice::PLACES;
 use siltstone::storage::sim::Rng;
 use siltstone::testing::KILL_POINTS;
 use std::collections::BTreeMap;
@@ -49,8 +53,12 @@ pub struct Counts {
     pub backups: u64,
     /// Batches in the databases when they were given up.
     pub batches: u64,
+    /// Pairs of places at which two children died one after the other, and how often.
+    pub pairs: BTreeMap<(&'static str, &'static str), u64>,
     /// Children started at each kill point.
     tried: BTreeMap<&'static str, u64>,
+    /// The same behind one that died at a place, for such pairs.
+    tried_after: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Counts {
@@ -62,6 +70,14 @@ impl Counts {
     /// The kill points at which no more than so many children died.
     pub fn rarer_than(&self, times: u64) -> Vec<&'static str> {
         KILL_POINTS.iter().copied().filter(|p| self.points.get(p).copied().unwrap_or(0) < times).collect()
+    }
+
+    /// The place that was tried least behind a death at that one.
+    fn least_tried_after(&mut self, first: &'static str) -> &'static str {
+        let tried = |second: &&&'static str| self.tried_after.get(&(first, **second)).copied().unwrap_or(0);
+        let second = PLACES.iter().min_by_key(tried).expect("there are places");
+        *self.tried_after.entry((first, second)).or_default() += 1;
+        second
     }
 
     /// The kill point that was tried least.
@@ -134,8 +150,14 @@ impl Campaign {
     fn lane(&self, seed: u64, counts: &Mutex<Counts>) -> Result<(), Failure> {
         let dir =
             tempfile::Builder::new().prefix("siltstone-kill-").tempdir().expect("a temporary directory");
-        let mut lane =
-            Lane { dir: dir.path(), seed, known: Known::new(seed), rng: Rng::new(seed), batches: 0 };
+        let mut lane = Lane {
+            dir: dir.path(),
+            seed,
+            known: Known::new(seed),
+            rng: Rng::new(seed),
+            batches: 0,
+            died: None,
+        };
         for round in 1..=ROUNDS {
             if counts.lock().unwrap().kills() >= self.count {
                 break;
@@ -165,6 +187,13 @@ impl Campaign {
                 Died::At(point) => *counts.points.entry(point).or_default() += 1,
                 Died::Ended => counts.ended += 1,
             }
+            let died = match died_at {
+                Died::At(point) => PLACES.iter().copied().find(|place| *place == point),
+                Died::Killed | Died::Ended => None,
+            };
+            let pair = lane.died.zip(died);
+            pair.into_iter().for_each(|pair| *counts.pairs.entry(pair).or_default() += 1);
+            lane.died = died;
         }
         let paths = Paths::in_dir(lane.dir);
         let oracle = Oracle::open(&paths.oracle).map_err(|e| format!("oracle: {e}"))?;
@@ -238,10 +267,15 @@ struct Lane<'a> {
     known: Known,
     rng: Rng,
     batches: u64,
+    /// At which of the places the last child did.
+    died: Option<&'static str>,
 }
 
 impl Lane<'_> {
     fn draw_end(&mut self, counts: &mut Counts) -> End {
+        if let Some(first) = self.died.filter(|_| self.rng.chance(60)) {
+            return End::At(counts.least_tried_after(first), 1 << self.rng.range(0..3));
+        }
         if self.rng.chance(50) {
             // Opening takes some milliseconds, and is worth being killed in.
             let most = *self.rng.pick(&[8_000, 40_000, 120_000]);

@@ -110,7 +110,7 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
     let mut checkpointed = false;
     copies::finish_move(db, oracle, paths)?;
     while !stop.load(Ordering::Relaxed) {
-        let chore = first.take().map_or_else(|| rng.index(16), |(_, chore)| *chore);
+        let chore = first.take().map_or_else(|| rng.index(17), |(_, chore)| *chore);
         match chore {
             0 => db.flush().map_err(|e| format!("flush: {e}"))?,
             1 if !checkpointed => {
@@ -131,6 +131,10 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
                     passing_family(db, oracle, &mut rng)?;
                 }
                 copies::move_passing(db, oracle, paths)?;
+            }
+            9 => {
+                let write_memory = (32 << 10) << rng.range(0..3);
+                db.set_memory(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;
             }
             _ => std::thread::sleep(Duration::from_millis(2)),
         }

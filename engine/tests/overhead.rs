@@ -1,0 +1,150 @@
+//! The memory that TRIAD's parts take (TRI-5), counted by the allocator and not by what the engine says of itself. With n
+//! entries in memory and ten tables in level 0 the paper's bound is 12 B x n + 10 x (4 KB + 8 B x n).
+#![expect(unsafe_code, reason = "a global allocator that counts what this thread holds")]
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::Env;
+use siltstone::storage::sim::SimRandom;
+use siltstone::{Builder, CacheFill, Compression, Db, FamilyOptions, Options};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn took(bytes: isize) {
+    // A thread that is ending has no counters any more.
+    let _ = HELD.try_with(|held| {
+        held.set(held.get() + bytes);
+        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+    });
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        took(layout.size() as isize);
+        // SAFETY: the caller keeps `alloc`'s contract, which is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        took(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const TABLES: u64 = 10;
+
+/// Bytes that were held at certain moments.
+#[derive(Debug)]
+struct Held {
+    /// By memory full of entries, and what the engine counts for that.
+    memory: isize,
+    counted: isize,
+    /// At most while it is flushed, beyond what was held before.
+    flush: isize,
+    /// By ten open tables, all of which were read.
+    tables: isize,
+}
+
+fn fill(db: &Db, entries: u64, round: u64) {
+    for n in 0..entries {
+        let value = [(round + n) as u8; 255];
+        db.put(&(n * 7919 % entries).to_be_bytes(), &value).unwrap();
+        // Some hot keys.
+        if n % 100 == 0 {
+            db.put(&n.to_be_bytes(), &value).unwrap();
+        }
+    }
+}
+
+/// With so many entries in memory, as then in each of the tables.
+fn measure(entries: u64, triad: bool) -> Held {
+    let dir = tempfile::tempdir().unwrap();
+    let write_memory = 64 << 20;
+    let options = Options {
+        write_memory,
+        // No cache: what is left is what tables hold.
+        memory_budget: write_memory,
+        log_file_bytes: 1 << 20,
+        cache_fill: CacheFill::None,
+        workers: 1,
+        events_kept: 0,
+        ..Options::default()
+    };
+    let family = FamilyOptions {
+        hot_keys: if triad { "factor" } else { "off" }.parse().unwrap(),
+        log_tables: triad,
+        memory: "none".parse().unwrap(),
+        compression: Compression::None,
+        strategy: "nomerge".parse().unwrap(),
+        ..FamilyOptions::default()
+    };
+    let scheduler = Arc::new(SimScheduler::new(Arc::new(SimRandom::new(1))));
+    let db = Builder::new()
+        .options(options)
+        .env(Env::local())
+        .scheduler(scheduler.clone())
+        .family("default", family)
+        .open(dir.path())
+        .unwrap();
+    scheduler.settle();
+    let empty = HELD.get();
+    fill(&db, entries, 0);
+    scheduler.settle();
+    let memory = HELD.get() - empty;
+    let counted = db.statistics().write_memory as isize;
+    let before = HELD.get();
+    MOST.set(before);
+    db.flush().unwrap();
+    let flush = MOST.get() - before;
+    for round in 1..TABLES {
+        fill(&db, entries, round);
+        db.flush().unwrap();
+    }
+    scheduler.settle();
+    let statistics = db.statistics();
+    assert_eq!((statistics.tables, statistics.flushes), (TABLES, TABLES));
+    assert_eq!(statistics.log_tables, if triad { TABLES } else { 0 });
+    for n in 0..entries {
+        db.get(&n.to_be_bytes()).unwrap().unwrap();
+    }
+    let tables = HELD.get() - empty;
+    Held { memory, counted, flush, tables }
+}
+
+#[test]
+fn hot_keys_and_log_tables_take_no_more_memory_than_the_papers_bound() {
+    let [few, many] = [15_000, 45_000].map(|entries| {
+        let [off, on] = [false, true].map(|triad| measure(entries, triad));
+        println!("{entries} entries, without: {off:?}, with: {on:?}");
+        let entries = entries as isize;
+        // What memory counts for itself, 12 bytes a cell beside its chunks among it, is what it takes.
+        for held in [&off, &on] {
+            assert!(held.memory <= held.counted + held.counted / 100, "{held:?}");
+        }
+        // The second term, with all that an open table holds.
+        assert!(on.tables <= TABLES as isize * (4096 + 8 * entries), "{on:?}");
+        (entries, on.memory - off.memory, on.flush - off.flush, on.tables - off.tables)
+    });
+    // The first term: what is kept with an entry, and what a flush adds. That needs buffers, too, whatever it flushes.
+    assert_eq!((few.1, many.1), (0, 0), "nothing is kept with an entry");
+    let more = (many.0 - few.0) as f64;
+    let flush = (many.2 - few.2) as f64 / more;
+    let tables = (many.3 - few.3) as f64 / more / TABLES as f64;
+    println!("{flush:.1} bytes more an entry that is flushed, {tables:.2} an entry of a log table");
+    assert!(flush <= 12.0, "{few:?}, {many:?}");
+    assert!(few.2 - 12 * few.0 <= 1 << 20, "{few:?}");
+    // The open log files.
+    assert!(tables <= 1.0, "{few:?}, {many:?}");
+}
