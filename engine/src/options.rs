@@ -51,8 +51,11 @@ pub struct Options {
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
     /// cause. Default 64 MiB.
     pub step_bytes: u64,
-    /// Bytes a second that flushes and merges may write; 0 for no limit. Default 0.
+    /// Bytes a second that flushes and merges may write; 0 for no limit. Merges wait for it, flushes only count. Default 0.
     pub rate_limit: u64,
+    /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
+    /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.
+    pub rate_limit_auto: u64,
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
     /// Bytes a second that merges may put into the block cache for `step` and `before`; 0 for no limit. A merge that
@@ -80,6 +83,7 @@ impl Default for Options {
             workers: 2,
             step_bytes: 64 << 20,
             rate_limit: 0,
+            rate_limit_auto: 0,
             cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
             direct_reads: false,

@@ -53,6 +53,7 @@ pub const DATABASE: Values<Options> = &[
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
+    ("rate_limit_auto", &[|o| o.rate_limit_auto = 0, |o| o.rate_limit_auto = 64 << 10]),
     ("events_kept", &[|o| o.events_kept = 0, |o| o.events_kept = 10]),
 ];
 
