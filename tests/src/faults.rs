@@ -6,7 +6,7 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{BatchId, End, History};
-use crate::model::Op;
+use crate::model::{self, Op};
 use crate::power::recovered_batches;
 use crate::subject::{Setup, Subject, difference, world_of};
 use siltstone::storage::Clock;
@@ -25,6 +25,9 @@ pub const FULL: Row = Row { name: "full", unit: "full disks", gate: 500, case: f
 /// The same seed twice does the same.
 pub const REPLAY: Row =
     Row { name: "replay", unit: "seeds run twice", gate: 50, case: replay_case, needs: None };
+
+/// Of so many failed writes each is tried with and without the others.
+const FAILED_MAX: usize = 10;
 
 /// A database over failing storage, and what it promised.
 struct Session {
@@ -70,16 +73,40 @@ impl Session {
         };
         let now_us = subject.now_us();
         let promised = self.history.promised(End::Kill);
-        let there = (promised..=self.history.len()).rev();
-        let batches = there.into_iter().find(|n| self.history.model(*n).contents(now_us) == contents);
-        let batches = batches.ok_or_else(|| match self.history.check(End::Kill, &contents, now_us) {
-            Ok(_) => "no prefix fits".to_owned(),
-            Err(e) => e,
-        })?;
+        let mut there = (promised..=self.history.len()).rev();
+        let prefix = there.find(|n| self.history.model(*n).contents(now_us) == contents);
+        let batches = match prefix {
+            Some(batches) => batches,
+            None => {
+                let wrong = self.history.check(End::Kill, &contents, now_us);
+                let wrong = wrong.err().unwrap_or_else(|| "no prefix fits".to_owned());
+                self.with_some_failed(&contents, now_us).ok_or(wrong)?
+            }
+        };
         self.history.recovered(batches, true);
         self.failed.clear();
         self.subject = Some(subject);
         Ok(true)
+    }
+
+    /// A failed write may have been refused before it was logged (nothing could be flushed, so there was no room) and
+    /// the next one have failed after that. So each of them may be there without those before it. How many batches the
+    /// history has if that explains the contents.
+    fn with_some_failed(&mut self, contents: &[Vec<model::Row>], now_us: u64) -> Option<usize> {
+        for (id, ..) in self.failed.iter().rev() {
+            self.history.refused(*id);
+        }
+        for chosen in 1..1u32 << self.failed.len().min(FAILED_MAX) {
+            let some = self.failed.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1);
+            let started: Vec<BatchId> =
+                some.map(|(_, (_, ops, at))| self.history.start(ops.clone(), *at)).collect();
+            let batches = self.history.len();
+            if self.history.model(batches).contents(now_us) == contents {
+                return Some(batches);
+            }
+            started.into_iter().rev().for_each(|id| self.history.refused(id));
+        }
+        None
     }
 
     fn close(&mut self) -> Result<(), String> {

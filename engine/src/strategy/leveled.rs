@@ -309,7 +309,11 @@ impl<'a> Planner<'a> {
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
-        if let Some(why) = self.conflict(&merge) {
+        // A run of which another strategy's merge has some tables stays, and nothing passes the others.
+        let stays = |run: &&Run| run.id < runs[0].id && runs.iter().all(|taken| taken.id != run.id);
+        let passed = level0.runs.iter().filter(stays).find_map(|run| run.overlapping(&merge.range).next());
+        let passed = passed.map(|table| format!("table {} of level 0 cannot come along", table.id));
+        if let Some(why) = self.conflict(&merge).or(passed) {
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
             return true;

@@ -158,8 +158,11 @@ impl Strategy for RangemergeOptions {
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
-        // What is brought home meets about as much there.
-        2 * self.foreign(shape).iter().map(|(_, table)| table.live_bytes()).sum::<u64>()
+        // What is brought home meets about as much there. A delta that came to lie over several ranges (for the files
+        // they are of may all go) is brought home too, but adds no debt by that.
+        let home = self.home(shape);
+        let foreign = shape.runs().filter(|(level, run)| self.number(home, *level, run.id).is_none());
+        2 * foreign.map(|(_, run)| run.live_bytes()).sum::<u64>()
     }
 
     fn last_level(&self, shape: &Shape) -> usize {
