@@ -309,9 +309,11 @@ impl<'a> Planner<'a> {
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
-        // A run of which another strategy's merge has some tables stays, and nothing passes the others.
-        let stays = |run: &&Run| run.id < runs[0].id && runs.iter().all(|taken| taken.id != run.id);
-        let passed = level0.runs.iter().filter(stays).find_map(|run| run.overlapping(&merge.range).next());
+        // Nothing passes what must stay.
+        let taken: HashSet<TableId> = merge.tables().collect();
+        let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
+        let passed =
+            older.flat_map(|run| run.overlapping(&merge.range)).find(|table| !taken.contains(&table.id));
         let passed = passed.map(|table| format!("table {} of level 0 cannot come along", table.id));
         if let Some(why) = self.conflict(&merge).or(passed) {
             let why = format!("{}, but {why}", merge.reason);
