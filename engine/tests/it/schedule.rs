@@ -167,7 +167,7 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
         );
         (now.stops, now.delayed_ns, least, most)
     };
-    let (stops, _, ..) = held_up(10_000, 0);
+    let (stops, ..) = held_up(10_000, 0);
     assert!(stops > 0, "a limit of 10 kB/s stops writers of a megabyte a second");
     let (stops, delayed_ns, _, most) = held_up(0, 10_000);
     let (free_stops, free_delayed_ns, ..) = held_up(0, 0);
