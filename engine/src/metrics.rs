@@ -129,6 +129,8 @@ pub struct Statistics {
     pub table_bytes: u64,
     /// Merging still owed.
     pub debt: u64,
+    /// Bytes a second that merges may write at present; 0 for no limit.
+    pub merge_rate: u64,
     /// Snapshots held.
     pub snapshots: u64,
     /// Old versions that some reader or scan still holds.

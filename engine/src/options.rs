@@ -58,6 +58,9 @@ pub struct Options {
     /// anybody reads and no writer is held up; so readers hardly feel it, and it takes so many times longer. 0 for no rest.
     /// Default 7.
     pub compact_rest: u32,
+    /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
+    /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.
+    pub rate_limit_auto: u64,
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
     /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
@@ -86,6 +89,7 @@ impl Default for Options {
             step_bytes: 64 << 20,
             rate_limit: 0,
             compact_rest: 7,
+            rate_limit_auto: 0,
             cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
             direct_reads: false,

@@ -54,6 +54,7 @@ pub const DATABASE: Values<Options> = &[
     ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
     ("compact_rest", &[|o| o.compact_rest = 0, |o| o.compact_rest = 7]),
+    ("rate_limit_auto", &[|o| o.rate_limit_auto = 0, |o| o.rate_limit_auto = 64 << 10]),
     ("events_kept", &[|o| o.events_kept = 0, |o| o.events_kept = 10]),
 ];
 

@@ -199,6 +199,14 @@ const PARTS: &[(&str, &str, Change)] = &[
             rest.fract() == 0.0
         },
     ),
+    (
+        "warm+auto8",
+        "merges write 8 MiB a second while nothing is owed, and faster with the debt",
+        |options, _, mib| {
+            options.rate_limit_auto = (mib * f64::from(1 << 20)) as u64;
+            true
+        },
+    ),
     ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
         family.log_tables = true;
         true

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
 use crate::schedule::{Turn, Worker};
-use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, plan_db};
+use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
 use crate::version::shape::TableInfo;
@@ -425,6 +425,7 @@ impl Inner {
         let debt = stores.iter().map(|store| store.work.lock().debt).sum();
         let falls = debt < self.debt.get();
         self.debt.set(debt);
+        self.tune_rate();
         if falls {
             self.scheduler.notify();
         }
@@ -571,7 +572,20 @@ impl Inner {
         })
     }
 
-    fn pressure(&self) -> Pressure {
+    /// Lets merges write as fast as what is owed asks for.
+    pub(super) fn tune_rate(&self) {
+        let rate = merge_rate(
+            self.options.rate_limit_auto,
+            self.rate_limit.get(),
+            &self.pressure(self.level0_runs.get()),
+        );
+        if rate != self.limiter.rate() {
+            self.limiter.set_rate(rate);
+        }
+    }
+
+    /// With so many runs in level 0 beyond those that may gather.
+    fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.budget.write_memory();
         let memory_low = self.budget.low() + memory_hard / 4;
         let debt_low = 4 * memory_hard + self.table_bytes.get() / 4;
@@ -583,17 +597,16 @@ impl Inner {
             debt: self.debt.get(),
             debt_low,
             debt_hard: 4 * debt_low,
-            // Counted above what the strategies let gather.
-            level0_runs: self.level0_runs.get(),
+            level0_runs,
             level0_low: 8,
             level0_hard: 36,
             drain_ns_per_byte: self.drain_ns_per_byte(),
         }
     }
 
-    /// Whether writers are held up for merges.
-    pub(super) fn merges_press(&self) -> bool {
-        let p = self.pressure();
+    /// Whether the store's writers are held up for merges.
+    pub(super) fn merges_press(&self, store: &Store) -> bool {
+        let p = self.pressure(store.level0_over());
         p.debt > p.debt_low || p.level0_runs > p.level0_low
     }
 
@@ -606,12 +619,13 @@ impl Inner {
     }
 
     /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
-    /// bound until a step has made room. Never waits for a whole merge.
-    pub(crate) fn throttle(&self, bytes: u64) -> Result<()> {
-        let delay = match backpressure(&self.pressure()) {
+    /// bound until a step has made room. Never waits for a whole merge. `level0_runs` says how many runs too many the level 0
+    /// has that it writes to: who writes to other families is not held up for them.
+    pub(crate) fn throttle(&self, bytes: u64, level0_runs: &dyn Fn() -> u64) -> Result<()> {
+        let delay = match backpressure(&self.pressure(level0_runs())) {
             Delay::NsPerByte(0.0) => return Ok(()),
             Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
-            Delay::Stop => return self.wait_for_room(),
+            Delay::Stop => return self.wait_for_room(level0_runs),
         };
         let owed = self.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
         if owed >= PAUSE_NS {
@@ -623,13 +637,13 @@ impl Inner {
         Ok(())
     }
 
-    fn wait_for_room(&self) -> Result<()> {
+    fn wait_for_room(&self, level0_runs: &dyn Fn() -> u64) -> Result<()> {
         self.metrics.stops.add(1);
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
-            failed.is_some() || backpressure(&self.pressure()) != Delay::Stop
+            failed.is_some() || backpressure(&self.pressure(level0_runs())) != Delay::Stop
         });
         failed.map_or(Ok(()), Err)
     }

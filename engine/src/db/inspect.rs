@@ -247,6 +247,7 @@ impl Inner {
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.table_bytes.get(),
             debt: self.debt.get(),
+            merge_rate: self.limiter.rate(),
             snapshots: self.snapshots.count() as u64,
             old_versions: self.graveyard.held() as u64,
             cache_hits: cache.data.hits,

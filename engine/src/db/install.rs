@@ -255,13 +255,16 @@ impl Inner {
             tables += version.shape.live_bytes();
             let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
             let usual = store.settings().options.strategy.strategy().level0_runs();
-            level0 = level0.max(runs.saturating_sub(usual) as u64);
+            let over = runs.saturating_sub(usual) as u64;
+            store.set_level0_over(over);
+            level0 = level0.max(over);
             debt += store.work.try_lock().map_or(0, |work| work.debt);
         }
         self.memory_used.set(memory);
         self.table_bytes.set(tables);
         self.level0_runs.set(level0);
         self.debt.set(debt);
+        self.tune_rate();
     }
 }
 

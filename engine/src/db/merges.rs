@@ -11,11 +11,11 @@ use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
-use crate::strategy::{Facts, MergeKind, MergePlan, RunningMerge, validate};
+use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::CursorOptions;
-use crate::types::{Sketch, TableId};
+use crate::types::{SeqNo, Sketch, TableId};
 use crate::version::{TableHandle, Version};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -75,6 +75,10 @@ impl Inner {
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
         let unions = RefCell::new(std::mem::take(&mut work.unions));
         let distinct = |tables: &[TableId]| distinct_known(&mut unions.borrow_mut(), &version, tables);
+        // Asked for about once a minute, and then for every table.
+        let by_table = OnceCell::new();
+        let looks = |table: TableId| looks_of(by_table.get_or_init(|| looks_in(&version)), table);
+        let settings = store.settings();
         let facts = Facts {
             clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.env.random.next_u64(),
@@ -82,11 +86,13 @@ impl Inner {
             running: &running,
             flushing: store.flushing_run(&version),
             flush_bytes: self.budget.low(),
-            pressed: self.merges_press(),
+            pressed: self.merges_press(store),
             merges_max,
             distinct: &distinct,
+            looks: &looks,
+            settled_to: self.snapshots.read_points().into_iter().min().unwrap_or(SeqNo::MAX),
+            ttl_us: settings.options.ttl_us,
         };
-        let settings = store.settings();
         let strategy = settings.options.strategy.strategy();
         work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
         if merges_max == 0 || self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id)) {
@@ -95,6 +101,13 @@ impl Inner {
         let plan = strategy.plan(&version.shape, &facts, &work.plan_state);
         work.plan_state = plan.state;
         work.unions = unions.into_inner();
+        if work.deferred != plan.deferred {
+            // Told once, not at every turn until it may start.
+            for Deferred { why } in plan.deferred.iter().filter(|one| !work.deferred.contains(one)) {
+                self.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
+            }
+            work.deferred = plan.deferred;
+        }
         plan.merges
     }
 
@@ -129,6 +142,18 @@ fn distinct_known(known: &mut Vec<(Vec<TableId>, u64)>, version: &Version, table
     known.truncate(UNIONS - 1);
     known.insert(0, (tables.to_vec(), keys));
     keys
+}
+
+/// The tables that reads looked into in vain, in order, and how often.
+fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
+    let mut looks: Vec<_> =
+        version.tables().map(|open| (open.info.id, open.table().looks())).filter(|(_, n)| *n > 0).collect();
+    looks.sort_unstable();
+    looks
+}
+
+fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
+    looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
 }
 
 /// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.
@@ -230,41 +255,45 @@ impl MergeJob {
             self.finish(db, EventKind::Move);
             return Ok(Advanced::Done);
         };
+        let wait = db.limiter.wait().max(db.fill_limiter.wait());
+        if wait > 0 {
+            return Ok(Advanced::Wait(wait));
+        }
         if let Some((before, _)) = &mut self.before {
             if let Some((blocks, bytes)) = before.advance() {
                 self.fills.blocks += blocks;
                 self.fills.bytes += bytes;
-                let wait = db.fill_limiter.take(bytes);
-                return Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More });
+                db.fill_limiter.take(bytes);
+                return Ok(Advanced::More);
             }
             return self.publish_filled(db);
         }
         let progress = merge.advance()?;
         // What is still in the builder is an estimate, which may turn out too high.
         let written = merge.bytes_written().max(self.reported);
-        let wait = db.limiter.take(written - self.reported);
+        db.limiter.take(written - self.reported);
         self.reported = written;
         let (blocks, filled) = merge.filled();
-        let wait = wait.max(db.fill_limiter.take(filled - self.fills.bytes));
+        db.fill_limiter.take(filled - self.fills.bytes);
         (self.fills.blocks, self.fills.bytes) = (blocks, filled);
         if let Some(manual) = &self.manual {
             manual.note_progress(written, self.plan.bytes);
         }
         let Progress::Step(step) = progress else {
-            return Ok(if wait > 0 { Advanced::Wait(wait) } else { Advanced::More });
+            return Ok(Advanced::More);
         };
         if db.options.cache_fill == CacheFill::Before && !step.outputs.is_empty() {
             self.before = Some((Before::new(db, &step.outputs)?, step));
-            return Ok(Advanced::Wait(wait));
+            return Ok(Advanced::More);
         }
-        self.publish(db, step, None, wait)
+        self.publish(db, step, None)
     }
 
     /// What was to be read into the cache is there, as far as it could be read.
     fn publish_filled(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         let Some((mut before, step)) = self.before.take() else { return Ok(Advanced::More) };
         self.fills.failed = before.failed.take();
-        let published = self.publish(db, step, Some(before.opened.clone()), 0);
+        let published = self.publish(db, step, Some(before.opened.clone()));
         if published.is_err() {
             before.undo();
         }
@@ -276,7 +305,6 @@ impl MergeJob {
         db: &Arc<Inner>,
         step: Step,
         opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
-        wait: u64,
     ) -> Result<Advanced> {
         let upto = step.upto.clone();
         kill_point!("merge-before-install");
@@ -300,7 +328,7 @@ impl MergeJob {
                     running.clip = Some(key);
                 }
                 drop(work);
-                Ok(Advanced::Wait(wait))
+                Ok(Advanced::Wait(0))
             }
             None => {
                 db.metrics.merges.add(1);

@@ -106,6 +106,8 @@ pub(crate) struct Inner {
     cache: Arc<BlockCache>,
     graveyard: Arc<Graveyard>,
     limiter: Limiter,
+    /// The fixed limit of bytes a second.
+    rate_limit: Counter,
     /// Of what merges put into the cache.
     fill_limiter: Limiter,
     jobs: Jobs,
@@ -383,7 +385,8 @@ impl Db {
 
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
-        self.inner.limiter.set_rate(bytes_per_second);
+        self.inner.rate_limit.set(bytes_per_second);
+        self.inner.tune_rate();
     }
 
     /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.

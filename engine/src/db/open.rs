@@ -478,6 +478,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         cache: parts.cache,
         graveyard: parts.graveyard,
         limiter: Limiter::new(env.clock.clone(), options.rate_limit),
+        rate_limit: Counter::default(),
         fill_limiter: Limiter::new(env.clock.clone(), options.cache_fill_rate),
         jobs: Jobs::default(),
         next_job: AtomicU32::new(1),
@@ -498,6 +499,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         env,
         options,
     });
+    inner.rate_limit.set(inner.options.rate_limit);
     inner.recount_memory();
     inner.fit_cache();
     Ok(inner)

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
-use crate::strategy::{HotState, PipelineState, PlanState, RunningMerge};
+use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, SeqNo, StoreId, TableId};
@@ -29,6 +29,8 @@ pub(crate) struct Store {
     attached_at: SeqNo,
     /// The database's write memory.
     write_memory: AtomicU64,
+    /// Runs in level 0 beyond those that its strategy lets gather.
+    level0_over: AtomicU64,
     /// Bytes at which the active segment is frozen: from that and the options, ready for each write to look at.
     active_bytes: AtomicU64,
     pub(crate) work: Mutex<StoreWork>,
@@ -51,6 +53,8 @@ pub(crate) struct StoreWork {
     pub(crate) unions: Vec<(Vec<TableId>, u64)>,
     /// Debt found by the last plan.
     pub(crate) debt: u64,
+    /// What the last plan put off.
+    pub(crate) deferred: Vec<Deferred>,
     /// A frozen segment is being scattered.
     pub(crate) scattering: bool,
     /// An in-memory merge is under way.
@@ -168,6 +172,7 @@ impl Store {
             attached_at,
             write_memory: AtomicU64::new(0),
             active_bytes: AtomicU64::new(0),
+            level0_over: AtomicU64::new(0),
             work: Mutex::default(),
         })
     }
@@ -191,6 +196,15 @@ impl Store {
     pub(crate) fn fit_memory(&self, write_memory: u64) {
         self.write_memory.store(write_memory, Ordering::Relaxed);
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
+    }
+
+    /// How many runs level 0 has beyond those that its strategy lets gather, when it was counted last.
+    pub(crate) fn level0_over(&self) -> u64 {
+        self.level0_over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_level0_over(&self, runs: u64) {
+        self.level0_over.store(runs, Ordering::Relaxed);
     }
 
     /// Bytes at which its active segment is frozen.

@@ -141,7 +141,7 @@ impl Inner {
         if logged > limit && ops.len() > 1 {
             return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
         }
-        self.throttle(bytes)?;
+        self.throttle(bytes, &|| ops.iter().map(|op| op.store.level0_over()).max().unwrap_or(0))?;
         let wall_us = self.env.clock.wall_us();
 
         let mut stage = commit.stage.lock();

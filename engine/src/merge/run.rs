@@ -38,6 +38,13 @@ impl RunCursor {
         &mut self.at.as_mut().expect("just set").1
     }
 
+    /// A reader's seek is a look into each run that it has to merge.
+    fn note_look(&self, at: usize) {
+        if !self.forward_only {
+            self.tables[at].table().note_look();
+        }
+    }
+
     /// While the cursor is behind its table's end, goes on to the first cell of the next tables.
     fn skip_forward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
@@ -80,6 +87,7 @@ impl Cursor for RunCursor {
             return Ok(());
         }
         let start = self.tables[at].start().max(key).to_vec();
+        self.note_look(at);
         self.open(at).seek(&start)?;
         self.skip_forward()
     }
@@ -90,6 +98,7 @@ impl Cursor for RunCursor {
             self.at = None;
             return Ok(());
         }
+        self.note_look(end - 1);
         self.open(end - 1).seek_before(key)?;
         self.skip_backward()
     }

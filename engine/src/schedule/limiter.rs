@@ -1,6 +1,6 @@
 //! One token bucket for the bytes that flushes and merges write. A taker goes ahead first and pays after, so the
 //! bucket may be in debt; who finds it in debt waits. Flushes take from it without waiting: they free memory that
-//! writers wait for.
+//! writers wait for. As the rate may change at any time, who waits looks again after a while.
 
 use crate::storage::Clock;
 use crate::sync::Mutex;
@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// At most this long a burst is saved up while nothing is written.
 const BURST_NS: f64 = 100e6;
+/// After so long a waiting merge looks again, as the rate may be another by then.
+const LOOK_AGAIN_NS: u64 = 20_000_000;
 
 pub(crate) struct Limiter {
     clock: Arc<dyn Clock>,
@@ -29,21 +31,49 @@ impl Limiter {
         Self { clock, state: Mutex::new(state) }
     }
 
+    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives it.
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
-        self.state.lock().bytes_per_ns = bytes_per_second as f64 / 1e9;
+        let now = self.clock.monotonic_ns();
+        let mut state = self.state.lock();
+        state.earn(now);
+        state.bytes_per_ns = bytes_per_second as f64 / 1e9;
+        if bytes_per_second == 0 {
+            state.available = 0.0;
+        }
     }
 
-    /// Takes bytes that were just written; how many nanoseconds to wait before writing more.
-    pub(crate) fn take(&self, bytes: u64) -> u64 {
+    /// Bytes a second; 0 for no limit.
+    pub(crate) fn rate(&self) -> u64 {
+        (self.state.lock().bytes_per_ns * 1e9).round() as u64
+    }
+
+    /// Takes bytes that were just written.
+    pub(crate) fn take(&self, bytes: u64) {
+        let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();
-        if state.bytes_per_ns == 0.0 {
+        state.earn(now);
+        if state.bytes_per_ns > 0.0 {
+            state.available -= bytes as f64;
+        }
+    }
+
+    /// How many nanoseconds to wait before asking again; zero where it may be written.
+    pub(crate) fn wait(&self) -> u64 {
+        let now = self.clock.monotonic_ns();
+        let mut state = self.state.lock();
+        state.earn(now);
+        if state.available >= 0.0 {
             return 0;
         }
-        let now = self.clock.monotonic_ns();
-        let earned = now.saturating_sub(state.at_ns) as f64 * state.bytes_per_ns;
-        state.at_ns = now;
-        state.available = (state.available + earned).min(BURST_NS * state.bytes_per_ns) - bytes as f64;
-        if state.available >= 0.0 { 0 } else { (-state.available / state.bytes_per_ns) as u64 }
+        ((-state.available / state.bytes_per_ns) as u64).clamp(1, LOOK_AGAIN_NS)
+    }
+}
+
+impl State {
+    fn earn(&mut self, now: u64) {
+        let earned = now.saturating_sub(self.at_ns) as f64 * self.bytes_per_ns;
+        self.at_ns = now;
+        self.available = (self.available + earned).min(BURST_NS * self.bytes_per_ns);
     }
 }
 
@@ -63,17 +93,38 @@ mod tests {
         }
     }
 
+    fn limiter(bytes_per_second: u64) -> (Arc<Hand>, Limiter) {
+        let clock = Arc::new(Hand::default());
+        (clock.clone(), Limiter::new(clock, bytes_per_second))
+    }
+
     #[test]
     fn the_rate_holds_over_time_and_bursts_are_bounded() {
-        let clock = Arc::new(Hand::default());
-        let limiter = Limiter::new(clock.clone(), 1_000_000);
-        assert_eq!(limiter.take(1_000), 1_000_000, "1,000 bytes at 1 MB/s cost a millisecond");
+        let (clock, limiter) = limiter(1_000_000);
+        limiter.take(1_000);
+        assert_eq!(limiter.wait(), 1_000_000, "1,000 bytes at 1 MB/s cost a millisecond");
         clock.0.store(1_000_000, Ordering::Relaxed);
-        assert_eq!(limiter.take(0), 0);
+        assert_eq!(limiter.wait(), 0);
         clock.0.store(60_000_000_000, Ordering::Relaxed);
-        assert_eq!(limiter.take(100_000), 0, "a tenth of a second is saved up");
-        assert!(limiter.take(1) > 0, "but not a minute");
+        limiter.take(100_000);
+        assert_eq!(limiter.wait(), 0, "a tenth of a second is saved up");
+        limiter.take(1);
+        assert!(limiter.wait() > 0, "but not a minute");
         limiter.set_rate(0);
-        assert_eq!(limiter.take(u64::MAX), 0);
+        limiter.take(u64::MAX);
+        assert_eq!((limiter.wait(), limiter.rate()), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_learns_of_a_higher_rate_soon_and_what_was_earned_counts_at_the_rate_of_its_time() {
+        let (clock, limiter) = limiter(1_000);
+        limiter.take(100_000);
+        assert_eq!(limiter.wait(), LOOK_AGAIN_NS, "a hundred seconds, looked at in between");
+        clock.0.store(10_000_000_000, Ordering::Relaxed);
+        limiter.set_rate(1_000_000_000);
+        assert_eq!(limiter.wait(), 90_000, "10,000 bytes were earned at the low rate");
+        limiter.set_rate(0);
+        limiter.set_rate(1_000);
+        assert_eq!(limiter.wait(), 0, "what was written without a limit is forgiven");
     }
 }

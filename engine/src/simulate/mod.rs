@@ -332,6 +332,9 @@ impl<'a> Simulator<'a> {
                 pressed: false,
                 merges_max: 8,
                 distinct: &distinct,
+                looks: &|_| 0,
+                settled_to: crate::types::SeqNo::MAX,
+                ttl_us: 0,
             };
             let plan = strategy.strategy().plan(&self.shape, &facts, &self.state);
             self.state = plan.state;

@@ -54,7 +54,8 @@ pub(crate) fn backpressure(p: &Pressure) -> Delay {
     Delay::NsPerByte((x * x / (1.0 - x)).min(COSTS_MAX) * p.drain_ns_per_byte.max(0.0))
 }
 
-fn fill(value: u64, low: u64, hard: u64) -> f64 {
+/// How far a value is on its way, from 0 to 1.
+pub(super) fn fill(value: u64, low: u64, hard: u64) -> f64 {
     if hard <= low {
         return 0.0;
     }

@@ -8,7 +8,9 @@
 //!
 //! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of `major_jitter`, all runs
 //! become one. The draw is made once for each oldest table, so that families opened together do not merge together. Workers that
-//! have nothing to do plan twice a second, so it also comes where nothing is written.
+//! have nothing to do plan twice a second, so it also comes where nothing is written. While it is due and merges are in its way,
+//! no minor merge starts, so that it waits for those under way at most, however much is written. Of the run of a flush under way it takes
+//! what is there. Between all this, ranges that are dead or read much are merged (`early`).
 //!
 //! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its newest run,
 //! or into the deeper run that ends the window; a window within level 0 stays there. A running merge hides its runs and
@@ -17,7 +19,7 @@
 //! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and never newer.
 
 use super::runs::{Placed, RunPlanner, within};
-use super::{Facts, Plan, PlanState, Strategy, Target, major};
+use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target, major};
 use crate::types::{KeyRange, size_text};
 use crate::version::shape::{Run, Shape};
 use serde::{Deserialize, Serialize};
@@ -171,14 +173,19 @@ impl Strategy for ExploringOptions {
         let mut state = state.clone();
         let due = self.major_due(shape, facts, &mut state);
         let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        // What takes the oldest run changes when it is due, or is that merge.
+        let in_hand = facts.running.iter().any(|merge| takes_oldest(shape, merge));
         if due.is_some_and(|due| facts.clock >= due)
-            && facts.flushing.is_none()
+            && !in_hand
             && let Some(mut merge) = major(shape, &KeyRange::all(), self.last_level(shape), self.table_bytes)
         {
             merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
-            planner.accept(merge);
+            if !planner.accept(merge) {
+                return planner.finish();
+            }
         }
         while !planner.full() && self.minor(&mut planner, facts) {}
+        planner.early(self.last_level(shape));
         planner.finish()
     }
 
@@ -234,6 +241,14 @@ impl ExploringOptions {
         );
         planner.merge(&picked, output, sizes.len() as f64 / self.min_runs as f64, what)
     }
+}
+
+/// Whether the merge takes the oldest run, as a major one does.
+fn takes_oldest(shape: &Shape, merge: &RunningMerge) -> bool {
+    let Some((level, run)) = shape.runs().last() else { return false };
+    let plan = &merge.plan;
+    let mut places = plan.inputs.iter().map(|input| Target { level: input.level, run: input.run });
+    plan.output == Target { level, run: run.id } || places.any(|place| place == Target { level, run: run.id })
 }
 
 #[cfg(test)]

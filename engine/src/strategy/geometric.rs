@@ -12,6 +12,8 @@
 //! *What another strategy left*: a level of several runs, or over its bound, goes deeper, with what it takes to find
 //! room; the deepest such level first, so that runs mostly move. With `p`, levels below the p-th go to the deepest.
 //!
+//! With all in order, ranges that are dead or read much are merged before their turn (`early`).
+//!
 //! *Debt* is what waits in level 0 times what a byte is rewritten by the method's law, r times a level; but never more than
 //! all data, as one merge takes all of level 0. The data size is that at the last flush, so no finished merge raises it.
 
@@ -143,6 +145,9 @@ impl Strategy for GeometricOptions {
                 }
                 _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
             }
+        }
+        if waiting.is_empty() && misplaced.is_none() {
+            planner.early(self.last_level(shape));
         }
         planner.finish()
     }

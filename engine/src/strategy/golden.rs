@@ -3,7 +3,7 @@
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`, `redundant SHARE` (of the
 //! keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn), `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
-//! (the running merge has come so far), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
+//! (the running merge has come so far), `looks TABLE N` (so many reads in vain), `written TABLE FROM TO MADE` (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
 //! planned merges are done, the shape that results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges
 //! run until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows `--`.
 
@@ -12,7 +12,7 @@
 //! and `flushed-range` (the same done: the shape that results).
 
 use super::*;
-use crate::types::parse_size;
+use crate::types::{Timestamp, parse_size};
 use crate::version::shape::{parse_key, parse_range};
 
 struct Story {
@@ -25,6 +25,9 @@ struct Story {
     draw: u64,
     flushing: Option<u64>,
     merges: usize,
+    looks: Vec<(u32, u64)>,
+    settled: u64,
+    ttl_us: u64,
     running: Vec<RunningMerge>,
     state: PlanState,
     memory: Vec<RangeMemory>,
@@ -45,7 +48,26 @@ impl Story {
             self.shape.tables().filter(|(_, _, t)| tables.contains(&t.id)).map(|(_, _, t)| t.distinct).sum()
         };
         let distinct = |tables: &[TableId]| (all(tables) as f64 * (1.0 - self.redundant)) as u64;
-        self.strategy.strategy().plan(&self.shape, &self.facts(&distinct), &self.state)
+        let looks = |of: TableId| self.looks.iter().find(|(part, _)| *part == of.part).map_or(0, |(_, n)| *n);
+        self.strategy.strategy().plan(&self.shape, &self.facts(&distinct, &looks), &self.state)
+    }
+
+    /// `TABLE FROM TO MADE`: the times of its cells, and when it was made. Its sequence numbers end at its number.
+    fn write_times(&mut self, text: &str) {
+        let words: Vec<u64> = text.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [part, from, to, made] = words[..] else { panic!("a table and three times in {text}") };
+        for level in &mut self.shape.levels {
+            for run in &mut level.runs {
+                let mut tables = run.tables().to_vec();
+                for table in tables.iter_mut().filter(|table| u64::from(table.id.part) == part) {
+                    let table = Arc::make_mut(table);
+                    table.times = (Timestamp(from * 1_000_000), Timestamp(to * 1_000_000));
+                    table.created = made * 1_000_000;
+                    table.seqs = (SeqNo(0), SeqNo(part));
+                }
+                *run = Run::new(run.id, tables);
+            }
+        }
     }
 
     /// The pattern of merges over many flushes.
@@ -80,7 +102,11 @@ impl Story {
         told
     }
 
-    fn facts<'a>(&'a self, distinct: &'a dyn Fn(&[TableId]) -> u64) -> Facts<'a> {
+    fn facts<'a>(
+        &'a self,
+        distinct: &'a dyn Fn(&[TableId]) -> u64,
+        looks: &'a dyn Fn(TableId) -> u64,
+    ) -> Facts<'a> {
         Facts {
             clock: self.clock,
             draw: self.draw,
@@ -91,6 +117,9 @@ impl Story {
             pressed: self.pressed,
             merges_max: self.merges,
             distinct,
+            looks,
+            settled_to: SeqNo(self.settled),
+            ttl_us: self.ttl_us,
         }
     }
 
@@ -132,6 +161,9 @@ fn tell(input: &str) -> String {
         draw: 0,
         flushing: None,
         merges: 8,
+        looks: Vec::new(),
+        settled: u64::MAX,
+        ttl_us: 0,
         running: Vec::new(),
         state: PlanState::default(),
         memory: Vec::new(),
@@ -178,6 +210,13 @@ fn tell(input: &str) -> String {
             "flushing" => story.flushing = Some(rest.parse().expect("a run")),
             "redundant" => story.redundant = rest.parse().expect("a share"),
             "merges" => story.merges = rest.parse().expect("a number"),
+            "looks" => {
+                let (table, looks) = rest.split_once(' ').expect("a table and a number");
+                story.looks.push((table.parse().expect("a table"), looks.parse().expect("a number")));
+            }
+            "snapshot" => story.settled = rest.parse().expect("a sequence number"),
+            "ttl" => story.ttl_us = rest.parse::<u64>().expect("seconds") * 1_000_000,
+            "written" => story.write_times(rest),
             "start" => {
                 let plan = story.plan();
                 story.state = plan.state;
@@ -213,7 +252,8 @@ fn tell(input: &str) -> String {
                 }
             }
             "debt" => {
-                let debt = story.strategy.strategy().debt(&story.shape, &story.facts(&|_| 0), &story.state);
+                let debt =
+                    story.strategy.strategy().debt(&story.shape, &story.facts(&|_| 0, &|_| 0), &story.state);
                 answer += &format!("{}\n", crate::types::size_text(debt));
             }
             "finish" => {

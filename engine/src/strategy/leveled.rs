@@ -17,8 +17,9 @@
 //! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key where
 //!    the last merge ended goes round the level; of the next `candidates` groups the one with the least overlap per
 //!    byte is taken, and grows by neighbours that fit into the overlap for nothing.
-//! 3. Tables dense with tombstones, before their turn.
-//! 4. A level of several runs, which another strategy left: the newest run goes into the next.
+//! 3. A level of several runs, which another strategy left: the newest run goes into the next.
+//! 4. Ranges that are dead or read much, all the way down (`early`), unless level 0 is due.
+//! 5. Tables dense with tombstones, one level down before their turn.
 //!
 //! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base is in
 //! its way, no further one starts there, so that level 0 waits for one merge at most.
@@ -27,6 +28,7 @@
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
 //! that the base is about to reach counts by degrees, so that growth makes no jump.
 
+use super::early::early;
 use super::runs::{are_apart, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
@@ -59,7 +61,8 @@ pub struct LeveledOptions {
     pub table_bytes: u64,
     /// Groups of tables among which the one with least overlap is taken; 1 is plain round robin.
     pub candidates: u64,
-    /// A table whose cells are tombstones to at least this share merges before its turn.
+    /// A table whose cells are tombstones to at least this share merges before its turn, and so does a range that would lose
+    /// at least this share of its cells.
     pub tombstone_share: f64,
     /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits for more where much lies below it; 0 or
     /// none: it never waits.
@@ -192,6 +195,9 @@ impl Strategy for LeveledOptions {
         let base_is_reserved = planner.level0();
         planner.extra_runs();
         planner.levels_over_size(base_is_reserved);
+        if !base_is_reserved {
+            planner.early();
+        }
         planner.dense_tables();
         let mut plan = planner.plan;
         plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -274,9 +280,13 @@ impl<'a> Planner<'a> {
     /// Rule 1. Says whether the base level is kept free for level 0.
     fn level0(&mut self) -> bool {
         let Some(level0) = self.shape.levels.first().filter(|l| !l.runs.is_empty()) else { return false };
-        let runs: Vec<&Run> =
-            level0.runs.iter().filter(|r| r.tables().iter().all(|t| self.free(t))).collect();
-        let bytes: u64 = runs.iter().map(|run| run.live_bytes()).sum();
+        // Of a run that a merge of a few keys takes in part the rest: it must not be passed.
+        let free = |run: &'a Run| -> Vec<&'a Arc<TableInfo>> {
+            run.tables().iter().filter(|table| self.free(table)).collect()
+        };
+        let runs: Vec<(&Run, Vec<&Arc<TableInfo>>)> =
+            level0.runs.iter().map(|run| (run, free(run))).filter(|(_, tables)| !tables.is_empty()).collect();
+        let bytes: u64 = runs.iter().flat_map(|(_, tables)| tables).map(|table| table.live_bytes()).sum();
         let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
         let by_bytes = bytes as f64 / self.sizes.level0;
         let score = by_runs.max(by_bytes);
@@ -291,17 +301,19 @@ impl<'a> Planner<'a> {
             size_text(self.sizes.level0 as u64)
         );
         let mut sources: Vec<(usize, &Run, Vec<&Arc<TableInfo>>)> =
-            runs.iter().map(|run| (0, *run, run.tables().iter().collect())).collect();
+            runs.iter().map(|(run, tables)| (0, *run, tables.clone())).collect();
         let gathering = self.sizes.gathering_level();
         let gathered = gathering.and_then(|level| Some((level, self.shape.levels.get(level)?.runs.first()?)));
         sources.extend(gathered.map(|(level, run)| (level, run, run.tables().iter().collect())));
-        let output = self.run_to_join(self.sizes.base, runs[0].id);
+        let output = self.run_to_join(self.sizes.base, runs[0].0.id);
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
-        // A run of which another strategy's merge has some tables stays, and nothing passes the others.
-        let stays = |run: &&Run| run.id < runs[0].id && runs.iter().all(|taken| taken.id != run.id);
-        let passed = level0.runs.iter().filter(stays).find_map(|run| run.overlapping(&merge.range).next());
+        // Nothing passes what must stay.
+        let taken: HashSet<TableId> = merge.tables().collect();
+        let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
+        let passed =
+            older.flat_map(|run| run.overlapping(&merge.range)).find(|table| !taken.contains(&table.id));
         let passed = passed.map(|table| format!("table {} of level 0 cannot come along", table.id));
         if let Some(why) = self.conflict(&merge).or(passed) {
             let why = format!("{}, but {why}", merge.reason);
@@ -312,7 +324,7 @@ impl<'a> Planner<'a> {
         if merge.kind == MergeKind::Merge {
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
-                && let Some(why) = self.wait_for_redundancy(&runs)
+                && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
             {
                 self.plan.deferred.push(Deferred { why });
                 return false;
@@ -326,7 +338,7 @@ impl<'a> Planner<'a> {
             {
                 reason += &format!(", less to gather ({}) than to meet below", size_text(stays as u64));
                 sources.truncate(runs.len());
-                let output = self.run_to_join(level, runs[0].id);
+                let output = self.run_to_join(level, runs[0].0.id);
                 let Some(less) = self.merge(&sources, output, score, reason, false) else { return true };
                 merge = less;
             }
@@ -349,19 +361,20 @@ impl<'a> Planner<'a> {
 
     /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then nothing that
     /// can be merged is put off.
-    fn wait_for_redundancy(&self, runs: &[&Run]) -> Option<String> {
+    fn wait_for_redundancy(&self, level0: &[(usize, &Run, Vec<&Arc<TableInfo>>)]) -> Option<String> {
         let least = self.options.defer_below.filter(|least| *least > 0.0 && !self.facts.pressed)?;
-        if runs.len() as u64 > self.options.defer_runs_max {
+        if level0.len() as u64 > self.options.defer_runs_max {
             return None;
         }
-        let tables: Vec<&Arc<TableInfo>> = runs.iter().flat_map(|run| run.tables()).collect();
+        let tables: Vec<&Arc<TableInfo>> =
+            level0.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
         let all: u64 = tables.iter().map(|t| t.distinct).sum();
         let unique = (self.facts.distinct)(&ids(&tables)).min(all);
         let redundant = 1.0 - unique as f64 / all.max(1) as f64;
         (redundant < least).then(|| {
             format!(
                 "level 0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
-                runs.len(),
+                level0.len(),
                 redundant * 100.0,
                 least * 100.0,
                 self.options.defer_runs_max
@@ -369,7 +382,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Rule 4.
+    /// Rule 3.
     fn extra_runs(&mut self) {
         for level in 1..self.shape.levels.len() {
             let runs = &self.shape.levels[level].runs;
@@ -418,7 +431,7 @@ impl<'a> Planner<'a> {
             .sum()
     }
 
-    /// Rule 3: the densest free table of each level, once a plan.
+    /// Rule 5: the densest free table of each level, once a plan.
     fn dense_tables(&mut self) {
         for level in 1..self.sizes.last {
             let Some([run]) = self.shape.levels.get(level).map(|l| l.runs.as_slice()) else { continue };
@@ -438,6 +451,26 @@ impl<'a> Planner<'a> {
             if let Some(merge) = merge.filter(|merge| self.conflict(merge).is_none()) {
                 self.accept(merge);
             }
+        }
+    }
+
+    /// Rule 4.
+    fn early(&mut self) {
+        if self.full() {
+            return;
+        }
+        let (options, state) = (self.options, &self.plan.state);
+        let last = options.last_level(self.shape);
+        let share = options.tombstone_share;
+        let found = early(self.shape, self.facts, state, last, options.table_bytes, share);
+        let before = self.plan.merges.len();
+        for merge in found {
+            if !self.full() && self.conflict(&merge).is_none() {
+                self.accept(merge);
+            }
+        }
+        if self.plan.merges.len() == before {
+            self.plan.state.early_at = Some(self.facts.clock);
         }
     }
 

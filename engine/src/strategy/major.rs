@@ -12,16 +12,26 @@ pub(crate) fn major(
     last_level: usize,
     table_bytes: u64,
 ) -> Option<MergePlan> {
+    let reached = reach(shape, range)?;
+    let tombstones = reached.tombstones;
+    let merge = to_bottom(shape, reached, last_level, table_bytes)?;
+    let at_rest = |input: &InputRun| (input.level, input.run) == (merge.output.level, merge.output.run);
+    (!merge.inputs.iter().all(at_rest) || tombstones > 0).then_some(merge)
+}
+
+/// The same of what was reached, even where it is at the bottom.
+pub(super) fn to_bottom(
+    shape: &Shape,
+    reached: Reached,
+    last_level: usize,
+    table_bytes: u64,
+) -> Option<MergePlan> {
     let level = last_level.max(shape.deepest()?);
-    let Reached { inputs, range, bytes, tombstones } = reach(shape, range)?;
+    let Reached { inputs, range, bytes, .. } = reached;
     let oldest = shape.levels.get(level).and_then(|l| l.runs.last()).map(|run| run.id);
     // A new bottom run is older than all else, and as new as its newest input.
     let newest_input = inputs.first()?.run;
     let output = Target { level, run: oldest.unwrap_or(newest_input) };
-    let at_rest = |input: &InputRun| (input.level, input.run) == (output.level, output.run);
-    if inputs.iter().all(at_rest) && tombstones == 0 {
-        return None;
-    }
     let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
     let size = crate::types::size_text(bytes);
     Some(MergePlan {

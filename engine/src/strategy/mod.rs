@@ -8,10 +8,11 @@
 //! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
 //!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
-//! - `major` plans a manual compaction of a key range.
+//! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read much.
 //! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others go.
 //! - `log_table` says whether a flush leaves values in the log.
-//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer waits.
+//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer waits, `rate`
+//!   how fast merges write.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
 //! its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business, nor is
@@ -21,6 +22,7 @@ mod apply;
 mod backpressure;
 mod by_range;
 mod clean;
+mod early;
 mod exploring;
 mod geometric;
 mod hot;
@@ -31,6 +33,7 @@ mod options;
 mod pipeline;
 mod plan_db;
 mod rangemerge;
+mod rate;
 mod runs;
 mod sma;
 mod validate;
@@ -56,10 +59,11 @@ pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
+pub(crate) use rate::merge_rate;
 pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
-use crate::types::{KeyRange, TableId};
+use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::shape::{Run, Shape, TableInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -71,7 +75,8 @@ pub(crate) trait Strategy: Send + Sync {
     /// that as many may start as there are workers.
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
 
-    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to say. A continuous
+    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to say. Merges before
+    /// their turn (`early`) are owed to nobody. A continuous
     /// function of the tables' sizes; under the same state no step of a merge raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
@@ -111,6 +116,12 @@ pub(crate) struct Facts<'a> {
     pub(crate) merges_max: usize,
     /// Estimated number of distinct keys in the union of these tables.
     pub(crate) distinct: &'a dyn Fn(&[TableId]) -> u64,
+    /// How many reads looked into the table in vain since it was opened.
+    pub(crate) looks: &'a dyn Fn(TableId) -> u64,
+    /// Every snapshot sees all that was written up to this number.
+    pub(crate) settled_to: SeqNo,
+    /// After so many microseconds a cell is gone; 0 for never.
+    pub(crate) ttl_us: u64,
 }
 
 /// The answer of a strategy.
@@ -124,7 +135,7 @@ pub(crate) struct Plan {
     pub(crate) state: PlanState,
 }
 
-/// A merge that is due but waits.
+/// A merge that is due but waits. Told as an event when it begins to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Deferred {
     /// A sentence with numbers.
@@ -143,6 +154,8 @@ pub(crate) struct PlanState {
     pub(crate) cursors: Vec<Vec<u8>>,
     /// When the oldest table was made, and when a major merge is due for it, in seconds.
     pub(crate) major_due: Option<(u64, u64)>,
+    /// When all tables were looked at and no merge before its turn could be started, in seconds.
+    pub(crate) early_at: Option<u64>,
 }
 
 impl PlanState {

@@ -23,6 +23,7 @@
 //! another strategy left, what was ingested, what a flush of all memory wrote to level 0. Foreign tables are merged, or
 //! moved, into the run by ordinary merges; while one lies over several ranges, their memory goes to level 0 too.
 
+use super::early::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
     ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
@@ -143,9 +144,17 @@ impl Strategy for RangemergeOptions {
         };
         planner.bring_home();
         planner.join_small();
+        let mut state = state.clone();
+        // Foreign tables come first: while there are any, new bounds could make more.
+        if !planner.full() && self.foreign(shape).is_empty() {
+            let before = planner.merges.len();
+            let found = early(shape, facts, &state, self.last_level(shape), self.f, DEAD_SHARE);
+            found.into_iter().for_each(|merge| planner.accept_early(merge));
+            state.early_at = (planner.merges.len() == before).then_some(facts.clock);
+        }
         let mut merges = planner.merges;
         merges.sort_by(|a, b| b.score.total_cmp(&a.score));
-        Plan { merges, deferred: Vec::new(), state: state.clone() }
+        Plan { merges, deferred: Vec::new(), state }
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
@@ -271,6 +280,16 @@ impl Planner<'_> {
         self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
         self.merges.push(merge);
         true
+    }
+
+    /// A range that is dead or read much. Not where a table reaches into it that is no part of the merge: new files would end
+    /// where it does not, and it would be a delta of no range.
+    fn accept_early(&mut self, merge: MergePlan) {
+        let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
+        if !self.full() && all.as_ref() == Some(&merge.inputs) {
+            let table_bytes = self.options.part_bytes(merge.bytes);
+            self.accept(MergePlan { table_bytes, ..merge });
+        }
     }
 
     /// Foreign tables go home, the oldest run's first.

@@ -3,6 +3,7 @@
 //! Flushes come to level 0. A level may hold any number of runs, and all runs of a shape stand in one order of age, so
 //! every such method can take up any shape that another one left, and leaves one that another can take up.
 
+use super::early::{DEAD_SHARE, early};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
     overlap_bytes, validate,
@@ -83,6 +84,24 @@ impl<'a> RunPlanner<'a> {
         self.take(RunningMerge { plan: merge.clone(), clip: None });
         self.plan.merges.push(merge);
         true
+    }
+
+    /// Plans what is worth a merge before its turn, where nothing is in the way.
+    pub(super) fn early(&mut self, last_level: usize) {
+        if self.full() {
+            return;
+        }
+        let state = &self.plan.state;
+        let found = early(self.shape, self.facts, state, last_level, self.table_bytes, DEAD_SHARE);
+        let before = self.plan.merges.len();
+        for merge in found {
+            if !self.full() && validate(self.shape, &merge, &self.taken).is_ok() {
+                self.accept(merge);
+            }
+        }
+        if self.plan.merges.len() == before {
+            self.plan.state.early_at = Some(self.facts.clock);
+        }
     }
 
     pub(super) fn defer(&mut self, why: String) {

@@ -13,6 +13,8 @@
 //! makes them fewer and never newer. What deeper levels owe shows there too, when their merges leave level 0 no worker; so a
 //! cascade through all levels slows nobody down as long as level 0 keeps up.
 //!
+//! Ranges that are dead or read much are merged before their turn (`early`).
+//!
 //! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
 
 use super::runs::{DEEPEST, RunPlanner, within};
@@ -75,6 +77,9 @@ impl Strategy for SmaOptions {
             let score = runs.len() as f64 / self.k as f64 + 0.1 / (level + 1) as f64;
             let output = Target { level: level + 1, run: oldest[0].1.id };
             planner.merge(oldest, output, score, what);
+        }
+        if self.k != Self::NEVER {
+            planner.early(self.last_level(shape));
         }
         planner.finish()
     }

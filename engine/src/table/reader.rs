@@ -22,6 +22,7 @@ use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open table.
@@ -39,6 +40,8 @@ pub(crate) struct Table {
     properties: Properties,
     /// What of its data was read lately.
     warmth: Warmth,
+    /// Reads that found nothing decisive here; a number for decisions, so a plain atomic will do.
+    looks: AtomicU64,
     /// Where values that are not in the file are.
     pub(super) logs: Logs,
 }
@@ -180,6 +183,21 @@ impl Table {
         {
             return Ok(ControlFlow::Continue(()));
         }
+        let found = self.search(first, key, read, visit)?;
+        if found.is_continue() {
+            self.note_look();
+        }
+        Ok(found)
+    }
+
+    /// The same from that partition on, without asking a filter.
+    fn search(
+        &self,
+        first: usize,
+        key: &[u8],
+        read: SeqNo,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
         // Nearly always one round of each loop: more only where a key's cells go on in the next block.
         for (number, partition) in self.top.partitions().iter().enumerate().skip(first) {
             let index = self.index(number, partition)?;
@@ -203,6 +221,16 @@ impl Table {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Notes that a reader looked for cells here without finding what decides.
+    pub(crate) fn note_look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was since the table was opened.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// The sequence number a cell of this table counts as having.
@@ -542,6 +570,7 @@ impl Opened {
             cache: Arc::clone(cache),
             cache_id,
             warmth: Warmth::new(data_end, self.properties.block_bytes),
+            looks: AtomicU64::new(0),
             kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
             top: self.top,
             footer: self.footer,

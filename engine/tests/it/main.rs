@@ -13,7 +13,11 @@ mod moving;
 #[cfg(feature = "testing")]
 mod rangemerge;
 #[cfg(feature = "testing")]
+mod schedule;
+#[cfg(feature = "testing")]
 mod space;
 mod strategies;
+#[cfg(feature = "testing")]
+mod turns;
 #[cfg(feature = "testing")]
 mod warm;

@@ -1,0 +1,135 @@
+//! Merges of a key range that come before their turn: where most cells are dead, and where readers look into many runs in
+//! vain. All methods that merge at all share them.
+//!
+//! *Dead ranges.* A tombstone with what it deletes, and a cell whose time to live is over, take space and the time of every
+//! scan that passes them until a merge meets them at the bottom. A range is merged there at once when that drops at
+//! least some share of its cells. A tombstone counts twice, as it mostly has something to delete. What expired before a
+//! table was made does not count, nor anything while a snapshot is older than it: a merge has not dropped it, or could not.
+//!
+//! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
+//! In one run instead of R most of these looks would be saved. A look at a cached block takes about a microsecond, in which a
+//! merge gets through about `LOOK_BYTES` (where blocks are not cached it takes longer; then merges come late). So the range is merged as soon as the looks that would have been saved since its tables were
+//! made have taken as long as the merge will, and it lies in at least `RUNS_MIN` runs.
+//!
+//! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
+//! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
+//! all that this reaches. It is nobody's debt, and waits while writers are held up.
+//!
+//! All tables have to be looked at for this. So if nothing could be started, that is not done again before the next minute.
+
+use super::major::{reach, to_bottom};
+use super::{Facts, MergePlan, PlanState};
+use crate::types::size_text;
+use crate::version::shape::{Shape, TableInfo};
+
+/// What a merge gets through in the time of a look.
+const LOOK_BYTES: f64 = 128.0;
+/// So many runs are many.
+const RUNS_MIN: usize = 3;
+/// No more are looked for at a time.
+const FOUND_MAX: usize = 16;
+/// The share of dead cells for methods without an option for it.
+pub(super) const DEAD_SHARE: f64 = 0.5;
+
+/// Merges that are worth it, best first. They may conflict with each other and with running ones.
+pub(super) fn early(
+    shape: &Shape,
+    facts: &Facts<'_>,
+    state: &PlanState,
+    last_level: usize,
+    table_bytes: u64,
+    share: f64,
+) -> Vec<MergePlan> {
+    if facts.pressed || state.early_at == Some(facts.clock) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (_, _, seed) in shape.tables() {
+        let of_seed = Worth::of([seed.as_ref()], facts);
+        // A range can only be worth it if one of its tables alone would be.
+        if !of_seed.is_dead(share) && !of_seed.is_read() {
+            continue;
+        }
+        let reached = reach(shape, &seed.live_range());
+        let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
+        let Some(merge) = merge else { continue };
+        let tables: Vec<_> = merge.live_inputs(shape).into_iter().map(|(_, table)| table.as_ref()).collect();
+        let all = Worth::of(tables.iter().copied(), facts);
+        let runs = merge.inputs.len();
+        let what = format!("{} tables of {} in {runs} runs", tables.len(), size_text(merge.bytes));
+        if all.is_dead(share) {
+            let dead = (all.dead / all.cells).min(1.0);
+            let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
+            found.push(MergePlan { score: dead * 0.9, reason, ..merge });
+        } else if runs >= RUNS_MIN && all.looks * (runs - 1) as f64 / runs as f64 * LOOK_BYTES >= all.bytes {
+            let reason = format!("{} is read much, {:.0} looks in vain: {what}", merge.range, all.looks);
+            found.push(MergePlan { score: 0.5, reason, ..merge });
+        }
+        if found.len() == FOUND_MAX {
+            break;
+        }
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found
+}
+
+/// What merging some tables is worth.
+#[derive(Default)]
+struct Worth {
+    bytes: f64,
+    cells: f64,
+    /// Those that the merge drops.
+    dead: f64,
+    looks: f64,
+}
+
+impl Worth {
+    fn of<'a>(tables: impl IntoIterator<Item = &'a TableInfo>, facts: &Facts<'_>) -> Self {
+        tables.into_iter().fold(Worth::default(), |sum, table| {
+            let cells = (table.cells + table.range_tombstones) as f64;
+            Worth {
+                bytes: sum.bytes + table.live_bytes() as f64,
+                cells: sum.cells + cells,
+                dead: sum.dead + dead(table, facts) * cells,
+                looks: sum.looks + (facts.looks)(table.id) as f64,
+            }
+        })
+    }
+
+    fn is_dead(&self, share: f64) -> bool {
+        self.dead > 0.0 && self.dead >= share * self.cells
+    }
+
+    fn is_read(&self) -> bool {
+        self.looks > 0.0 && self.looks * LOOK_BYTES >= self.bytes
+    }
+}
+
+/// Cells that a merge of all at these keys drops for the sake of a table, as a part of the table's; more than 1 where
+/// tombstones find much to delete.
+fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
+    let newest = table.ingested_at.map_or(table.seqs.1, |at| at.max(table.seqs.1));
+    if newest > facts.settled_to {
+        return 0.0;
+    }
+    let cells = (table.cells + table.range_tombstones).max(1) as f64;
+    2.0 * table.all_tombstones() as f64 / cells + expired(table, facts)
+}
+
+/// The part of the table's cells that have expired since it was made, as if their times were spread evenly.
+fn expired(table: &TableInfo, facts: &Facts<'_>) -> f64 {
+    if facts.ttl_us == 0 {
+        return 0.0;
+    }
+    // What is at or before these moments had expired when the table was made, and has now.
+    let (before, now) =
+        (table.created.saturating_sub(facts.ttl_us), (facts.clock * 1_000_000).saturating_sub(facts.ttl_us));
+    let (from, to) = (table.times.0.0, table.times.1.0);
+    if to <= before || from > now {
+        return 0.0;
+    }
+    match to - from {
+        0 => 1.0,
+        all => to.min(now).saturating_sub(from.max(before)) as f64 / all as f64,
+    }
+}

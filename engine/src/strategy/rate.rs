@@ -1,0 +1,59 @@
+//! How fast merges may write where the limit follows what is owed.
+//!
+//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by writers. So there
+//! is a *floor* at which they write while nothing is owed, and the rate rises from there the nearer writers come to being
+//! slowed for merges. With `x` the way to that point, between 0 (nothing owed) and 1 (writers begin to be slowed), by
+//! debt or by runs in level 0, whichever is further, it is
+//!
+//! ```text
+//! floor / (1 - x)^2
+//! ```
+//!
+//! four times the floor half-way, a hundred times at nine tenths, and no limit from 1 on. So it has no jump; under a steady
+//! load it settles where merges are as fast as that load needs them; and no writer is ever slowed for the limit's sake, however
+//! low the floor. A fixed limit stays above all that. Flushes take from the same bucket and never wait, so memory plays no
+//! part in it.
+
+use super::Pressure;
+use super::backpressure::fill;
+
+/// Bytes a second that merges may write, 0 for no limit; `most` is the fixed limit, where 0 is none, too.
+pub(crate) fn merge_rate(floor: u64, most: u64, pressure: &Pressure) -> u64 {
+    let x = fill(pressure.debt, 0, pressure.debt_low).max(fill(pressure.level0_runs, 0, pressure.level0_low));
+    if floor == 0 || x >= 1.0 {
+        return most;
+    }
+    let rate = (floor as f64 / ((1.0 - x) * (1.0 - x))) as u64;
+    if most == 0 { rate } else { rate.min(most) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owing(debt: u64) -> Pressure {
+        Pressure { debt, debt_low: 100_000, debt_hard: 400_000, ..Pressure::default() }
+    }
+
+    #[test]
+    fn the_rate_rises_from_the_floor_without_a_jump_and_ends_where_writers_would_be_slowed() {
+        assert_eq!(merge_rate(1000, 0, &owing(0)), 1000);
+        assert_eq!(merge_rate(1000, 0, &owing(50_000)), 4000);
+        assert_eq!(merge_rate(1000, 0, &owing(100_000)), 0);
+        let mut last = 1000;
+        for debt in 1..99_000 {
+            let rate = merge_rate(1000, 0, &owing(debt));
+            assert!(rate >= last && rate - last <= last / 400 + 1, "{last} to {rate} at {debt}");
+            last = rate;
+        }
+    }
+
+    #[test]
+    fn runs_in_level_0_raise_it_as_well_and_a_fixed_limit_stays_above() {
+        let runs = Pressure { level0_runs: 4, level0_low: 8, level0_hard: 36, ..owing(1000) };
+        assert_eq!(merge_rate(1000, 0, &runs), 4000);
+        assert_eq!(merge_rate(1000, 2500, &runs), 2500);
+        assert_eq!(merge_rate(1000, 2500, &owing(200_000)), 2500);
+        assert_eq!(merge_rate(0, 2500, &owing(0)), 2500);
+    }
+}

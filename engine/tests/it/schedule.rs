@@ -1,0 +1,314 @@
+//! Who gets a worker when, and how fast merges may write.
+
+use crate::turns::Between;
+use siltstone::storage::sim::{Rng, SimClock, SimWorld};
+use siltstone::storage::{Clock, Env};
+use siltstone::strategy::{HotKeys, MemoryPolicy};
+use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, Options};
+use std::sync::{Arc, Mutex};
+
+const STRATEGIES: [&str; 8] = [
+    "leveled{base_bytes=128KiB, table_bytes=64KiB}",
+    "sma{k=4, table_bytes=64KiB}",
+    "nomerge{table_bytes=64KiB}",
+    "geometric{r=2, table_bytes=64KiB}",
+    "remerge{table_bytes=64KiB}",
+    "exploring{table_bytes=64KiB}",
+    "rangemerge{f=512KiB}",
+    "rangemerge{deltas=2, f=64KiB}",
+];
+
+/// A clock on which looking takes time, some 50 microseconds: without that all work in memory would take none.
+#[derive(Debug)]
+struct Ticking(Arc<SimClock>);
+
+impl Clock for Ticking {
+    fn wall_us(&self) -> u64 {
+        self.0.wall_us()
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.0.advance_us(50);
+        self.0.monotonic_ns()
+    }
+}
+
+fn open(world: &SimWorld, options: Options, strategy: &str) -> (Db, Arc<Between>) {
+    let scheduler = Between::new(world);
+    let env = Env { clock: Arc::new(Ticking(world.clock.clone())), ..world.env() };
+    let family = FamilyOptions {
+        strategy: strategy.parse().unwrap(),
+        compression: Compression::None,
+        memory: MemoryPolicy::None,
+        hot_keys: HotKeys::Off,
+        ..FamilyOptions::default()
+    };
+    let builder = Builder::new().options(options).env(env).scheduler(scheduler.clone());
+    (builder.family("default", family).open("/db").unwrap(), scheduler)
+}
+
+fn options() -> Options {
+    Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 64 << 10,
+        step_bytes: 256 << 10,
+        workers: 1,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_worker() {
+    for (seed, strategy) in STRATEGIES.iter().enumerate() {
+        let world = SimWorld::new(seed as u64);
+        // A device that takes its time, too.
+        let clock = world.clock.clone();
+        world.storage.on_op(move |_, _| clock.advance_us(50));
+        let (db, scheduler) = open(&world, options(), strategy);
+        let mut rng = Rng::new(seed as u64);
+        for n in 0..16_000u64 {
+            db.put(&(n * 7919 % 12_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        // Runs that are not merged when the major merge comes.
+        db.set_rate_limit(1);
+        (0..400u64).for_each(|n| drop(db.put(&(n * 30).to_be_bytes(), &rng.bytes(250))));
+        db.flush().unwrap();
+        db.set_rate_limit(0);
+        let merges = db.statistics().merges;
+        let waits: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let (told, writer, clock, mut due) = (waits.clone(), db.clone(), world.clock.clone(), None);
+        let act = move || {
+            let flushing = writer.default_family().segments().iter().any(|s| s.state == "flushing");
+            match due {
+                Some((since, flushes)) if writer.statistics().flushes > flushes => {
+                    let events = writer.events();
+                    let flush = events.iter().rev().find(|event| event.kind == EventKind::Flush).unwrap();
+                    told.lock().unwrap().push((flush.at_us - flush.numbers["micros"]).saturating_sub(since));
+                    due = None;
+                }
+                // Memory that is scattered by range shrinks by that.
+                Some(_) if writer.statistics().write_memory <= 128 << 10 => due = None,
+                None if !flushing => {
+                    // Until memory is over the low mark, half of the write memory.
+                    while writer.statistics().write_memory <= 128 << 10 {
+                        writer.put(&rng.range(0..12_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+                    }
+                    due = Some((clock.wall_us(), writer.statistics().flushes));
+                }
+                _ => {}
+            }
+        };
+        let family = db.default_family();
+        scheduler.during(act, || family.compact::<&str>(..)).unwrap();
+        world.storage.clear_on_op();
+        assert!(db.statistics().merges > merges, "{strategy}: nothing was merged");
+        let waits = waits.lock().unwrap();
+        assert!(waits.len() >= 3, "{strategy}: only {} flushes came due in the merge", waits.len());
+        let longest = waits.iter().max().unwrap();
+        println!("{strategy}: at most {longest} us of {} flushes", waits.len());
+        assert!(*longest <= 10_000, "{strategy}: a flush waited {longest} us of {} flushes", waits.len());
+    }
+}
+
+/// Puts of 1 KB to drawn keys of so many.
+fn load(db: &Db, rng: &mut Rng, puts: u64, keys: u64) {
+    for _ in 0..puts {
+        db.put(&rng.range(0..keys).to_be_bytes(), &rng.bytes(1000)).unwrap();
+    }
+}
+
+#[test]
+fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
+    const FLOOR: u64 = 100_000;
+    let world = SimWorld::new(1);
+    let options = Options { rate_limit_auto: FLOOR, ..options() };
+    let (db, _) = open(&world, options, "leveled{base_bytes=64MiB, table_bytes=64KiB}");
+    load(&db, &mut Rng::new(1), 1_000, 800);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    assert_eq!((db.statistics().debt, db.statistics().merge_rate), (0, FLOOR));
+    let (before, from) = (db.statistics().merged_bytes, world.clock.monotonic_ns());
+    db.default_family().compact::<&str>(..).unwrap();
+    let written = db.statistics().merged_bytes - before;
+    let seconds = (world.clock.monotonic_ns() - from) as f64 / 1e9;
+    let rate = written as f64 / seconds;
+    assert!(written > 400_000, "only {written} bytes were merged");
+    assert!((0.5..1.2).contains(&(rate / FLOOR as f64)), "{rate} bytes a second, the floor is {FLOOR}");
+    // The fixed limit stays above the floor.
+    db.set_rate_limit(FLOOR / 10);
+    assert_eq!(db.statistics().merge_rate, FLOOR / 10);
+}
+
+#[test]
+fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
+    let held_up = |rate_limit: u64, rate_limit_auto: u64| {
+        let world = SimWorld::new(2);
+        let options = Options { rate_limit, rate_limit_auto, ..options() };
+        let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, table_bytes=64KiB, multiplier=4}");
+        let mut rng = Rng::new(2);
+        let (mut least, mut most) = (u64::MAX, 0);
+        for _ in 0..120 {
+            load(&db, &mut rng, 100, 20_000);
+            db.flush().unwrap();
+            // A tenth of a second of work in the background.
+            for _ in 0..100 {
+                world.clock.advance_us(1_000);
+                db.get(b"").unwrap();
+            }
+            let rate = db.statistics().merge_rate;
+            (least, most) = (least.min(rate), most.max(rate));
+        }
+        let now = db.statistics();
+        println!(
+            "{rate_limit} {rate_limit_auto}: {} stops, {} delays, rates {least} to {most}",
+            now.stops, now.delays
+        );
+        (now.stops, now.delayed_ns, least, most)
+    };
+    let (stops, ..) = held_up(10_000, 0);
+    assert!(stops > 0, "a limit of 10 kB/s stops writers of a megabyte a second");
+    let (stops, delayed_ns, _, most) = held_up(0, 10_000);
+    let (free_stops, free_delayed_ns, ..) = held_up(0, 0);
+    assert_eq!((stops, free_stops), (0, 0));
+    assert!(
+        delayed_ns <= free_delayed_ns + 100_000_000,
+        "{delayed_ns} ns, without a limit {free_delayed_ns}"
+    );
+    assert!(most == 0 || most > 100_000, "the rate never rose: {most}");
+}
+
+#[test]
+fn too_many_runs_in_level_0_of_one_family_hold_up_its_own_writers_only() {
+    let world = SimWorld::new(3);
+    let (db, _) = open(&world, Options { rate_limit: 1, ..options() }, "nomerge");
+    let mut rng = Rng::new(3);
+    for _ in 0..60 {
+        load(&db, &mut rng, 5, 1_000_000);
+        db.flush().unwrap();
+    }
+    let (slow, other) = (db.default_family(), db.create_family("other", FamilyOptions::default()).unwrap());
+    // Sixty runs are far too many for this method, and at a byte a second it takes long to merge them.
+    let strategy = "remerge".parse().unwrap();
+    slow.alter(FamilyOptions { strategy, ..slow.options() }).unwrap();
+    other.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    let before = db.statistics();
+    for n in 0..100u64 {
+        other.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let now = db.statistics();
+    assert_eq!((now.stops, now.delays), (before.stops, before.delays), "writers of the other family wait");
+    db.set_rate_limit(0);
+    slow.put(b"key", b"value").unwrap();
+    assert_eq!(db.statistics().stops, before.stops + 1, "the writer of this one does not");
+}
+
+#[test]
+fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough() {
+    for strategy in [
+        "leveled{l0_runs_trigger=8, defer_below=0}",
+        "sma{k=8}",
+        "exploring{min_runs=8}",
+        "rangemerge{deltas=8}",
+    ] {
+        let world = SimWorld::new(4);
+        let (db, _) = open(&world, options(), strategy);
+        let mut rng = Rng::new(4);
+        for _ in 0..4 {
+            for key in 0..50u64 {
+                db.put(&key.to_be_bytes(), &rng.bytes(200)).unwrap();
+            }
+            db.flush().unwrap();
+            db.settle().unwrap();
+        }
+        let runs = db.default_family().shape().runs().count();
+        assert!(runs >= 3, "{strategy}: {runs} runs to begin with");
+        let scan = |times: u64| {
+            for _ in 0..times {
+                assert_eq!(db.scan::<&str>(..).take(3).count(), 3);
+            }
+            world.clock.advance_us(61_000_000);
+            db.settle().unwrap();
+            db.default_family().shape().runs().count()
+        };
+        assert_eq!(scan(3), runs, "{strategy}: a few scans are no reason");
+        assert_eq!(scan(200), 1, "{strategy}");
+        let told = db.events().iter().any(|event| event.reason.contains("is read much"));
+        assert!(told, "{strategy}: no event says why");
+        let merges = db.statistics().merges;
+        assert_eq!(scan(200), 1, "{strategy}");
+        assert_eq!(db.statistics().merges, merges, "{strategy}: one run is read as often as anybody likes");
+    }
+}
+
+#[test]
+fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
+    for strategy in ["leveled", "sma{k=4}", "geometric{r=2}", "exploring", "rangemerge"] {
+        for expire in [false, true] {
+            let world = SimWorld::new(5);
+            let (db, _) = open(&world, options(), strategy);
+            let family = db.default_family();
+            if expire {
+                family.alter(FamilyOptions { ttl_us: 3_600_000_000, ..family.options() }).unwrap();
+            }
+            for n in 0..500u64 {
+                family.put(&n.to_be_bytes(), &[n as u8; 500]).unwrap();
+            }
+            db.flush().unwrap();
+            family.compact::<&str>(..).unwrap();
+            let snapshot = db.snapshot();
+            match expire {
+                true => world.clock.advance_us(3_600_000_000),
+                false => (0..500u64).for_each(|n| {
+                    family.delete(&n.to_be_bytes()).unwrap();
+                }),
+            }
+            db.flush().unwrap();
+            world.clock.advance_us(61_000_000);
+            db.settle().unwrap();
+            if !expire {
+                let left = db.statistics().table_bytes;
+                assert!(left > 200_000, "{strategy}: {left} bytes left under a snapshot");
+            }
+            drop(snapshot);
+            world.clock.advance_us(61_000_000);
+            db.settle().unwrap();
+            let left = db.statistics().table_bytes;
+            assert!(
+                left < 20_000,
+                "{strategy}, by time {expire}: {left} bytes of dead cells are left\n{}{:?}",
+                family.shape(),
+                family.shape().tables().map(|(_, _, t)| (t.times, t.created, t.seqs)).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_merge_that_is_put_off_is_told_as_an_event_once() {
+    let world = SimWorld::new(6);
+    let (db, _) = open(&world, options(), "leveled{l0_runs_trigger=2, defer_below=0.9, base_bytes=64KiB}");
+    let mut rng = Rng::new(6);
+    for n in 0..2_000u64 {
+        db.put(&n.to_be_bytes(), &rng.bytes(500)).unwrap();
+    }
+    db.flush().unwrap();
+    db.settle().unwrap();
+    for round in 0..3u64 {
+        for n in 0..40u64 {
+            db.put(&(n * 50 + round).to_be_bytes(), &rng.bytes(500)).unwrap();
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        db.settle().unwrap();
+    }
+    let mut told: Vec<_> =
+        db.events().into_iter().filter(|e| e.kind == EventKind::Defer).map(|e| e.reason).collect();
+    let all = told.len();
+    assert!(told.iter().any(|why| why.contains("level 0 waits")), "{told:?}");
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), all, "each is told once");
+}
