@@ -307,6 +307,7 @@ impl FlushJob {
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
             ("memory_bytes", self.memory_bytes),
+            ("bytes_in", self.plan.bytes),
             ("bytes", bytes),
             ("cells_in", taken),
             ("cells_out", written),
