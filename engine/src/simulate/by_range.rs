@@ -140,7 +140,12 @@ impl Simulator<'_> {
         let bytes = held.bytes as u64;
         let start = if held.start == 0 { Vec::new() } else { held.start.to_be_bytes().to_vec() };
         let end = (held.end < KEYS_END).then(|| held.end.to_be_bytes().to_vec());
-        RangeMemory { range: KeyRange { start, end }, bytes, written: bytes, age: self.clock - held.since + 1 }
+        RangeMemory {
+            range: KeyRange { start, end },
+            bytes,
+            written: bytes,
+            age: self.clock - held.since + 1,
+        }
     }
 }
 

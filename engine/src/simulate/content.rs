@@ -228,14 +228,11 @@ mod tests {
 
     #[test]
     fn a_workload_is_parsed_or_refused_by_name() {
-        for workload in
-            [Workload::Uniform, Workload::Zipf(0.99), Workload::Head(1.5), Workload::Sorted(0.25)]
+        for workload in [Workload::Uniform, Workload::Zipf(0.99), Workload::Head(1.5), Workload::Sorted(0.25)]
         {
             assert_eq!(workload.to_string().parse(), Ok(workload));
         }
-        for wrong in
-            ["zipf", "zipf:x", "zipf:9", "hot", "zipf:nan", "uniform:1", "sorted:1.1", "head:-1"]
-        {
+        for wrong in ["zipf", "zipf:x", "zipf:9", "hot", "zipf:nan", "uniform:1", "sorted:1.1", "head:-1"] {
             assert!(wrong.parse::<Workload>().is_err(), "{wrong}");
         }
     }

@@ -96,7 +96,7 @@ impl Line {
                         (window.0, window.1, even + self.in_order),
                         (window.1, end, even),
                     ] {
-                        if start < end && filled > 0.0 {
+                        if start < end && (filled > 0.0 || self.in_order == 0.0) {
                             pieces.push(Piece { start, end, content: Content { filled, draws: 0.0 } });
                         }
                     }

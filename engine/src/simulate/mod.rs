@@ -320,8 +320,11 @@ impl<'a> Simulator<'a> {
         if let Some(by_range) = strategy.strategy().by_range() {
             return self.put_by_range(put, inserted, by_range);
         }
-        self.next_flush += 1;
         let pieces = self.line.pieces(put);
+        if pieces.is_empty() {
+            return;
+        }
+        self.next_flush += 1;
         let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().table_bytes());
         let tables = self.cut(&pieces, parts as usize);
         let written: u64 = tables.iter().map(|t| t.bytes).sum();
@@ -344,7 +347,12 @@ impl<'a> Simulator<'a> {
         self.report.runs_max = self.report.runs_max.max(runs as u64);
         self.report.tables_max = self.report.tables_max.max(self.tables_now());
         self.measure.flushes += 1;
-        self.measure.runs += runs as f64;
+        // A run may lack a part of the keys, as the deltas of ranges do.
+        let wide = |table: &TableInfo| {
+            let end = table.range.end.as_deref().map_or(KEYS_END, place);
+            end.saturating_sub(place(&table.range.start)) as f64 / KEYS_END as f64
+        };
+        self.measure.runs += self.shape.tables().map(|(_, _, table)| wide(table)).sum::<f64>();
         self.measure.space += self.shape.live_bytes() as f64 / (self.filled * self.keys * self.entry);
     }
 
