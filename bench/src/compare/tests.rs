@@ -40,6 +40,9 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         timeline: Vec::new(),
         windows: Vec::new(),
         extra_memory_bytes: None,
+        runs_max: None,
+        largest_merge_bytes: None,
+        scan_timeline: Vec::new(),
     }
 }
 

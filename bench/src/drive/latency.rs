@@ -30,12 +30,14 @@ pub(super) fn empty() -> Histogram<u64> {
 }
 
 /// A finished second of one thread: value and count of each bucket in use.
+#[derive(Clone)]
 struct Kept {
     number: u64,
     buckets: Vec<(u64, u64)>,
 }
 
 /// What one thread records.
+#[derive(Clone)]
 pub(crate) struct Recorder {
     began: Instant,
     second: u64,

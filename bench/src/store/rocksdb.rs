@@ -7,19 +7,20 @@
 use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
-    DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompactionStyle,
+    DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options, ReadOptions,
+    WaitForCompactOptions, WriteBatch, WriteOptions,
     statistics::{StatsLevel, Ticker},
 };
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 const fn named(config: &'static str, what: &'static str) -> Named {
     let config = Cow::Borrowed(config);
     Named { store: "rocksdb", config, compression: "lz4", what, package: "librocksdb-sys", open }
 }
 
-pub(super) const NAMED: [Named; 3] = [
+pub(super) const NAMED: [Named; 4] = [
     named(
         "tuned",
         "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, level base 4 \
@@ -27,9 +28,11 @@ pub(super) const NAMED: [Named; 3] = [
     ),
     named("default", "its defaults, with lz4 and the memory wanted"),
     named(MEMPURGE, "as tuned, with experimental_mempurge_threshold 1.0"),
+    named(UNIVERSAL, "as tuned, with universal compaction"),
 ];
 
 const MEMPURGE: &str = "mempurge";
+const UNIVERSAL: &str = "universal";
 
 struct RocksDb {
     db: DB,
@@ -61,6 +64,10 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     if config == MEMPURGE {
         options.set_experimental_mempurge_threshold(1.0);
         settings.push(("experimental_mempurge_threshold", "1.0".to_string()));
+    }
+    if config == UNIVERSAL {
+        options.set_compaction_style(DBCompactionStyle::Universal);
+        settings.push(("compaction_style", UNIVERSAL.to_string()));
     }
     if config != super::DEFAULT_CONFIG {
         // Charge of 0: entries of any size, the variant that its authors now recommend.
@@ -104,8 +111,24 @@ impl Store for RocksDb {
         Ok(self.db.wait_for_compact(&wait)?)
     }
 
+    fn drain(&self) -> Result<()> {
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
     fn settings(&self) -> Vec<(&'static str, String)> {
         self.settings.clone()
+    }
+
+    fn runs(&self) -> Option<u64> {
+        let files = |level: i32| {
+            self.db.property_int_value(&format!("rocksdb.num-files-at-level{level}")).ok().flatten()
+        };
+        let below = (1..LEVELS).filter(|level| files(*level).is_some_and(|files| files > 0)).count();
+        Some(files(0)? + below as u64)
+    }
+
+    fn largest_merge_bytes(&self) -> Option<u64> {
+        largest_merge_bytes(&std::fs::read_to_string(self.db.path().join("LOG")).ok()?)
     }
 
     fn written(&self) -> Option<Written> {
@@ -139,6 +162,29 @@ impl Store for RocksDb {
 fn compactions(table: &str, row: &str) -> u64 {
     let found = table.lines().find(|line| line.split_whitespace().next() == Some(row));
     found.and_then(|line| line.split_whitespace().nth_back(5)?.parse().ok()).unwrap_or(0)
+}
+
+/// Its levels by default.
+const LEVELS: i32 = 7;
+
+/// From the events in its log of itself: what a compaction found and what it left, by job.
+fn largest_merge_bytes(log: &str) -> Option<u64> {
+    let mut found = HashMap::new();
+    let mut largest = 0;
+    for line in log.lines() {
+        let Some((_, event)) = line.split_once("EVENT_LOG_v1 ") else { continue };
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(event) else { continue };
+        let number = |name: &str| event[name].as_u64().unwrap_or(0);
+        match event["event"].as_str() {
+            Some("compaction_started") => drop(found.insert(number("job"), number("input_data_size"))),
+            Some("compaction_finished") => {
+                let read = found.remove(&number("job")).unwrap_or(0);
+                largest = largest.max(read + number("total_output_size"));
+            }
+            _ => {}
+        }
+    }
+    Some(largest)
 }
 
 struct Thread<'a> {
