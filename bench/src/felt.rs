@@ -94,7 +94,8 @@ pub(crate) fn figures(runs: &[RunRecord]) -> Vec<FigureRecord> {
         Some(FigureRecord {
             kind: "figure".into(),
             id: format!("{WORKLOAD}: {}, {STORE}:{config}", bar.what),
-            paper: bar.at_most,
+            paper: Some(bar.at_most),
+            simulated: None,
             ours,
             goal: format!("at most {}", bar.at_most),
             holds: ours <= bar.at_most,
@@ -126,7 +127,7 @@ mod tests {
             [run("siltstone", 210.0), run("siltstone", 900.0), run("siltstone", 216.0), run("rocksdb", 1.0)];
         let figures = figures(&runs);
         let told: Vec<_> = figures.iter().map(|f| (f.paper, digits(f.ours), f.holds)).collect();
-        assert_eq!(told, [(1.1, 1.08, true), (2.0, 1.0, true), (5.0, 10.0, false)]);
+        assert_eq!(told, [(Some(1.1), 1.08, true), (Some(2.0), 1.0, true), (Some(5.0), 10.0, false)]);
         assert!(figures[0].id.ends_with("siltstone:default") && figures[0].goal == "at most 1.1");
         let other = RunRecord { workload: "offload".into(), ..run("siltstone", 1.0) };
         assert!(super::figures(&[other]).is_empty());

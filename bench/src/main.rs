@@ -4,6 +4,7 @@
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
 //!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
+//!   `strategies`: no measurement, but what a simulation says of every method.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
@@ -16,6 +17,7 @@ mod paper;
 mod record;
 mod report;
 mod store;
+mod strategies;
 mod text;
 mod workload;
 
@@ -58,8 +60,15 @@ enum Task {
     #[command(after_help = "Examples:
   siltstone-bench paper accordion --scale 0.1 --runs 3
   siltstone-bench paper triad --json --html triad.html
+  siltstone-bench paper rangemerge --runs 3 --html rangemerge.html
   siltstone-bench paper offload --local --scale 0.1")]
     Paper(Paper),
+    /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what each costs.
+    Strategies {
+        /// Where to write the drawing.
+        #[arg(long)]
+        svg: Option<PathBuf>,
+    },
     /// Measures the machine's own limits, in about ten seconds.
     Limits {
         /// Directory whose file system is measured.
@@ -94,6 +103,7 @@ fn main() -> ExitCode {
         Task::Run(plan) => measured(&plan, false),
         Task::Compare(plan) => measured(&plan, true),
         Task::Paper(paper) => papers(&paper),
+        Task::Strategies { svg } => strategies::run(svg.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Report { file, html, svg } => {
             let told = report::run(&file, html.as_deref(), svg.as_deref());

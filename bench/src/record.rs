@@ -101,6 +101,16 @@ pub(crate) struct RunRecord {
     /// And p99 of all gets before the merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before_p99_us: Option<f64>,
+    /// The most runs of tables that might hold one key, seen five times a second; absent, as the next one, where the
+    /// store does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) runs_max: Option<u64>,
+    /// The most bytes of tables that one merge, or one flush that merged, read and wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) largest_merge_bytes: Option<u64>,
+    /// Of a run with scans beside its puts: the scans of each second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scan_timeline: Vec<Second>,
 }
 
 /// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is `During`.
@@ -186,8 +196,11 @@ pub(crate) struct FigureRecord {
     pub(crate) kind: String,
     /// Names the paper's figure or table and the row.
     pub(crate) id: String,
-    /// The paper's figure, or the bar.
-    pub(crate) paper: f64,
+    /// The paper's figure, or the bar; absent where the paper does not say.
+    pub(crate) paper: Option<f64>,
+    /// What a simulation of ours says, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) simulated: Option<f64>,
     pub(crate) ours: f64,
     /// What ours aims at, in words.
     pub(crate) goal: String,

@@ -41,6 +41,9 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         windows: Vec::new(),
         extra_memory_bytes: None,
         before_p99_us: None,
+        runs_max: None,
+        largest_merge_bytes: None,
+        scan_timeline: Vec::new(),
     }
 }
 

@@ -45,12 +45,14 @@ pub(super) fn add(histogram: &mut Histogram<u64>, buckets: &Buckets) {
 }
 
 /// A finished second of one thread.
+#[derive(Clone)]
 struct Kept {
     number: u64,
     buckets: Buckets,
 }
 
 /// What one thread records.
+#[derive(Clone)]
 pub(crate) struct Recorder {
     began: Instant,
     second: u64,

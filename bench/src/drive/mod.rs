@@ -2,7 +2,7 @@
 //! counted, because work put off is work all the same.
 //!
 //! Two workloads have phases of their own: `open` opens a store again and again, `unseen` reads before, during and
-//! after a merge. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
+//! after a merge. In a phase of puts at a rate one more thread may scan what has been put by then. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
 //! `live` counts what should be there in the end.
 
 mod latency;
@@ -17,7 +17,7 @@ use crate::record::RunRecord;
 use crate::store::{Named, Result, Store, Written};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
-use crate::workload::{Pace, Picks, Preload, Stream, Workload};
+use crate::workload::{Pace, Picks, Preload, Scans, Stream, Workload};
 use latency::Recorded;
 use live::Live;
 use std::path::Path;
@@ -63,6 +63,7 @@ impl<'a> Bench<'a> {
         let picks = Picks::new(workload, seed);
         match workload.pace {
             Pace::Closed => Ok(vec![self.measure(workload, &picks, &values, None)?]),
+            Pace::Due(rate) => Ok(vec![self.measure(workload, &picks, &values, Some(rate))?]),
             Pace::ThenOpen(share) => {
                 let mut closed = self.measure(workload, &picks, &values, None)?;
                 closed.workload = format!("{}:max", workload.name);
@@ -79,7 +80,8 @@ impl<'a> Bench<'a> {
         let mut session = self.store.session()?;
         let mut rng = Rng::new(self.identity.seed, "preload values", 0);
         let shared = Shared::default();
-        let watch = Watch::new(self.dir, &shared, &self.title(workload, "loading"), workload.keys);
+        let watch =
+            Watch::new(self.dir, self.store, &shared, &self.title(workload, "loading"), workload.keys);
         let mut numbers = workload.loaded(self.identity.seed);
         std::thread::scope(|scope| -> Result<()> {
             let watching = watch.spawn(scope);
@@ -131,13 +133,14 @@ impl<'a> Bench<'a> {
         let seed = self.identity.seed;
         let live = self.live.as_ref().map_or(0, Live::count);
         let shared = Shared::default();
-        let watch = Watch::new(self.dir, &shared, &self.title(workload, "running"), workload.ops);
+        let watch = Watch::new(self.dir, self.store, &shared, &self.title(workload, "running"), workload.ops);
         let new_worker = || -> Result<Worker<'_>> {
             Ok(Worker::new(self.store.session()?, workload, values, &shared, live))
         };
         let threads = workload.threads as usize;
         let writers = threads - workload.readers as usize;
-        let gate = Barrier::new(threads + usize::from(workload.companion.is_some()));
+        let beside = usize::from(workload.companion.is_some()) + usize::from(workload.scans.is_some());
+        let gate = Barrier::new(threads + beside);
         let began = OnceLock::new();
         let start = || {
             gate.wait();
@@ -175,35 +178,55 @@ impl<'a> Bench<'a> {
             ended.map(|()| worker.user_bytes)
         };
 
+        let scan = |scans: Scans| {
+            let (worker, began) = (new_worker(), start());
+            let mut worker = worker?;
+            let ended = worker.scans_of_what_was_put(&scans, picks, seed, began);
+            if ended.is_err() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            ended.map(|()| worker.recorder)
+        };
+
         measure::forget_peak();
         let before = Usage::now();
         let written_before = self.store.written();
-        let (recorders, user_bytes, settle_seconds, used) = std::thread::scope(|scope| -> Result<_> {
-            let watching = watch.spawn(scope);
-            let (work, beside) = (&work, &beside);
-            let mut spawned: Vec<_> =
-                (0..workload.threads).map(|thread| scope.spawn(move || work(thread))).collect();
-            let companion = workload.companion.map(|rate| scope.spawn(move || beside(rate)));
-            let readers = spawned.split_off(writers);
-            let mut joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
-            shared.stop.store(true, Ordering::Relaxed);
-            joined.extend(readers.into_iter().map(join));
-            let beside = companion.map_or(Ok(0), join);
-            let ended = Instant::now();
-            let outcome = joined.into_iter().collect::<Result<Vec<_>>>().and_then(|recorded| {
-                let (recorders, bytes): (Vec<_>, Vec<u64>) = recorded.into_iter().unzip();
-                let user_bytes = bytes.iter().sum::<u64>() + beside?;
-                self.store.settle()?;
-                let used = Usage::now().since(&before);
-                Ok((recorders, user_bytes, ended.elapsed().as_secs_f64(), used))
-            });
-            watching.end();
-            outcome
-        })?;
+        let (mut recorders, scanned, user_bytes, settle_seconds, used) =
+            std::thread::scope(|scope| -> Result<_> {
+                let watching = watch.spawn(scope);
+                let (work, beside, scan) = (&work, &beside, &scan);
+                let mut spawned: Vec<_> =
+                    (0..workload.threads).map(|thread| scope.spawn(move || work(thread))).collect();
+                let companion = workload.companion.map(|rate| scope.spawn(move || beside(rate)));
+                let scanner = workload.scans.map(|scans| scope.spawn(move || scan(scans)));
+                let readers = spawned.split_off(writers);
+                let mut joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
+                shared.stop.store(true, Ordering::Relaxed);
+                joined.extend(readers.into_iter().map(join));
+                let beside = companion.map_or(Ok(0), join);
+                let scanned = scanner.map(join).transpose();
+                let ended = Instant::now();
+                let outcome = joined.into_iter().collect::<Result<Vec<_>>>().and_then(|recorded| {
+                    let (recorders, bytes): (Vec<_>, Vec<u64>) = recorded.into_iter().unzip();
+                    let (user_bytes, scanned) = (bytes.iter().sum::<u64>() + beside?, scanned?);
+                    if workload.keeps_memory {
+                        self.store.drain()?
+                    } else {
+                        self.store.settle()?
+                    }
+                    let used = Usage::now().since(&before);
+                    Ok((recorders, scanned, user_bytes, ended.elapsed().as_secs_f64(), used))
+                });
+                watching.end();
+                outcome
+            })?;
         let peak_disk_bytes = watch.peak();
         let peak_rss_bytes = measure::peak_rss_bytes();
         let disk_bytes = measure::directory_bytes(self.dir);
 
+        let scan_timeline =
+            scanned.iter().flat_map(|recorder| Recorded::of(vec![recorder.clone()]).timeline).collect();
+        recorders.extend(scanned);
         let recorded = Recorded::of(recorders);
         let mut live_bytes = 0;
         if let Some(live) = &mut self.live {
@@ -222,8 +245,10 @@ impl<'a> Bench<'a> {
             disk_bytes,
             peak_disk_bytes: peak_disk_bytes.max(disk_bytes),
             peak_rss_bytes,
+            runs_max: watch.peak_runs(),
+            largest_merge_bytes: self.store.largest_merge_bytes(),
         };
-        Ok(self.identity.record(workload, settings, recorded, phase))
+        Ok(RunRecord { scan_timeline, ..self.identity.record(workload, settings, recorded, phase) })
     }
 }
 
@@ -238,6 +263,8 @@ struct Phase {
     disk_bytes: u64,
     peak_disk_bytes: u64,
     peak_rss_bytes: u64,
+    runs_max: Option<u64>,
+    largest_merge_bytes: Option<u64>,
 }
 
 impl Identity {
@@ -289,6 +316,9 @@ impl Identity {
             windows: Vec::new(),
             extra_memory_bytes: None,
             before_p99_us: None,
+            runs_max: phase.runs_max,
+            largest_merge_bytes: phase.largest_merge_bytes,
+            scan_timeline: Vec::new(),
         }
     }
 }

@@ -81,6 +81,8 @@ fn opened(
         disk_bytes,
         peak_disk_bytes: disk_bytes,
         peak_rss_bytes: measure::peak_rss_bytes(),
+        runs_max: None,
+        largest_merge_bytes: None,
     };
     let mut recorded = Recorded::of(vec![recorder]);
     // Its seconds are mostly those between the openings.

@@ -136,6 +136,8 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
         disk_bytes,
         peak_disk_bytes: disk_bytes,
         peak_rss_bytes,
+        runs_max: None,
+        largest_merge_bytes: None,
     };
     let recorded = Recorded::of(std::mem::take(&mut part.recorders));
     let settings = workload.settings().into_iter().chain(store.settings());

@@ -1,8 +1,9 @@
 //! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how large the
-//! directory has become, for the peak.
+//! directory has become and how many runs of tables there are, for the peaks.
 
 use super::worker::Shared;
 use crate::measure::directory_bytes;
+use crate::store::Store;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,9 +14,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) struct Watch<'a> {
     dir: &'a Path,
+    store: &'a dyn Store,
     shared: &'a Shared,
     bar: ProgressBar,
     peak: AtomicU64,
+    peak_runs: AtomicU64,
     over: AtomicBool,
 }
 
@@ -26,17 +29,25 @@ pub(super) struct Watching<'scope> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(dir: &'a Path, shared: &'a Shared, title: &str, ops: u64) -> Self {
+    pub(super) fn new(
+        dir: &'a Path,
+        store: &'a dyn Store,
+        shared: &'a Shared,
+        title: &str,
+        ops: u64,
+    ) -> Self {
         let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {per_sec}");
         let bar = ProgressBar::new(ops).with_prefix(title.to_string());
         let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
-        Watch { dir, shared, bar, peak: AtomicU64::new(0), over: AtomicBool::new(false) }
+        let (peak, peak_runs) = (AtomicU64::new(0), AtomicU64::new(0));
+        Watch { dir, store, shared, bar, peak, peak_runs, over: AtomicBool::new(false) }
     }
 
     pub(super) fn spawn<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Watching<'scope> {
         let look = || {
             while !self.over.load(Ordering::Relaxed) {
                 self.peak.fetch_max(directory_bytes(self.dir), Ordering::Relaxed);
+                self.peak_runs.fetch_max(self.store.runs().unwrap_or(0), Ordering::Relaxed);
                 self.bar.set_position(self.shared.done.load(Ordering::Relaxed));
                 std::thread::park_timeout(LOOK_EVERY);
             }
@@ -48,6 +59,12 @@ impl<'a> Watch<'a> {
     /// The most bytes the directory was seen to take.
     pub(super) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// The most runs of tables that were seen, if the store tells.
+    pub(super) fn peak_runs(&self) -> Option<u64> {
+        let now = self.store.runs()?;
+        Some(self.peak_runs.load(Ordering::Relaxed).max(now))
     }
 }
 

@@ -3,7 +3,8 @@
 use super::latency::{Class, Recorder};
 use crate::store::{Result, Session};
 use crate::workload::bytes::Values;
-use crate::workload::{Op, Workload};
+use crate::workload::random::Rng;
+use crate::workload::{Op, Picks, Scans, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,6 +173,34 @@ impl<'a> Worker<'a> {
                 break;
             }
             self.apply(op)?;
+        }
+        Ok(())
+    }
+
+    /// Scans at a rate until told to stop, each from when it was due and from a key that was put before. Nothing is scanned
+    /// while it is not known that something was put.
+    pub(crate) fn scans_of_what_was_put(
+        &mut self,
+        scans: &Scans,
+        picks: &Picks,
+        seed: u64,
+        began: Instant,
+    ) -> Result<()> {
+        self.recorder.begin(began);
+        let mut rng = Rng::new(seed, "scans of what was put", 0);
+        let every = Duration::from_secs_f64(1.0 / scans.rate);
+        for at in 0.. {
+            let due = began + every.mul_f64(at as f64);
+            wait_until(due);
+            if self.shared.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let put = self.shared.done.load(Ordering::Relaxed);
+            if put > 0 {
+                self.scan(picks.shuffled(rng.below(put)), scans.entries)?;
+                let now = Instant::now();
+                self.recorder.record(Class::Scan, now.saturating_duration_since(due), now, 1);
+            }
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ fn figures() -> Vec<Figure> {
     let mut figures = Vec::new();
     let mut figure = |id: &str, workload, metric, above: &str, below: &[&str], paper, goal| {
         let (id, above, below) = (format!("Accordion {id}"), above.to_string(), strings(below));
-        figures.push(Figure { id, workload, metric, above, below, paper, goal });
+        figures.push(Figure { id, workload, metric, above, below, paper, simulated: None, goal });
     };
     let none = &[NONE];
 

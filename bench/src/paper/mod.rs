@@ -4,10 +4,12 @@
 //! A paper is two lists: cells, which say what is run (workloads and the configurations that take turns on them), and
 //! figures, each of which relates two configurations of a cell. What a figure aims at is the paper's figure where it
 //! counts flushes, merges or bytes, and where our own aim is written down, that one. For throughput it is less: part of
-//! what the papers gained came from a garbage collector or a skiplist that ours never had.
+//! what the papers gained came from a garbage collector or a skiplist that ours never had. Where strategies are compared, what
+//! our simulation says stands between the paper's figure and the measured one.
 
 mod accordion;
 mod offload;
+mod rangemerge;
 mod triad;
 
 use crate::compare::{Figure as Metric, How, Plan, Relation, median, pairs};
@@ -27,6 +29,9 @@ pub(crate) struct Paper {
     /// Of `offload` the methods of one machine; those with compaction servers are not there yet.
     #[arg(long)]
     local: bool,
+    /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not hours.
+    #[arg(long)]
+    unthrottled: bool,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -37,6 +42,8 @@ enum Which {
     Accordion,
     /// TRIAD: its parts, each alone and all together.
     Triad,
+    /// Rangemerge: methods of merging, each with puts and scans at a rate, and inserts as fast as they go.
+    Rangemerge,
     /// Compaction offloading: warming caches with a compaction's result (with --local).
     Offload,
 }
@@ -49,12 +56,17 @@ fn factor(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| format!("{text} is not between {SCALE_MIN} and 100"))
 }
 
-/// One workload, and our configurations that take turns on it.
+/// One workload, and the configurations that take turns on it: our own, and other stores by their full names.
 struct Cell {
     workload: &'static str,
     /// Multiplies its memory, keys and operations left as they are.
     memory: f64,
     configs: Vec<String>,
+}
+
+/// `siltstone:none+defer`, `rocksdb:tuned`.
+fn full_name(config: &str) -> String {
+    if config.contains(':') { config.to_string() } else { format!("siltstone:{config}") }
 }
 
 /// A figure of a paper: on one workload, a metric of one configuration over that of another.
@@ -66,7 +78,9 @@ struct Figure {
     above: String,
     /// The one with the most operations a second of these; with none of them the metric itself is the figure.
     below: Vec<String>,
+    /// Not a number where the paper does not say.
     paper: f64,
+    simulated: Option<f64>,
     goal: Goal,
 }
 
@@ -98,28 +112,27 @@ struct Contents {
     figures: Vec<Figure>,
 }
 
-impl Which {
-    fn contents(self) -> Contents {
-        match self {
+impl Paper {
+    fn contents(&self) -> Result<Contents> {
+        Ok(match self.paper {
             Which::Accordion => accordion::contents(),
             Which::Triad => triad::contents(triad::PARTS),
+            Which::Rangemerge => rangemerge::contents(self.scale, !self.unthrottled)?,
             Which::Offload => offload::contents(),
-        }
+        })
     }
-}
 
-impl Paper {
     /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.
     pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
         if matches!(self.paper, Which::Offload) && !self.local {
             return Err("there are no compaction servers yet: paper offload needs --local".into());
         }
-        let Contents { cells, figures } = self.paper.contents();
+        let Contents { cells, figures } = self.contents()?;
         let mut failures = Vec::new();
         for cell in cells {
             let plan = Plan {
                 workload: vec![cell.workload.into()],
-                stores: cell.configs.iter().map(|config| format!("siltstone:{config}")).collect(),
+                stores: cell.configs.iter().map(|config| full_name(config)).collect(),
                 how: self.how.clone(),
                 scale: Scale::of(cell.workload, self.scale, cell.memory)?,
             };
@@ -142,7 +155,11 @@ impl Figure {
     /// Nothing if a run is missing, or if what was counted is zero: too little was written.
     fn record(&self, runs: &[RunRecord]) -> Option<FigureRecord> {
         let of = |config: &str| -> Vec<&RunRecord> {
-            runs.iter().filter(|run| run.workload == self.workload && run.config == config).collect()
+            let name = full_name(config);
+            let its = |run: &&RunRecord| {
+                run.workload == self.workload && format!("{}:{}", run.store, run.config) == name
+            };
+            runs.iter().filter(its).collect()
         };
         let rate = |config: &&String| {
             let mut rates: Vec<f64> = of(config).iter().map(|run| run.ops_s).collect();
@@ -161,7 +178,8 @@ impl Figure {
         Some(FigureRecord {
             kind: "figure".into(),
             id: self.id.clone(),
-            paper: self.paper,
+            paper: self.paper.is_finite().then_some(self.paper),
+            simulated: self.simulated,
             ours,
             goal: self.goal.words(),
             holds: self.goal.holds(ours),
@@ -180,6 +198,17 @@ fn flushed_merged_bytes(run: &RunRecord) -> f64 {
 
 fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_string()).collect()
+}
+
+/// The standard deviation of the latencies of one kind of operation, from their raw histogram.
+fn deviation(run: &RunRecord, kind: &str) -> f64 {
+    let Some(latency) = run.latency.get(kind) else { return f64::NAN };
+    let mean_of = |value: &dyn Fn(f64) -> f64| {
+        let sum: f64 = latency.histogram.iter().map(|(nanos, n)| value(*nanos as f64) * *n as f64).sum();
+        sum / latency.count as f64
+    };
+    let mean = mean_of(&|nanos| nanos);
+    mean_of(&|nanos| (nanos - mean).powi(2)).sqrt()
 }
 
 /// A latency of one kind of operation, from its raw histogram, as `share` of the operations did not exceed it.

@@ -41,6 +41,7 @@ pub(super) fn contents() -> Contents {
                 above: (*config).to_string(),
                 below: Vec::new(),
                 paper,
+                simulated: None,
                 goal: AtMost(paper),
             });
         }

@@ -37,7 +37,7 @@ pub(super) fn contents(parts: &[Part]) -> Contents {
     let mut figures = Vec::new();
     let mut figure = |id: String, workload, metric, above: &str, below: &str, paper, goal| {
         let (id, above, below) = (format!("TRIAD {id}"), above.to_string(), strings(&[below]));
-        figures.push(Figure { id, workload, metric, above, below, paper, goal });
+        figures.push(Figure { id, workload, metric, above, below, paper, simulated: None, goal });
     };
     for part in parts {
         for setting in part.settings {

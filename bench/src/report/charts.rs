@@ -37,6 +37,11 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
             latencies(row, |s| s.max_us)
         }),
     ];
+    if block.rows.iter().any(|row| !row.typical().scan_timeline.is_empty()) {
+        charts.push(over_time("Slowest scan of each second", latency("maximum latency"), |row| {
+            row.typical().scan_timeline.iter().map(|second| (second.at, second.max_us)).collect()
+        }));
+    }
     let kinds = block.kinds();
     for kind in &kinds {
         let of = if kinds.len() > 1 { format!(" of a {kind}") } else { String::new() };
@@ -143,6 +148,12 @@ mod tests {
         assert_eq!(titles(0).len(), 5);
         assert_eq!(titles(1).len(), 7);
         assert!(titles(1).contains(&"Tail of the latency of a read".to_string()));
+        let mut scanned = made.runs.clone();
+        scanned[0].scan_timeline = scanned[0].timeline.clone();
+        scanned.truncate(1);
+        let with_scans = charts(&super::super::blocks(&scanned)[0], |_| 0);
+        assert_eq!(with_scans[3].title, "Slowest scan of each second");
+        assert_eq!(with_scans[3].lines[0].points.len(), scanned[0].timeline.len());
         let first = &charts(&blocks[0], |store| store.len())[0];
         assert_eq!((first.lines.len(), first.lines[0].style), (3, "siltstone:default".len()));
     }

@@ -6,7 +6,8 @@ use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{classes, escape};
 use super::{
-    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, repeats, store, sweep, unseen,
+    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, figure_cells, repeats, store,
+    sweep, unseen,
 };
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,12 +215,9 @@ fn relation(ratio: &RatioRecord) -> String {
 }
 
 fn paper(figures: &[FigureRecord]) -> String {
-    let row = |f: &FigureRecord| {
-        let holds = if f.holds { "yes" } else { "no" };
-        vec![f.id.clone(), f.goal.clone(), digits(f.paper), digits(f.ours), holds.into()]
-    };
-    let rows: Vec<_> = figures.iter().map(row).collect();
-    let table = tabled("words", &["figure", "goal", "paper or bar", "ours", "holds"].map(|h| (h, "")), &rows);
+    let (heads, rows) = figure_cells(figures);
+    let heads: Vec<_> = heads.into_iter().map(|head| (head, "")).collect();
+    let table = tabled("words", &heads, &rows);
     match figures {
         [] => String::new(),
         _ => format!("<h2>Figures of papers, and bars</h2>\n{table}<figure>{}</figure>\n", bars(figures)),

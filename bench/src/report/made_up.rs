@@ -56,7 +56,8 @@ pub(super) fn records() -> Records {
         figures: vec![FigureRecord {
             kind: "figure".into(),
             id: "a paper, table 1, row 2".into(),
-            paper: 2.5,
+            paper: Some(2.5),
+            simulated: None,
             ours: 2.75,
             goal: "at least the paper's".into(),
             holds: true,
@@ -116,6 +117,9 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         windows: Vec::new(),
         extra_memory_bytes: None,
         before_p99_us: None,
+        runs_max: None,
+        largest_merge_bytes: None,
+        scan_timeline: Vec::new(),
     }
 }
 

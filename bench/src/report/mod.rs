@@ -7,11 +7,12 @@
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block gets.
 //!   `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge. `bars`: figures of papers.
-//!   `html`: the page around them.
+//!   `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
 
 mod bars;
 mod charts;
 mod columns;
+mod costs;
 mod html;
 mod plot;
 mod sweep;
@@ -21,6 +22,7 @@ mod unseen;
 #[cfg(test)]
 mod made_up;
 
+pub(crate) use costs::{Cost, Panel, costs};
 pub(crate) use html::html;
 #[cfg(test)]
 pub(crate) use made_up::{around_a_merge as made_up_around_a_merge, run as made_up_run};
@@ -216,6 +218,22 @@ fn repeats(blocks: &[Block<'_>]) -> Vec<String> {
     bytes.into_iter().chain(line("CPU time repeats", 5, columns::cpu)).collect()
 }
 
+/// Figures of papers as heads and rows of cells; what was simulated only where anything was.
+fn figure_cells(figures: &[FigureRecord]) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let simulated = figures.iter().any(|figure| figure.simulated.is_some());
+    let mut heads = vec!["figure", "goal", "paper or bar"];
+    heads.extend(simulated.then_some("simulated"));
+    heads.extend(["ours", "holds"]);
+    let maybe = |figure: Option<f64>| figure.map_or("-".to_string(), digits);
+    let row = |f: &FigureRecord| {
+        let mut cells = vec![f.id.clone(), f.goal.clone(), maybe(f.paper)];
+        cells.extend(simulated.then(|| maybe(f.simulated)));
+        cells.extend([digits(f.ours), if f.holds { "yes" } else { "no" }.to_string()]);
+        cells
+    };
+    (heads, figures.iter().map(row).collect())
+}
+
 /// Three digits that count, or whole numbers from 100.
 fn digits(value: f64) -> String {
     match value.abs() {
@@ -297,6 +315,19 @@ mod tests {
         assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
         assert_eq!(Spread::of(vec![1.0]).unwrap().deviation(), None);
         assert_eq!(Spread::of(vec![]), None);
+    }
+
+    #[test]
+    fn what_was_simulated_has_a_column_only_where_anything_was() {
+        let mut figures = made_up::records().figures;
+        assert_eq!(figure_cells(&figures).0, ["figure", "goal", "paper", "ours", "holds"]);
+        figures.push(FigureRecord { paper: None, simulated: Some(2.6), ..figures[0].clone() });
+        let (heads, rows) = figure_cells(&figures);
+        assert_eq!(heads, ["figure", "goal", "paper", "simulated", "ours", "holds"]);
+        assert_eq!(
+            (&rows[0][2..4], &rows[1][2..4]),
+            (&["2.50".into(), "-".into()][..], &["-".into(), "2.60".into()][..])
+        );
     }
 
     #[test]

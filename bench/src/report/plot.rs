@@ -210,14 +210,14 @@ pub(super) fn classes(style: usize) -> String {
 }
 
 /// From values to places on the drawing.
-struct Scale {
+pub(super) struct Scale {
     /// The values at the ends, or their logarithms.
     lo: f64,
     hi: f64,
     log: bool,
     from: f64,
     to: f64,
-    ticks: Vec<f64>,
+    pub(super) ticks: Vec<f64>,
 }
 
 impl Scale {
@@ -235,7 +235,7 @@ impl Scale {
 
     /// From the tick at or below `lo` to the one at or above `hi`: powers of ten, and between them 2 and 5 where
     /// there are few. So a chart never spans less than a factor of two.
-    fn log(lo: f64, hi: f64, from: f64, to: f64) -> Self {
+    pub(super) fn log(lo: f64, hi: f64, from: f64, to: f64) -> Self {
         let decades = (hi / lo).log10();
         let mantissas: &[f64] = match decades {
             d if d <= 1.7 => &[1.0, 2.0, 5.0],
@@ -255,7 +255,7 @@ impl Scale {
     }
 
     /// Not finite when the value has no place.
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let value = match self.log {
             true if value > 0.0 => value.log10(),
             true => f64::NAN,

@@ -2,7 +2,7 @@
 //! the machine can do.
 
 use super::columns::COLUMNS;
-use super::{Block, Records, Row, blocks, compression_of_both, describe, digits, unseen};
+use super::{Block, Records, Row, blocks, compression_of_both, describe, digits, figure_cells, unseen};
 use crate::record::{FigureRecord, LimitRecord};
 use std::fmt::Write;
 
@@ -96,12 +96,9 @@ fn figures(figures: &[FigureRecord]) -> String {
     if figures.is_empty() {
         return String::new();
     }
-    let mut lines = vec![["figure", "goal", "paper or bar", "ours", "holds"].map(str::to_string).to_vec()];
-    for figure in figures {
-        let holds = if figure.holds { "yes" } else { "no" };
-        let numbers = [digits(figure.paper), digits(figure.ours), holds.into()];
-        lines.push([figure.id.clone(), figure.goal.clone()].into_iter().chain(numbers).collect());
-    }
+    let (heads, rows) = figure_cells(figures);
+    let mut lines = vec![heads.into_iter().map(str::to_string).collect()];
+    lines.extend(rows);
     format!("figures of papers, and bars\n{}", align(&lines, 2))
 }
 

@@ -13,6 +13,7 @@ mod siltstone;
 
 use crate::record::Durability;
 use crate::workload::Memory;
+use ::siltstone::strategy::StrategyOptions;
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -80,6 +81,10 @@ pub(crate) trait Store: Sync {
     fn session(&self) -> Result<Box<dyn Session + '_>>;
     /// Writes memory out and waits until no merge is due.
     fn settle(&self) -> Result<()>;
+    /// Waits until nothing that is due is left to do; memory stays as it is where the store can tell the two apart.
+    fn drain(&self) -> Result<()> {
+        self.settle()
+    }
     /// Settings that differ from the store's defaults.
     fn settings(&self) -> Vec<(&'static str, String)>;
     /// What it wrote, if it tells.
@@ -89,6 +94,14 @@ pub(crate) trait Store: Sync {
     /// Merges everything into one run, and waits for it.
     fn major(&self) -> Result<()> {
         Err("this store has no merge that could be asked for".into())
+    }
+    /// Runs of tables that may hold one key, if it tells: files over the same keys, one of each sorted level.
+    fn runs(&self) -> Option<u64> {
+        None
+    }
+    /// The most bytes that one merge read and wrote since the store was opened, if it tells.
+    fn largest_merge_bytes(&self) -> Option<u64> {
+        None
     }
     /// How its cache of blocks does, if it tells; merges not counted.
     fn cache(&self) -> Option<CacheCount> {
@@ -152,6 +165,11 @@ pub(crate) fn named(name: &str) -> Result<Named, String> {
     let found = all().into_iter().find(|n| n.store == store && (config.is_empty() || config == n.config));
     let without = if cfg!(feature = "peers") { "" } else { " (this build has no peers: --features peers)" };
     found.ok_or_else(|| format!("no such store: {name}{without}"))
+}
+
+/// How a configuration of ours merges.
+pub(crate) fn strategy(config: &str) -> Result<StrategyOptions, String> {
+    siltstone::strategy(config)
 }
 
 impl Named {

@@ -17,6 +17,7 @@ use rocksdb::{
     statistics::{StatsLevel, Ticker},
 };
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 const fn named(config: &'static str, what: &'static str) -> Named {
     let config = Cow::Borrowed(config);
@@ -136,8 +137,24 @@ impl Store for RocksDb {
         Ok(self.db.wait_for_compact(&wait)?)
     }
 
+    fn drain(&self) -> Result<()> {
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
     fn settings(&self) -> Vec<(&'static str, String)> {
         self.settings.clone()
+    }
+
+    fn runs(&self) -> Option<u64> {
+        let files = |level: i32| {
+            self.db.property_int_value(&format!("rocksdb.num-files-at-level{level}")).ok().flatten()
+        };
+        let below = (1..LEVELS).filter(|level| files(*level).is_some_and(|files| files > 0)).count();
+        Some(files(0)? + below as u64)
+    }
+
+    fn largest_merge_bytes(&self) -> Option<u64> {
+        largest_merge_bytes(&std::fs::read_to_string(self.db.path().join("LOG")).ok()?)
     }
 
     fn written(&self) -> Option<Written> {
@@ -165,6 +182,29 @@ impl Store for RocksDb {
 fn compactions(table: &str, row: &str) -> u64 {
     let found = table.lines().find(|line| line.split_whitespace().next() == Some(row));
     found.and_then(|line| line.split_whitespace().nth_back(5)?.parse().ok()).unwrap_or(0)
+}
+
+/// Its levels by default.
+const LEVELS: i32 = 7;
+
+/// From the events in its log of itself: what a compaction found and what it left, by job.
+fn largest_merge_bytes(log: &str) -> Option<u64> {
+    let mut found = HashMap::new();
+    let mut largest = 0;
+    for line in log.lines() {
+        let Some((_, event)) = line.split_once("EVENT_LOG_v1 ") else { continue };
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(event) else { continue };
+        let number = |name: &str| event[name].as_u64().unwrap_or(0);
+        match event["event"].as_str() {
+            Some("compaction_started") => drop(found.insert(number("job"), number("input_data_size"))),
+            Some("compaction_finished") => {
+                let read = found.remove(&number("job")).unwrap_or(0);
+                largest = largest.max(read + number("total_output_size"));
+            }
+            _ => {}
+        }
+    }
+    Some(largest)
 }
 
 struct Thread<'a> {

@@ -9,7 +9,9 @@ use siltstone::strategy::{
     ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
     RangemergeOptions, SmaOptions, StrategyOptions, Victim,
 };
-use siltstone::{Batch, CacheFill, Compression, Db, Family, FamilyOptions, Options};
+use siltstone::{Batch, CacheFill, Compression, Db, Event, EventKind, Family, FamilyOptions, Options};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const STORE: &str = "siltstone";
 
@@ -114,8 +116,8 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("range+f64", "files of at most 64 MiB (F)", |_, family, mib| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
-        rangemerge.f = mib as u64 * (1 << 20);
-        mib.fract() == 0.0
+        rangemerge.f = (mib * f64::from(1 << 20)) as u64;
+        true
     }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
         family.strategy =
@@ -246,6 +248,12 @@ pub(super) fn named(config: &str) -> Result<Named, String> {
     Ok(Named { store: STORE, config, compression, what, package: STORE, open })
 }
 
+pub(super) fn strategy(config: &str) -> Result<StrategyOptions, String> {
+    let mut family = FamilyOptions::default();
+    change(config, &mut Options::default(), &mut family)?;
+    Ok(family.strategy)
+}
+
 /// The examples.
 pub(super) fn all() -> Vec<Named> {
     PARTS.iter().filter_map(|(example, ..)| named(example).ok()).collect()
@@ -257,6 +265,7 @@ struct Siltstone {
     options: Options,
     family_options: FamilyOptions,
     durability: siltstone::Durability,
+    largest_merge_bytes: Arc<AtomicU64>,
 }
 
 fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
@@ -272,13 +281,28 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     options.direct_reads = wanted.direct_reads;
     let mut family_options = FamilyOptions::default();
     change(config, &mut options, &mut family_options)?;
-    let builder = Db::builder().options(options.clone());
+    let largest_merge_bytes = Arc::new(AtomicU64::new(0));
+    let largest = largest_merge_bytes.clone();
+    let builder = Db::builder().options(options.clone()).listener(move |event| {
+        largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
+    });
     let db = builder.family(siltstone::DEFAULT_FAMILY, family_options.clone()).open(wanted.dir)?;
     let durability = match wanted.durability {
         Durability::Sync => siltstone::Durability::Sync,
         Durability::Buffered | Durability::Volatile => siltstone::Durability::Buffered,
     };
-    Ok(Box::new(Siltstone { family: db.default_family(), db, options, family_options, durability }))
+    let family = db.default_family();
+    Ok(Box::new(Siltstone { family, db, options, family_options, durability, largest_merge_bytes }))
+}
+
+/// The bytes of tables that a merge, or a flush with tables that it met, read and wrote.
+fn moved_bytes(event: &Event) -> u64 {
+    let number = |name| event.numbers.get(name).copied().unwrap_or(0);
+    match event.kind {
+        EventKind::Merge => number("bytes_in") + number("bytes"),
+        EventKind::Flush => number("bytes_in").saturating_sub(number("memory_bytes")) + number("bytes"),
+        _ => 0,
+    }
 }
 
 impl Store for Siltstone {
@@ -288,6 +312,10 @@ impl Store for Siltstone {
 
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
+        Ok(self.db.settle()?)
+    }
+
+    fn drain(&self) -> Result<()> {
         Ok(self.db.settle()?)
     }
 
@@ -326,6 +354,14 @@ impl Store for Siltstone {
 
     fn major(&self) -> Result<()> {
         Ok(self.family.compact::<&[u8]>(..)?)
+    }
+
+    fn runs(&self) -> Option<u64> {
+        Some(self.family.shape().runs().count() as u64)
+    }
+
+    fn largest_merge_bytes(&self) -> Option<u64> {
+        Some(self.largest_merge_bytes.load(Ordering::Relaxed))
     }
 
     fn cache(&self) -> Option<CacheCount> {

@@ -78,6 +78,8 @@ pub(crate) struct Mix {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     FillInOrder,
+    /// Every key once, in an order of no pattern.
+    FillShuffled,
     DeleteInOrder,
     Mix(Mix),
     Missing,
@@ -104,8 +106,19 @@ pub(crate) enum Preload {
 pub(crate) enum Pace {
     /// Each thread issues its next operation when the last has ended.
     Closed,
+    /// So many operations a second, each measured from when it was due.
+    Due(f64),
     /// First so; then once more at this share of the rate seen, each operation measured from when it was due.
     ThenOpen(f64),
+}
+
+/// Scans beside the puts of a [`Kind::FillShuffled`], from keys that were put before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scans {
+    /// Scans a second.
+    pub(crate) rate: f64,
+    /// Entries of each.
+    pub(crate) entries: u32,
 }
 
 /// Memory of a store: one memtable, and the cache of blocks.
@@ -143,6 +156,10 @@ pub(crate) struct Workload {
     pub(crate) pace: Pace,
     /// Puts a second of one more thread beside the measured ones.
     pub(crate) companion: Option<f64>,
+    /// One more thread scans, and is measured.
+    pub(crate) scans: Option<Scans>,
+    /// What is in memory at the end stays there: a run has ended when nothing that is due is left to do.
+    pub(crate) keeps_memory: bool,
     /// A major merge runs in its middle, with so many seconds before it and after.
     pub(crate) merged: bool,
     pub(crate) seconds: f64,
@@ -248,6 +265,16 @@ impl Workload {
         }
         if let Some(rate) = self.companion {
             settings.push(("companion_puts_s", rate.to_string()));
+        }
+        if let Pace::Due(rate) = self.pace {
+            settings.push(("rate", rate.to_string()));
+        }
+        if let Some(Scans { rate, entries }) = self.scans {
+            settings.push(("scans_s", rate.to_string()));
+            settings.push(("scan_entries", entries.to_string()));
+        }
+        if self.keeps_memory {
+            settings.push(("keeps_memory", "true".into()));
         }
         if self.direct_reads {
             settings.push(("direct_reads", "true".into()));

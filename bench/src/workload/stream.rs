@@ -52,6 +52,11 @@ impl Picks {
         let graph = matches!(workload.kind, Kind::MixGraph).then(|| MixGraph::new(n, seed));
         Picks { pick, scatter: Shuffle::new(n, seed), graph }
     }
+
+    /// The `at`-th of all keys in an order of no pattern.
+    pub(crate) fn shuffled(&self, at: u64) -> u64 {
+        self.scatter.at(at)
+    }
 }
 
 /// The operations of one thread, as an iterator.
@@ -166,6 +171,7 @@ impl Iterator for Stream<'_> {
         self.done += 1;
         Some(match self.kind {
             Kind::FillInOrder => self.put(in_turn),
+            Kind::FillShuffled => self.put(self.picks.shuffled(in_turn)),
             Kind::DeleteInOrder => Op::Delete(in_turn),
             Kind::Missing => Op::Miss(self.existing()),
             Kind::Open => Op::Get(self.existing()),

@@ -38,6 +38,11 @@ const NAMES: &[(&str, &str)] = &[
         "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
     ),
     ("offload", "the same with a tenth of scans, as measured for compaction offloading"),
+    (
+        "rangemerge",
+        "Rangemerge: puts of all keys in no order, 2,500 a second, beside 20 scans of 10 entries a second",
+    ),
+    ("rangemerge-fill", "the same puts as fast as they go, without scans; memory is a twentieth of the data"),
     ("open", "opening 5 GB until a first get is answered: after closing, and with a log after a kill"),
 ];
 
@@ -71,8 +76,9 @@ pub(crate) fn help() -> String {
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
          16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
-         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; open:log1g for\n\
-         1 GB, and a log of 1 GiB after a kill.",
+         ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; rangemerge-fill:m5\n\
+         or :m100 for a write memory of a fifth or a hundredth of the data; open:log1g for 1 GB, and a log of 1 GiB\n\
+         after a kill.",
     );
     text
 }
@@ -114,6 +120,8 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         durability: Durability::Buffered,
         pace: Pace::Closed,
         companion: None,
+        scans: None,
+        keeps_memory: false,
         merged: false,
         seconds: 0.0,
         direct_reads: false,
@@ -159,6 +167,12 @@ fn base_workload(name: &str) -> Option<Workload> {
         },
         "unseen" => unseen(reads),
         "offload" => unseen(Kind::Mix(Mix { read: 0.9, scan: 0.1, scan_entries_max: 100, ..Mix::default() })),
+        "rangemerge" => Workload {
+            pace: Pace::Due(2_500.0),
+            scans: Some(Scans { rate: 20.0, entries: 10 }),
+            ..rangemerge()
+        },
+        "rangemerge-fill" => rangemerge(),
         "open" => {
             Workload { keys: 5_000_000, ops: 5, value: 1000, memory: YCSB, ..classic(Kind::Open, InOrder, 1) }
         }
@@ -181,6 +195,23 @@ fn unseen(kind: Kind) -> Workload {
         seconds: 60.0,
         direct_reads: true,
         ..classic(kind, Preload::Shuffled, 1)
+    }
+}
+
+/// A tenth of the paper's data and memory, with as much cache as memory.
+fn rangemerge() -> Workload {
+    const DATA: u64 = 1_000_000_000;
+    let (key, value) = (100, 1000);
+    let keys = DATA / (key + value) as u64;
+    Workload {
+        keys,
+        ops: keys,
+        key: Keys { form: Form::Scattered, bytes: key },
+        value,
+        memory: Memory { write: DATA / 20, cache: DATA / 20 },
+        keeps_memory: true,
+        direct_reads: true,
+        ..classic(Kind::FillShuffled, Preload::Nothing, 1)
     }
 }
 
@@ -255,6 +286,9 @@ impl Workload {
             "x20" if base.starts_with("ws") => self.resize(20.0),
             "d10" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.1),
             "d100" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.01),
+            "m5" if base == "rangemerge-fill" => self.memory.write *= 4,
+            "m20" if base == "rangemerge-fill" => {}
+            "m100" if base == "rangemerge-fill" => self.memory.write /= 5,
             // Memory must hold more than is put, else it is flushed and the log goes.
             "log1g" if base == "open" => {
                 (self.keys, self.logged) = (1_000_000, Some(1 << 30));
@@ -291,7 +325,7 @@ impl Workload {
             // All keys are the point of it.
             Kind::Walk => (self.ops, self.threads) = (self.keys, 1),
             Kind::Open => self.threads = 1,
-            Kind::FillInOrder | Kind::DeleteInOrder => self.ops = self.keys,
+            Kind::FillInOrder | Kind::FillShuffled | Kind::DeleteInOrder => self.ops = self.keys,
             _ => {}
         }
         if self.keys < 2 || self.ops == 0 || self.threads <= self.readers {
@@ -349,12 +383,19 @@ mod tests {
         let long = one("open:log1g");
         assert!(long.before_kill() == 1 << 30 && long.memory.write > 1 << 30);
         assert_eq!(one("open").before_kill(), one("open").memory.write);
+        let data_over_memory = ["m5", "m20", "m100"].map(|variant| {
+            let workload = one(&format!("rangemerge-fill:{variant}"));
+            1_000_000_000 / workload.memory.write
+        });
+        assert_eq!(data_over_memory, [5, 20, 100]);
         let sync = named("syncput", &Scale::default()).unwrap();
         assert_eq!(
             sync.iter().map(|w| (w.name.as_str(), w.threads)).collect::<Vec<_>>(),
             [("syncput:1", 1), ("syncput:8", 8)]
         );
-        for wrong in ["", "fill", "ycsb-g", "ws1:x21", "fillseq:zipf", "syncput:3", "ycsb-load:zipf"] {
+        for wrong in
+            ["", "fill", "ycsb-g", "ws1:x21", "fillseq:zipf", "syncput:3", "ycsb-load:zipf", "rangemerge:m5"]
+        {
             assert!(named(wrong, &Scale::default()).is_err(), "{wrong}");
         }
     }

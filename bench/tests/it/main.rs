@@ -121,6 +121,31 @@ fn a_paper_prints_its_figures_beside_ours() {
 }
 
 #[test]
+fn rangemerges_paper_has_the_simulation_between_its_figures_and_ours() {
+    let output = bench(&["paper", "rangemerge", "--scale", "0.002", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = lines(&output);
+    let runs: Vec<_> = records.iter().filter(|r| r["kind"] == "run" && r["store"] == "siltstone").collect();
+    assert_eq!(runs.len(), 4 * 5 + 1, "strategies with puts at a rate, and with three sizes of memory");
+    for run in runs {
+        let keys = run["settings"]["keys"].as_str().unwrap().parse::<u64>().unwrap();
+        assert_eq!(run["latency"]["write"]["count"], keys, "every key is put once");
+        assert_eq!(run["user_bytes"], keys * 1100);
+        assert!(run["runs_max"].is_u64() && run["largest_merge_bytes"].is_u64(), "{run}");
+        let paced = run["workload"] == "rangemerge";
+        assert_eq!(run["latency"]["scan"]["count"].as_u64().is_some_and(|scans| scans > 5), paced);
+        assert!(!paced || run["ops_s"].as_f64().unwrap() < 2_600.0);
+    }
+    let figures: Vec<_> = records.iter().filter(|r| r["kind"] == "figure").collect();
+    assert!(figures.iter().any(|f| f["paper"].is_null()) && figures.iter().any(|f| f["paper"].is_number()));
+    let latencies = figures.iter().filter(|f| f["id"].as_str().unwrap().contains("figure 5"));
+    assert!(latencies.clone().count() >= 6 && latencies.clone().all(|f| f["simulated"].is_null()));
+    let of = |id: &str| figures.iter().find(|f| f["id"].as_str().unwrap().contains(id)).unwrap();
+    assert_eq!(of("files of a key, D/M 20, rangemerge")["simulated"], 1.0);
+    assert!(of("insert time, D/M 100, with deltas over geometric")["ours"].is_number());
+}
+
+#[test]
 fn compare_prints_the_ratios_of_the_first_store_to_each_other_one() {
     let stores = "siltstone,siltstone:nofilter,siltstone:uncompressed";
     let records =

@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::progress;
 use clap::Args;
-use siltstone::simulate::{SimulateOptions, SimulateReport, Workload, simulate};
+use siltstone::simulate::{METHODS, SimulateOptions, SimulateReport, Workload, simulate};
 use siltstone::strategy::StrategyOptions;
 use siltstone::{parse_size, size_text};
 
@@ -30,7 +30,8 @@ pub(crate) struct Simulate {
     /// Write memory: what a flush writes
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
-    /// Which keys are overwritten: uniform or zipf:THETA
+    /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is overwritten;
+    /// sorted:SHARE with this share of the fill in the order of keys
     #[arg(long, default_value = "uniform")]
     workload: Workload,
     /// Bytes of a key
@@ -94,18 +95,6 @@ impl Simulate {
         }
     }
 }
-
-const METHODS: [&str; 9] = [
-    "leveled",
-    "sma{k=4}",
-    "sma{k=2}",
-    "geometric{r=2}",
-    "geometric{r=3}",
-    "geometric{p=2}",
-    "remerge",
-    "exploring",
-    "nomerge",
-];
 
 /// A line for each of [`METHODS`], for people and for Markdown.
 fn table(reports: &[SimulateReport]) -> String {

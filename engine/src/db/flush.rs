@@ -311,6 +311,7 @@ impl FlushJob {
         let numbers = [
             ("segments", self.segments),
             ("memory_bytes", self.memory_bytes),
+            ("bytes_in", self.plan.bytes),
             ("bytes", bytes),
             ("cells_in", taken),
             ("cells_out", written),

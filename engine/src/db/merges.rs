@@ -226,7 +226,7 @@ impl MergeJob {
             merge.sync_written(SYNC_RESTING)?;
         }
         let rest = self.pace.worked(db.env.clock.monotonic_ns() - began_ns, db.cache.blocks_asked_for());
-        if rest > 0 && !db.merges_press() {
+        if rest > 0 && !db.merges_press(&self.store) {
             worked = match worked {
                 Advanced::More => Advanced::Wait(rest),
                 Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),

@@ -40,9 +40,7 @@ impl RunCursor {
 
     /// A reader's seek is a look into each run that it has to merge.
     fn note_look(&self, at: usize) {
-        if !self.forward_only {
-            self.tables[at].table().note_look();
-        }
+        self.tables[at].table().note_look();
     }
 
     /// While the cursor is behind its table's end, goes on to the first cell of the next tables.

@@ -1,28 +1,48 @@
-//! Memory held by range: puts gather in a piece a range, and while memory has more than its limit the strategy's victim is
-//! merged with its tables, as `db/scatter.rs` and `db/flush.rs` do it.
+//! Memory held by range: puts gather in the memory of each range, and while all of it has more than its limit the strategy's victim
+//! is merged with its tables, as `db/scatter.rs` and `db/flush.rs` do it.
 
-use super::content::{self, Content, Piece};
-use super::{KEYS_END, Simulator, place};
+use super::content::{self, Piece};
+use super::line::Put;
+use super::{KEYS_END, SimulateOptions, Simulator, place};
 use crate::strategy::{ByRange, RangeMemory, Step, apply, validate_flush};
 use crate::types::{KeyRange, TableId};
 
 /// Puts come in so many parts of memory at a time.
 const PARTS: u32 = 32;
 
+/// Every flush looks at every range, and there are about as many flushes in a memory of puts as ranges. More looks than
+/// these would take minutes.
+const LOOKS_MAX: f64 = 2e7;
+
+/// What a range holds in memory.
+pub(super) struct Held {
+    start: u64,
+    end: u64,
+    /// In key order, one a stretch.
+    pieces: Vec<Piece>,
+    bytes: f64,
+    /// The clock when it was last empty.
+    since: u64,
+}
+
+/// The most tables that the shape may have. Fewer where memory is held by range and flushed very often: what it costs
+/// hardly depends on how many ranges there are.
+pub(super) fn tables_max(options: &SimulateOptions) -> u64 {
+    if options.strategy.strategy().by_range().is_none() {
+        return options.tables_max;
+    }
+    let memories = options.data_bytes as f64 / options.memory_bytes as f64 * (1.0 + options.overwrite);
+    // Ranges are a third of the tables that are planned for.
+    options.tables_max.min((3.0 * (LOOKS_MAX / memories).sqrt()) as u64).max(30)
+}
+
 impl Simulator<'_> {
     /// Puts of a whole memory, and the flushes they make due.
-    pub(super) fn put_by_range(&mut self, content: Content, inserted: f64, by_range: &dyn ByRange) {
-        let part = 1.0 / f64::from(PARTS);
-        let part = Content { filled: content.filled * part, draws: content.draws * part };
-        for _ in 0..PARTS {
+    pub(super) fn put_by_range(&mut self, put: Put, inserted: f64, by_range: &dyn ByRange) {
+        self.fit_memory(by_range);
+        for part in 0..PARTS {
             self.clock += 1;
-            self.fit_memory(by_range);
-            for (piece, since) in &mut self.memory {
-                if piece.content == Content::default() {
-                    *since = self.clock;
-                }
-                piece.content = piece.content.add(part);
-            }
+            self.hold(&self.line.pieces(put.part(part, PARTS)));
             while self.memory_now() > self.options.memory_bytes as f64 {
                 self.flush_range(by_range);
             }
@@ -34,47 +54,72 @@ impl Simulator<'_> {
     }
 
     fn memory_now(&self) -> f64 {
-        self.memory.iter().map(|(piece, _)| self.piece_bytes(piece)).sum()
+        self.memory.iter().map(|held| held.bytes).sum()
     }
 
-    /// A piece a range, as the tables have them now.
+    fn bytes_of(&self, pieces: &[Piece]) -> f64 {
+        pieces.iter().map(|piece| self.piece_bytes(piece)).sum()
+    }
+
+    /// Adds to the memory of each range what falls into it.
+    fn hold(&mut self, put: &[Piece]) {
+        let mut memory = std::mem::take(&mut self.memory);
+        for held in &mut memory {
+            let new = within(put, held.start, held.end);
+            if new.is_empty() {
+                continue;
+            }
+            if held.pieces.is_empty() {
+                held.since = self.clock;
+            }
+            let alike = held.pieces.len() == new.len()
+                && held.pieces.iter().zip(&new).all(|(a, b)| (a.start, a.end) == (b.start, b.end));
+            if alike {
+                held.pieces.iter_mut().zip(&new).for_each(|(a, b)| a.content = a.content.add(b.content));
+            } else {
+                held.pieces.extend(new);
+                held.pieces = self.line.even(&content::union(&held.pieces));
+            }
+            held.bytes = self.bytes_of(&held.pieces);
+        }
+        self.memory = memory;
+    }
+
+    /// The ranges as the tables have them now.
     fn fit_memory(&mut self, by_range: &dyn ByRange) {
         let bounds: Vec<u64> = by_range.bounds(&self.shape).iter().map(|bound| place(bound)).collect();
         let starts = std::iter::once(0).chain(bounds.iter().copied());
         let ends = bounds.iter().copied().chain([KEYS_END]);
         let fitted = starts.zip(ends).map(|(start, end)| {
-            let old = self.memory.iter().find(|(piece, _)| piece.end > start);
-            let (content, since) =
-                old.map_or((Content::default(), self.clock), |(p, since)| (p.content, *since));
-            (Piece { start, end, content }, since)
+            let first = self.memory.partition_point(|old| old.end <= start);
+            let old = self.memory[first..].iter().take_while(|old| old.start < end);
+            let (mut pieces, mut since) = (Vec::new(), self.clock);
+            for old in old {
+                pieces.extend(within(&old.pieces, start, end));
+                since = since.min(old.since);
+            }
+            Held { start, end, bytes: self.bytes_of(&pieces), pieces, since }
         });
         self.memory = fitted.collect();
     }
 
     fn flush_range(&mut self, by_range: &dyn ByRange) {
-        let facts: Vec<RangeMemory> =
-            self.memory.iter().map(|(piece, since)| self.facts(piece, *since)).collect();
+        let facts: Vec<RangeMemory> = self.memory.iter().map(|held| self.facts(held)).collect();
         let (at, _) = by_range.victim(&self.shape, &facts).expect("there is a range");
         let plan =
             by_range.flush(&self.shape, &facts[at]).expect("nothing is in the way of a simulated flush");
         validate_flush(&self.shape, &plan, &[]).expect("a lawful flush");
-        let inputs = plan.live_inputs(&self.shape);
-        let span = |range: &KeyRange| (place(&range.start), range.end.as_deref().map_or(KEYS_END, place));
-        let inputs: Vec<(TableId, (u64, u64))> = inputs.iter().map(|(_, t)| (t.id, span(&t.range))).collect();
-        let mut taken = vec![self.memory[at].0];
-        taken.extend(inputs.iter().map(|(id, (start, end))| Piece {
-            start: *start,
-            end: *end,
-            content: self.contents.remove(id).unwrap_or_default(),
-        }));
+        let inputs: Vec<TableId> = plan.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
+        let held = &mut self.memory[at];
+        (held.bytes, held.since) = (0.0, self.clock);
+        let mut taken = std::mem::take(&mut held.pieces);
+        taken.extend(inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()));
         let before = self.shape.live_bytes();
         let pieces = content::union(&taken);
-        let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
-        let parts = (bytes / plan.table_bytes as f64).round().max(1.0) as usize;
+        let parts = (self.bytes_of(&pieces) / plan.table_bytes as f64).round().max(1.0) as usize;
         let step = Step { outputs: self.cut(&pieces, parts), ..Step::default() };
         let written: u64 = step.outputs.iter().map(|table| table.bytes).sum();
         apply(&mut self.shape, &plan, &step).expect("a flush can be applied");
-        self.memory[at].0.content = Content::default();
         let report = &mut self.report;
         report.flushes += 1;
         report.flushed_bytes += written;
@@ -85,13 +130,28 @@ impl Simulator<'_> {
         report.peak_space_bytes = report.peak_space_bytes.max(before + written);
         self.touched += (inputs.len() + step.outputs.len()) as u64;
         self.measure.written += written as f64;
-        self.fit_memory(by_range);
+        // One table for one leaves the ranges as they are.
+        if step.outputs.len() > 1 {
+            self.fit_memory(by_range);
+        }
     }
 
-    fn facts(&self, piece: &Piece, since: u64) -> RangeMemory {
-        let bytes = self.piece_bytes(piece) as u64;
-        let start = if piece.start == 0 { Vec::new() } else { piece.start.to_be_bytes().to_vec() };
-        let end = (piece.end < KEYS_END).then(|| piece.end.to_be_bytes().to_vec());
-        RangeMemory { range: KeyRange { start, end }, bytes, written: bytes, age: self.clock - since + 1 }
+    fn facts(&self, held: &Held) -> RangeMemory {
+        let bytes = held.bytes as u64;
+        let start = if held.start == 0 { Vec::new() } else { held.start.to_be_bytes().to_vec() };
+        let end = (held.end < KEYS_END).then(|| held.end.to_be_bytes().to_vec());
+        RangeMemory {
+            range: KeyRange { start, end },
+            bytes,
+            written: bytes,
+            age: self.clock - held.since + 1,
+        }
     }
+}
+
+/// The parts of pieces in key order that lie between two places.
+fn within(pieces: &[Piece], start: u64, end: u64) -> Vec<Piece> {
+    let first = pieces.partition_point(|piece| piece.end <= start);
+    let over = pieces[first..].iter().take_while(|piece| piece.start < end);
+    over.map(|piece| Piece { start: piece.start.max(start), end: piece.end.min(end), ..*piece }).collect()
 }

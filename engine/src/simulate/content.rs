@@ -1,7 +1,7 @@
-//! What an invented table holds, as expectations. Keys are scattered over the key line, so each stretch of it has
-//! its share of popular and of rare keys, and a table's content is two densities: the share of its keys that the
-//! fill put there, and how many draws of the workload (per key of the database) fell into it. Uniting tables adds
-//! both; how many distinct keys that makes follows from the workload alone.
+//! What an invented table holds, as expectations: for each stretch of the key line over which the workload is even
+//! (`line`; all of it, where keys are scattered) two densities, the share of its keys that the fill put there, and how
+//! many draws of the workload (per key) fell into it. Uniting tables adds both; how many distinct keys that makes
+//! follows from the workload alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,15 +16,22 @@ use std::str::FromStr;
 pub enum Workload {
     /// All alike.
     Uniform,
-    /// The k-th most popular key with probability proportional to k to the minus theta.
+    /// The k-th most popular key with probability proportional to k to the minus theta; popular keys are scattered.
     Zipf(f64),
+    /// The same with the popular keys side by side, at the beginning of all keys.
+    Head(f64),
+    /// All alike; but when keys are put for the first time, this share of them comes in their order.
+    Sorted(f64),
 }
 
 impl Workload {
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
-            Workload::Zipf(theta) if !(0.0..=5.0).contains(theta) => {
+            Workload::Zipf(theta) | Workload::Head(theta) if !(0.0..=5.0).contains(theta) => {
                 Err(format!("zipf's theta must lie between 0 and 5, not {theta}"))
+            }
+            Workload::Sorted(share) if !(0.0..=1.0).contains(share) => {
+                Err(format!("the share of keys in order must lie between 0 and 1, not {share}"))
             }
             _ => Ok(()),
         }
@@ -35,10 +42,18 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("unknown workload `{text}`; there is: uniform, zipf:THETA (like zipf:0.99)");
-        let workload = match text.split_once(':') {
-            None if text == "uniform" => Workload::Uniform,
-            Some(("zipf", theta)) => Workload::Zipf(theta.parse().map_err(|_| wrong())?),
+        let wrong = || {
+            format!(
+                "unknown workload `{text}`; there is: uniform, zipf:THETA (like zipf:0.99), head:THETA, sorted:SHARE"
+            )
+        };
+        let (name, number) = text.split_once(':').unwrap_or((text, ""));
+        let number = || number.parse().map_err(|_| wrong());
+        let workload = match name {
+            "uniform" if name == text => Workload::Uniform,
+            "zipf" => Workload::Zipf(number()?),
+            "head" => Workload::Head(number()?),
+            "sorted" => Workload::Sorted(number()?),
             _ => return Err(wrong()),
         };
         workload.check()?;
@@ -51,6 +66,8 @@ impl fmt::Display for Workload {
         match self {
             Workload::Uniform => f.write_str("uniform"),
             Workload::Zipf(theta) => write!(f, "zipf:{theta}"),
+            Workload::Head(theta) => write!(f, "head:{theta}"),
+            Workload::Sorted(share) => write!(f, "sorted:{share}"),
         }
     }
 }
@@ -77,6 +94,15 @@ pub(super) struct Piece {
     pub(super) content: Content,
 }
 
+/// Of pieces that do not overlap, over the keys that they cover.
+pub(super) fn mean(pieces: &[Piece]) -> Content {
+    let width: f64 = pieces.iter().map(|p| (p.end - p.start) as f64).sum();
+    let mean = |part: fn(&Content) -> f64| {
+        pieces.iter().map(|p| part(&p.content) * (p.end - p.start) as f64).sum::<f64>() / width
+    };
+    Content { filled: mean(|c| c.filled), draws: mean(|c| c.draws) }
+}
+
 /// The union of overlapping pieces as pieces that do not overlap, in key order.
 pub(super) fn union(pieces: &[Piece]) -> Vec<Piece> {
     let mut bounds: Vec<u64> = pieces.iter().flat_map(|p| [p.start, p.end]).collect();
@@ -100,21 +126,22 @@ pub(super) fn union(pieces: &[Piece]) -> Vec<Piece> {
     united
 }
 
-/// The share of all keys that draws of a workload touch, as a table over the logarithm of draws per key.
+/// The share of the keys of a stretch that draws touch; where popular keys are scattered, as a table over the logarithm of
+/// draws per key.
 pub(super) struct Density {
-    workload: Workload,
-    /// Logarithms of the share.
+    /// Logarithms of the share; empty where all keys of a stretch are alike.
     shares: Vec<f64>,
 }
 
-const LOG_FIRST: f64 = -30.0;
+pub(super) const LOG_FIRST: f64 = -30.0;
+pub(super) const LOG_LAST: f64 = LOG_FIRST + LOG_STEP * (POINTS - 1) as f64;
 const LOG_STEP: f64 = 0.05;
 const POINTS: usize = 1000;
 
 impl Density {
     pub(super) fn new(workload: Workload, keys: f64) -> Self {
         let shares = match workload {
-            Workload::Uniform => Vec::new(),
+            Workload::Uniform | Workload::Head(_) | Workload::Sorted(_) => Vec::new(),
             Workload::Zipf(theta) => {
                 let classes = popularity(theta, keys);
                 let total: f64 = classes.iter().map(|(count, weight)| count * weight).sum();
@@ -128,7 +155,7 @@ impl Density {
                 (0..POINTS).map(|i| share((LOG_FIRST + LOG_STEP * i as f64).exp()).ln()).collect()
             }
         };
-        Density { workload, shares }
+        Density { shares }
     }
 
     /// Distinct keys of the content, as a share of the keys of its stretch.
@@ -136,26 +163,16 @@ impl Density {
         1.0 - (1.0 - content.filled) * (1.0 - self.of_draws(content.draws))
     }
 
-    fn of_draws(&self, draws: f64) -> f64 {
+    pub(super) fn of_draws(&self, draws: f64) -> f64 {
         if draws <= 0.0 {
             return 0.0;
         }
-        if self.workload == Workload::Uniform {
+        if self.shares.is_empty() {
             return -(-draws).exp_m1();
         }
         let at = ((draws.ln() - LOG_FIRST) / LOG_STEP).clamp(0.0, (POINTS - 2) as f64 + 0.999);
         let (i, part) = (at as usize, at.fract());
         (self.shares[i] * (1.0 - part) + self.shares[i + 1] * part).exp().min(draws).min(1.0)
-    }
-
-    /// How many draws per key touch this share of all keys.
-    pub(super) fn draws_for(&self, share: f64) -> f64 {
-        let (mut low, mut high) = (LOG_FIRST, LOG_FIRST + LOG_STEP * (POINTS - 1) as f64);
-        for _ in 0..100 {
-            let middle = (low + high) / 2.0;
-            if self.of_draws(middle.exp()) < share { low = middle } else { high = middle }
-        }
-        low.exp()
     }
 }
 
@@ -197,7 +214,8 @@ mod tests {
             let density = Density::new(Workload::Zipf(theta), keys as f64);
             let expected = density.of(Content { filled: 0.0, draws: 1.0 });
             assert!((drawn - expected).abs() < 0.01, "theta {theta}: {drawn} drawn, {expected} expected");
-            assert!((density.draws_for(expected) - 1.0).abs() < 1e-3);
+            let line = super::super::line::Line::new(Workload::Zipf(theta), keys as f64);
+            assert!((line.draws_for(&density, expected) - 1.0).abs() < 1e-3);
         }
     }
 
@@ -210,9 +228,11 @@ mod tests {
 
     #[test]
     fn a_workload_is_parsed_or_refused_by_name() {
-        assert_eq!("zipf:0.99".parse(), Ok(Workload::Zipf(0.99)));
-        assert_eq!("uniform".parse(), Ok(Workload::Uniform));
-        for wrong in ["zipf", "zipf:x", "zipf:9", "hot", "zipf:nan"] {
+        for workload in [Workload::Uniform, Workload::Zipf(0.99), Workload::Head(1.5), Workload::Sorted(0.25)]
+        {
+            assert_eq!(workload.to_string().parse(), Ok(workload));
+        }
+        for wrong in ["zipf", "zipf:x", "zipf:9", "hot", "zipf:nan", "uniform:1", "sorted:1.1", "head:-1"] {
             assert!(wrong.parse::<Workload>().is_err(), "{wrong}");
         }
     }

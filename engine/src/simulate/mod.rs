@@ -1,8 +1,8 @@
 //! A strategy on any data size in seconds: the production `plan` and `apply` over tables that are only numbers.
 //!
-//! A table is a key range with the expected number of distinct keys in it (`content`); a flush and a merge are
+//! A table is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and a merge are
 //! arithmetic on those. After every flush, merges run until the strategy asks for none. Two phases: *fill* inserts
-//! every key once, in random order; *overwrite* draws keys from the workload. Amplifications come from
+//! every key once, in random order unless the workload says otherwise; *overwrite* draws keys from the workload. Amplifications come from
 //! the second half of the overwrite phase (the whole fill when there is none), when levels have reached their
 //! sizes.
 //!
@@ -16,6 +16,7 @@
 
 mod by_range;
 mod content;
+mod line;
 mod report;
 
 pub use content::Workload;
@@ -24,7 +25,9 @@ pub use report::SimulateReport;
 use crate::strategy::{Facts, MergeKind, MergePlan, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
 use crate::version::shape::{Run, Shape, TableInfo};
+use by_range::Held;
 use content::{Content, Density, Piece};
+use line::{Line, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -49,7 +52,7 @@ pub struct SimulateOptions {
     pub key_bytes: u64,
     /// Bytes of a value.
     pub value_bytes: u64,
-    /// Which keys are overwritten.
+    /// Which keys are put.
     pub workload: Workload,
     /// Bytes overwritten after the fill, as a multiple of the data.
     pub overwrite: f64,
@@ -127,6 +130,26 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     Ok(())
 }
 
+/// The methods, with the settings that are worth comparing: none of them is best at everything.
+///
+/// ```
+/// use siltstone::strategy::StrategyOptions;
+/// assert!(siltstone::simulate::METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
+/// ```
+pub const METHODS: [&str; 11] = [
+    "leveled",
+    "sma{k=4}",
+    "sma{k=2}",
+    "geometric{r=2}",
+    "geometric{r=3}",
+    "geometric{p=2}",
+    "remerge",
+    "rangemerge",
+    "rangemerge{deltas=4}",
+    "exploring",
+    "nomerge",
+];
+
 /// Keys are places on this line.
 const KEYS_END: u64 = 1 << 60;
 
@@ -134,9 +157,11 @@ struct Simulator<'a> {
     options: &'a SimulateOptions,
     strategy: StrategyOptions,
     density: Density,
+    line: Line,
     shape: Shape,
     state: PlanState,
-    contents: HashMap<TableId, Content>,
+    /// Of each table, in key order.
+    contents: HashMap<TableId, Vec<Piece>>,
     next_table: u64,
     next_flush: u64,
     random: u64,
@@ -144,8 +169,9 @@ struct Simulator<'a> {
     entry: f64,
     keys: f64,
     filled: f64,
-    /// Of a strategy that holds memory by range: each range's, and since when. Parts of memory that were put.
-    memory: Vec<(Piece, u64)>,
+    /// Of a strategy that holds memory by range: each range's.
+    memory: Vec<Held>,
+    /// Parts of memory that were put.
     clock: u64,
     /// Tables read and written in this phase.
     touched: u64,
@@ -167,11 +193,13 @@ impl<'a> Simulator<'a> {
     fn new(options: &'a SimulateOptions) -> Self {
         let entry = (options.key_bytes + options.value_bytes) as f64;
         let keys = options.data_bytes as f64 / entry;
-        let (strategy, scale) = options.strategy.with_tables_for(options.data_bytes, options.tables_max);
+        let (strategy, scale) =
+            options.strategy.with_tables_for(options.data_bytes, by_range::tables_max(options));
         Simulator {
             options,
             strategy,
             density: Density::new(options.workload, keys),
+            line: Line::new(options.workload, keys),
             shape: Shape::default(),
             state: PlanState::default(),
             contents: HashMap::new(),
@@ -203,13 +231,19 @@ impl<'a> Simulator<'a> {
                 return;
             }
             let share = (memory_keys / self.keys).min(1.0 - self.filled);
+            let put = Put::New { from: self.filled, share };
             self.filled += share;
-            self.flush(Content { filled: share, draws: 0.0 }, share * self.keys * self.entry);
+            self.flush(put);
         }
         self.report.fill_write_amplification = Some(self.end_of_measure());
-        let puts = self.keys * self.options.put_ns as f64 / 1e9;
-        self.report.insert_seconds =
-            Some(puts + self.report.moved_bytes as f64 / self.options.device_bytes_s as f64);
+        self.report.insert_seconds = Some(self.seconds());
+    }
+
+    /// What it has taken until now, if puts wait for flushes and merges.
+    fn seconds(&self) -> f64 {
+        let puts = self.report.inserted_bytes as f64 / self.entry;
+        puts * self.options.put_ns as f64 / 1e9
+            + self.report.moved_bytes as f64 / self.options.device_bytes_s as f64
     }
 
     /// Whether merges touched as many tables as may be in one phase, or the shape holds as many as it may.
@@ -237,11 +271,11 @@ impl<'a> Simulator<'a> {
         };
         (self.shape, self.measure) = (Shape::default(), Measure::default());
         self.contents.clear();
+        self.memory.clear();
         let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().table_bytes());
         self.touched = 0;
         let level = self.strategy.strategy().last_level(&self.shape);
-        let content = Content { filled: 1.0, draws: 0.0 };
-        let pieces = [Piece { start: 0, end: KEYS_END, content }];
+        let pieces = self.line.pieces(Put::New { from: 0.0, share: 1.0 });
         let tables = self.cut(&pieces, tables as usize);
         self.next_flush += 1;
         let added = tables.into_iter().map(|table| (level, self.next_flush, table)).collect();
@@ -252,7 +286,11 @@ impl<'a> Simulator<'a> {
 
     /// Draws from the workload; memory keeps one version a key.
     fn overwrite(&mut self) {
-        let draws = self.density.draws_for(self.options.memory_bytes as f64 / self.entry / self.keys);
+        let memory = self.options.memory_bytes as f64 / self.entry / self.keys;
+        let draws = self.line.draws_for(&self.density, memory).min(self.options.overwrite);
+        if draws <= 0.0 {
+            return;
+        }
         let wanted = (self.options.overwrite / draws).ceil() as u64;
         let flushes = wanted.min(FLUSHES_MAX);
         self.touched = 0;
@@ -265,7 +303,7 @@ impl<'a> Simulator<'a> {
                 done = i;
                 break;
             }
-            self.flush(Content { filled: 0.0, draws }, draws * self.keys * self.entry);
+            self.flush(Put::Draws(draws));
         }
         if done < wanted {
             self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {done} flushes"));
@@ -276,13 +314,17 @@ impl<'a> Simulator<'a> {
     }
 
     /// One flush and all merges it makes due.
-    fn flush(&mut self, content: Content, inserted: f64) {
+    fn flush(&mut self, put: Put) {
+        let inserted = put.per_key() * self.keys * self.entry;
         let strategy = self.strategy.clone();
         if let Some(by_range) = strategy.strategy().by_range() {
-            return self.put_by_range(content, inserted, by_range);
+            return self.put_by_range(put, inserted, by_range);
+        }
+        let pieces = self.line.pieces(put);
+        if pieces.is_empty() {
+            return;
         }
         self.next_flush += 1;
-        let pieces = [Piece { start: 0, end: KEYS_END, content }];
         let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().table_bytes());
         let tables = self.cut(&pieces, parts as usize);
         let written: u64 = tables.iter().map(|t| t.bytes).sum();
@@ -305,7 +347,12 @@ impl<'a> Simulator<'a> {
         self.report.runs_max = self.report.runs_max.max(runs as u64);
         self.report.tables_max = self.report.tables_max.max(self.tables_now());
         self.measure.flushes += 1;
-        self.measure.runs += runs as f64;
+        // A run may lack a part of the keys, as the deltas of ranges do.
+        let wide = |table: &TableInfo| {
+            let end = table.range.end.as_deref().map_or(KEYS_END, place);
+            end.saturating_sub(place(&table.range.start)) as f64 / KEYS_END as f64
+        };
+        self.measure.runs += self.shape.tables().map(|(_, _, table)| wide(table)).sum::<f64>();
         self.measure.space += self.shape.live_bytes() as f64 / (self.filled * self.keys * self.entry);
     }
 
@@ -318,8 +365,8 @@ impl<'a> Simulator<'a> {
             let (density, keys) = (&self.density, self.keys);
             // Tables of one question cover about the same keys, or their union is what they hold apart.
             let distinct = |ids: &[TableId]| {
-                let union =
-                    ids.iter().filter_map(|id| contents.get(id)).fold(Content::default(), |a, b| a.add(*b));
+                let all = ids.iter().filter_map(|id| contents.get(id));
+                let union = all.fold(Content::default(), |sum, pieces| sum.add(content::mean(pieces)));
                 (density.of(union) * keys) as u64
             };
             let facts = Facts {
@@ -357,19 +404,9 @@ impl<'a> Simulator<'a> {
         if merge.kind == MergeKind::Move {
             self.report.moves += 1;
         } else {
-            let inputs: Vec<(TableId, u64, u64)> = merge
-                .live_inputs(&self.shape)
-                .iter()
-                .map(|(_, t)| (t.id, place(&t.range.start), t.range.end.as_deref().map_or(KEYS_END, place)))
-                .collect();
-            let taken: Vec<Piece> = inputs
-                .iter()
-                .map(|(id, start, end)| Piece {
-                    start: *start,
-                    end: *end,
-                    content: self.contents.remove(id).unwrap_or_default(),
-                })
-                .collect();
+            let inputs: Vec<TableId> = merge.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
+            let taken: Vec<Piece> =
+                inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()).collect();
             let pieces = content::union(&taken);
             let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
             step.outputs = self.cut(&pieces, (bytes / merge.table_bytes as f64).round().max(1.0) as usize);
@@ -432,18 +469,13 @@ impl<'a> Simulator<'a> {
 
     fn table(&mut self, pieces: &[Piece]) -> Option<Arc<TableInfo>> {
         let (first, last) = (pieces.first()?, pieces.last()?);
-        let width: f64 = pieces.iter().map(|p| (p.end - p.start) as f64).sum();
-        let mean = |part: fn(&Content) -> f64| {
-            pieces.iter().map(|p| part(&p.content) * (p.end - p.start) as f64).sum::<f64>() / width
-        };
-        let content = Content { filled: mean(|c| c.filled), draws: mean(|c| c.draws) };
         let cells: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum::<f64>() / self.entry;
         self.next_table += 1;
         let id = TableId { epoch: 0, job: (self.next_table >> 32) as u32, part: self.next_table as u32 };
         let mut table = TableInfo::plain(id, (cells * self.entry).max(1.0) as u64);
         table.range = KeyRange::new(first.start.to_be_bytes(), last.end.to_be_bytes());
         (table.cells, table.distinct) = (cells as u64, cells as u64);
-        self.contents.insert(id, content);
+        self.contents.insert(id, self.line.even(pieces));
         Some(Arc::new(table))
     }
 

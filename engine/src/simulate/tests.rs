@@ -15,8 +15,8 @@ fn run(data: &str, memory: &str, workload: &str, overwrite: f64) -> SimulateRepo
 fn uniform_overwrite_of_10_tb_costs_about_half_the_multiplier_a_level() {
     let report = run("10TB", "1GiB", "uniform", 0.5);
     // Level 0 is merged at 4 GiB; below lie 10 TB, 1 TB, 100 GB and a base of 4 to 40 GB: four levels, for some of the time
-    // a run that gathers above them, and level 0 holds a run and a half on average.
-    assert!((5.5..6.5).contains(&report.runs_mean), "{report}");
+    // and some of the keys a run that gathers above them, and level 0 holds a run and a half on average.
+    assert!((5.0..6.0).contains(&report.runs_mean), "{report}");
     let per_level = (report.write_amplification - 1.0) / 4.0;
     assert!((4.5..=8.0).contains(&per_level), "{per_level} a level\n{report}");
     assert!(report.peak_debt_bytes > 4 << 30, "level 0 with what it meets in the base\n{report}");
@@ -65,7 +65,11 @@ fn wrong_options_are_refused_in_a_sentence() {
 
 /// Rangemerge's experiments: 100 B keys, 1 KB values, uniform, the dataset put once.
 fn paper(strategy: &str, data: u64, memory: u64) -> SimulateReport {
-    simulate(&SimulateOptions {
+    simulate(&paper_options(strategy, data, memory)).unwrap()
+}
+
+fn paper_options(strategy: &str, data: u64, memory: u64) -> SimulateOptions {
+    SimulateOptions {
         strategy: strategy.parse().unwrap(),
         data_bytes: data,
         memory_bytes: memory,
@@ -74,19 +78,28 @@ fn paper(strategy: &str, data: u64, memory: u64) -> SimulateReport {
         put_ns: 50_000,
         device_bytes_s: 36_000_000,
         ..SimulateOptions::default()
-    })
-    .unwrap()
+    }
 }
 
 const GB: u64 = 1 << 30;
-const METHODS: [&str; 7] =
-    ["nomerge", "sma{k=4}", "sma{k=2}", "geometric{r=2}", "geometric{r=3}", "geometric{p=2}", "remerge"];
+/// By the paper's rule.
+const RANGEMERGE: &str = "rangemerge{victim=most-bytes}";
+const PAPERS: [&str; 8] = [
+    "nomerge",
+    "sma{k=4}",
+    "sma{k=2}",
+    "geometric{r=2}",
+    "geometric{r=3}",
+    "geometric{p=2}",
+    "remerge",
+    RANGEMERGE,
+];
 
 #[test]
 fn files_that_may_hold_a_key_are_those_of_figure_6() {
-    let files = METHODS.map(|method| paper(method, 10 * GB, GB / 2).runs_max);
+    let files = PAPERS.map(|method| paper(method, 10 * GB, GB / 2).runs_max);
     // The paper names neither r 3 nor, here, k 2; its section 12 says 6 files for k 2.
-    assert_eq!(files, [20, 8, 6, 4, 3, 2, 1]);
+    assert_eq!(files, [20, 8, 6, 4, 3, 2, 1, 1]);
 }
 
 #[test]
@@ -98,6 +111,77 @@ fn the_largest_compactions_are_those_of_figure_14() {
         let ours = report.largest_compaction_bytes as f64 / GB as f64;
         assert!((ours / gb - 1.0).abs() < 0.01, "{method}: {ours} GB, the paper {gb}\n{report}");
     }
+}
+
+#[test]
+fn no_compaction_of_rangemerge_is_much_larger_than_a_flush_as_in_figure_14() {
+    let largest = |method| paper(method, 10 * GB, GB / 2).largest_compaction_bytes as f64 / GB as f64;
+    let rangemerge = largest(RANGEMERGE);
+    // The paper has 594 MB. Ours has its largest while there are two ranges, each with half of the memory.
+    assert!((0.5..0.9).contains(&rangemerge), "{rangemerge} GB");
+    for method in PAPERS.iter().filter(|method| !["nomerge", RANGEMERGE].contains(method)) {
+        assert!(largest(method) > 4.0 * rangemerge, "{method}");
+    }
+}
+
+#[test]
+fn a_compaction_of_rangemerge_moves_what_table_3_says_and_the_size_of_files_does_not_matter() {
+    // Files of so many MB; flushed, transferred by a compaction; minutes in all.
+    let table =
+        [(32, 4.9, 49.1, 54.2), (64, 9.6, 97.8, 51.6), (128, 19.1, 196.0, 51.6), (256, 37.1, 386.8, 53.8)];
+    for (f, flushed, transferred, minutes) in table {
+        let report = paper(&format!("rangemerge{{victim=most-bytes, f={f}MiB}}"), 10 * GB, GB / 2);
+        let mean = |bytes: u64| bytes as f64 / report.flushes as f64 / f64::from(1 << 20);
+        let off = |ours: f64, paper: f64| (ours / paper - 1.0).abs();
+        // What is left in memory at the end counts as flushed here.
+        assert!(off(mean(report.inserted_bytes), flushed) < 0.15, "{report}");
+        assert!(off(mean(report.moved_bytes), transferred) < 0.05, "{report}");
+        assert!(off(report.insert_seconds.unwrap() / 60.0, minutes) < 0.1, "{report}");
+    }
+}
+
+#[test]
+fn rangemerge_approaches_no_merging_as_keys_come_in_order_or_skew_grows_as_in_figure_8() {
+    let over_nomerge = |seconds: &dyn Fn(&str) -> f64| seconds(RANGEMERGE) / seconds("nomerge");
+    let falls = |ratios: &[f64]| {
+        assert!(ratios.windows(2).all(|two| two[1] < two[0]), "{ratios:?}");
+        assert!(ratios[0] > 3.0 && ratios[ratios.len() - 1] < 1.4, "{ratios:?}");
+    };
+    falls(&[0.0, 0.25, 0.5, 0.75, 1.0].map(|share| {
+        over_nomerge(&|method| {
+            let workload = Workload::Sorted(share);
+            let options = SimulateOptions { workload, ..paper_options(method, 10 * GB, GB / 2) };
+            simulate(&options).unwrap().insert_seconds.unwrap()
+        })
+    }));
+    // Into an empty store, so that there is nothing but what the law draws.
+    falls(&[0.0, 0.5, 0.8, 0.99].map(|theta| {
+        over_nomerge(&|method| {
+            let workload = Workload::Head(theta);
+            let options =
+                SimulateOptions { workload, overwrite: 1.0, ..paper_options(method, 10 * GB, GB / 2) };
+            let mut simulator = Simulator::new(&options);
+            simulator.overwrite();
+            simulator.seconds()
+        })
+    }));
+}
+
+#[test]
+fn the_age_of_memory_counts_where_popular_keys_are_neighbours() {
+    let written = |victim: &str, workload| {
+        let options = SimulateOptions {
+            strategy: format!("rangemerge{{victim={victim}, f=16MiB}}").parse().unwrap(),
+            data_bytes: 2 * GB,
+            memory_bytes: GB / 16,
+            workload,
+            ..SimulateOptions::default()
+        };
+        simulate(&options).unwrap().write_amplification
+    };
+    let gain = |workload| written("bytes-age", workload) / written("most-bytes", workload);
+    let (even, skewed) = (gain(Workload::Uniform), gain(Workload::Head(0.8)));
+    assert!((0.9..1.1).contains(&even) && skewed < 0.9, "{even} uniform, {skewed} skewed");
 }
 
 #[test]
@@ -124,13 +208,43 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
             "{smaller}{report}"
         );
     }
-    let minutes = |method| paper(method, 10 * GB, 2 * GB).insert_seconds.unwrap() / 60.0;
-    for (method, paper) in
-        [("nomerge", 10.2), ("geometric{r=2}", 19.3), ("sma{k=4}", 19.8), ("remerge", 30.9)]
-    {
-        let ours = minutes(method);
+    let minutes = |method, memory| paper(method, 10 * GB, memory).insert_seconds.unwrap() / 60.0;
+    for (method, paper) in [
+        ("nomerge", 10.2),
+        (RANGEMERGE, 15.2),
+        ("geometric{r=2}", 19.3),
+        ("sma{k=4}", 19.8),
+        ("remerge", 30.9),
+    ] {
+        let ours = minutes(method, 2 * GB);
         assert!((ours / paper - 1.0).abs() < 1.0 / 3.0, "{method}: {ours:.1} min, the paper {paper}");
     }
+    // The paper has 21 % at least.
+    let rangemerge = minutes(RANGEMERGE, 2 * GB);
+    for method in PAPERS.iter().filter(|method| !["nomerge", RANGEMERGE].contains(method)) {
+        assert!(rangemerge < 0.86 * minutes(method, 2 * GB), "{method}");
+    }
+    // "Proportional": what these two transfer halves as memory doubles.
+    for method in [RANGEMERGE, "remerge"] {
+        let transfers = [GB / 2, GB, 2 * GB].map(|memory| paper(method, 10 * GB, memory).moved_bytes as f64);
+        for two in transfers.windows(2) {
+            assert!((1.7..2.5).contains(&(two[0] / two[1])), "{method}: {transfers:?}");
+        }
+    }
+}
+
+#[test]
+fn rangemerge_inserts_in_less_than_half_of_the_time_of_remerge_as_in_figure_7() {
+    let hours = |method| paper(method, 80 * GB, 4 * GB).insert_seconds.unwrap() / 3600.0;
+    let rangemerge = hours(RANGEMERGE);
+    // The paper: 6.4, 13.9, 2.9 and 5.8 hours. Its Geometric with r 3 and p 2 are slower than Rangemerge; ours, with one rate for
+    // transfers of all sizes, are faster.
+    assert!((rangemerge / 6.4 - 1.0).abs() < 0.2, "{rangemerge}");
+    assert!(rangemerge < 0.5 * hours("remerge") && rangemerge > hours("geometric{r=2}"), "{rangemerge}");
+    let smaller = paper(RANGEMERGE, 5 * GB, GB / 4).write_amplification;
+    let larger = paper(RANGEMERGE, 40 * GB, 2 * GB).write_amplification;
+    assert!((smaller / larger - 1.0).abs() < 0.15, "what counts is data over memory: {smaller}, {larger}");
+    assert!(hours("rangemerge{deltas=4}") < hours("geometric{r=2}"), "deltas");
 }
 
 #[test]
@@ -151,8 +265,9 @@ fn geometrics_runs_obey_their_bounds_at_every_flush() {
         let mut simulator = Simulator::new(&options);
         let share = 1.0 / 200.0;
         for n in 1..=200 {
+            let from = simulator.filled;
             simulator.filled += share;
-            simulator.flush(Content { filled: share, draws: 0.0 }, share * simulator.keys * simulator.entry);
+            simulator.flush(Put::New { from, share });
             for (level, run) in simulator.shape.runs() {
                 assert!(level > 0 && simulator.shape.levels[level].runs.len() == 1, "{text}, {n} flushes");
                 let most = bound(level as i32, f64::from(n)).max(1.0) * 1.001;
@@ -165,7 +280,7 @@ fn geometrics_runs_obey_their_bounds_at_every_flush() {
 
 #[test]
 fn every_method_is_simulated_at_100_tb() {
-    for method in METHODS.into_iter().chain(["exploring"]) {
+    for method in METHODS {
         let report = simulate(&SimulateOptions {
             strategy: method.parse().unwrap(),
             data_bytes: 100_000_000_000_000,

@@ -1,0 +1,225 @@
+//! Rangemerge (TPDS; sections 6 and 12): methods of merging under its own load, a tenth of it at scale 1. Puts of all keys in
+//! an order of no pattern: at a rate, beside scans of ten entries from due times (figure 5); then as fast as they go, with
+//! write memory of a fifth, a twentieth and a hundredth of the data (figures 7 and 13).
+//!
+//! Its machine has a disk that turns; ours need not. So latencies and times are related between methods, and what
+//! the simulation says of the same shapes stands beside: it knows bytes, not latencies. A range's file is a fortieth of
+//! the data, as in the paper's default. Inserts end when nothing is left to merge, with memory as full as it is.
+
+use super::Goal::{self, AtMost};
+use super::{Cell, Contents, Figure, deviation, quantile, strings};
+use crate::compare::{Figure as Metric, latency, number};
+use crate::store::{Result, strategy};
+use crate::workload::{Scale, Workload, named};
+use siltstone::simulate::{SimulateOptions, SimulateReport, simulate};
+use std::collections::HashMap;
+
+const PACED: &str = "rangemerge";
+const FILLS: [&str; 3] = ["rangemerge-fill:m5", "rangemerge-fill:m20", "rangemerge-fill:m100"];
+/// The paper's own ratio of data to memory is 20.
+const DEFAULT_FILL: &str = FILLS[1];
+
+const SMA: &str = "none+sma4";
+const GEOMETRIC: &str = "none+geo2";
+const LEVELED: &str = "default";
+const ROCKSDB: &str = "rocksdb:tuned";
+const UNIVERSAL: &str = "rocksdb:universal";
+const PEERS: &[&str] = if cfg!(feature = "peers") { &[ROCKSDB, UNIVERSAL] } else { &[] };
+
+/// A simulation takes no less; only at the smallest scales a store does.
+const MEMORY_MIN: u64 = 1 << 16;
+
+/// Not in the paper.
+const NONE: f64 = f64::NAN;
+
+/// What is asked of a simulation.
+type Simulated = fn(&SimulateReport) -> f64;
+
+const SECONDS: (Metric, Simulated) =
+    (|run| run.seconds + run.settle_seconds, |report| report.insert_seconds.unwrap_or(f64::NAN));
+const BYTES: (Metric, Simulated) = (
+    |run| run.flushed_merged_bytes().unwrap_or(f64::NAN),
+    |report| report.fill_write_amplification.unwrap_or(f64::NAN),
+);
+const LARGEST: (Metric, Simulated) =
+    (|run| number(run.largest_merge_bytes), |report| report.largest_compaction_bytes as f64);
+const FILES: (Metric, Simulated) = (|run| number(run.runs_max), |report| report.runs_max as f64);
+
+pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
+    // In MiB, to the hundredth.
+    let file = (1e9 * scale / 40.0 / f64::from(1 << 20) * 100.0).round() / 100.0;
+    let range = format!("range+f{file}");
+    let deltas = format!("range+d4+f{file}");
+    // What it takes to write far less than leveled merging where data is a hundred times the memory.
+    let many = format!("range+d12+f{file}");
+    let ours = [range.as_str(), deltas.as_str(), SMA, GEOMETRIC, LEVELED];
+    let mut configs = strings(&[&ours[..], PEERS].concat());
+    let cell = |workload, configs: &Vec<String>| Cell { workload, memory: 1.0, configs: configs.clone() };
+    let workloads = paced.then_some(PACED).into_iter().chain([FILLS[0], FILLS[1]]);
+    let mut cells: Vec<Cell> = workloads.map(|workload| cell(workload, &configs)).collect();
+    configs.insert(2, many.clone());
+    cells.push(cell(FILLS[2], &configs));
+
+    let mut figures = Vec::new();
+    if paced {
+        latencies(&mut figures, &range);
+    }
+    let mut simulations = Simulations { scale, done: HashMap::new() };
+    let short = |config: &str| {
+        match config {
+            _ if config == range => "rangemerge",
+            _ if config == deltas => "with deltas",
+            _ if config == many => "with 12 deltas",
+            SMA => "sma k 4",
+            GEOMETRIC => "geometric r 2",
+            LEVELED => "leveled",
+            ROCKSDB => "RocksDB leveled",
+            _ => "RocksDB universal",
+        }
+        .to_string()
+    };
+    // To be as good as the paper, to three digits.
+    let as_paper = |paper: f64| AtMost((paper * 1000.0).round() / 1000.0);
+    let mut figure = |figure: &str,
+                      workload: &'static str,
+                      (metric, simulated): (Metric, Simulated),
+                      above: &str,
+                      below: &[&str],
+                      paper,
+                      goal: Goal|
+     -> Result<()> {
+        let memory = workload.split_once(":m").map_or("", |(_, part)| part);
+        let over = below.first().map_or(String::new(), |below| format!(" over {}", short(below)));
+        let simulated = match below.first() {
+            Some(below) if PEERS.contains(below) => None,
+            Some(below) => {
+                let (a, b) = (simulations.of(workload, above)?, simulations.of(workload, below)?);
+                Some(simulated(&a) / simulated(&b))
+            }
+            None => Some(simulated(&simulations.of(workload, above)?)),
+        };
+        figures.push(Figure {
+            id: format!("Rangemerge {figure}, D/M {memory}, {}{over}", short(above)),
+            workload,
+            metric,
+            above: above.into(),
+            below: strings(below),
+            paper,
+            simulated,
+            goal,
+        });
+        Ok(())
+    };
+    // 15.2 minutes to 19.3 and 19.8; 6.4 hours to 5.8 and 2.9.
+    for (name, fill, geometric, sma) in [
+        ("figure 13: insert time", FILLS[0], 15.2 / 19.3, 15.2 / 19.8),
+        ("figure 7b: insert time", FILLS[1], 6.4 / 5.8, 6.4 / 2.9),
+        ("insert time", FILLS[2], NONE, NONE),
+    ] {
+        figure(name, fill, SECONDS, &range, &[GEOMETRIC], geometric, AtMost(1.1))?;
+        if sma.is_finite() {
+            figure(name, fill, SECONDS, &range, &[SMA], sma, as_paper(sma))?;
+        }
+        figure(name, fill, SECONDS, &deltas, &[GEOMETRIC], NONE, AtMost(1.0))?;
+    }
+    for below in [&[LEVELED][..], PEERS].concat() {
+        for above in [&deltas, &many] {
+            figure("bytes written", FILLS[2], BYTES, above, &[below], NONE, AtMost(0.6))?;
+        }
+    }
+    figure("bytes written", FILLS[1], BYTES, &range, &[GEOMETRIC], NONE, AtMost(1.1))?;
+    // 594 MB to 4.5 and 16.5 GB.
+    for (below, gb) in [(SMA, 4.5), (GEOMETRIC, 16.5)] {
+        let paper = 0.594 / gb;
+        figure("figure 14: largest merge", DEFAULT_FILL, LARGEST, &range, &[below], paper, as_paper(paper))?;
+    }
+    for (above, paper, most) in
+        [(range.as_str(), 1.0, 1.0), (&deltas, NONE, 5.0), (SMA, 8.0, 8.0), (GEOMETRIC, 4.0, 4.0)]
+    {
+        figure("figure 6: files of a key", DEFAULT_FILL, FILES, above, &[], paper, AtMost(most))?;
+    }
+    Ok(Contents { cells, figures })
+}
+
+/// Figure 5, in milliseconds: mean 15.6 against 28.6 and 23.5, deviation 8.2 against 24.3 and 20.5, the longest 30.5 against
+/// 93.3 and 64.5. It gives no number for p99.
+fn latencies(figures: &mut Vec<Figure>, range: &str) {
+    let others = [
+        (SMA, "sma k 4", [15.6 / 28.6, 8.2 / 24.3, NONE, 30.5 / 93.3]),
+        (GEOMETRIC, "geometric r 2", [15.6 / 23.5, 8.2 / 20.5, NONE, 30.5 / 64.5]),
+        (ROCKSDB, "RocksDB leveled", [NONE; 4]),
+        (UNIVERSAL, "RocksDB universal", [NONE; 4]),
+    ];
+    let metrics: [(&str, Metric, f64); 4] = [
+        ("mean", |run| latency(run, "scan", |l| l.mean_us), 0.7),
+        ("deviation", |run| deviation(run, "scan"), 0.5),
+        ("p99", |run| quantile(run, "scan", 0.99), 0.5),
+        ("longest", |run| latency(run, "scan", |l| l.max_us), 0.5),
+    ];
+    for (below, name, papers) in others {
+        if below.contains(':') && !PEERS.contains(&below) {
+            continue;
+        }
+        for ((what, metric, most), paper) in metrics.into_iter().zip(papers) {
+            figures.push(Figure {
+                id: format!("Rangemerge figure 5: {what} of scans, rangemerge over {name}"),
+                workload: PACED,
+                metric,
+                above: range.into(),
+                below: strings(&[below]),
+                paper,
+                simulated: None,
+                goal: AtMost(most),
+            });
+        }
+    }
+}
+
+/// Fills of our own configurations, each once.
+struct Simulations {
+    scale: f64,
+    done: HashMap<(&'static str, String), SimulateReport>,
+}
+
+impl Simulations {
+    fn of(&mut self, workload: &'static str, config: &str) -> Result<SimulateReport> {
+        let key = (workload, config.to_string());
+        if let Some(done) = self.done.get(&key) {
+            return Ok(done.clone());
+        }
+        let scale = Scale::of(workload, self.scale, 1.0)?;
+        let fill: Workload = named(workload, &scale)?.remove(0);
+        let (key_bytes, value_bytes) = (fill.row_key_bytes(), fill.row_value_bytes(0));
+        let options = SimulateOptions {
+            strategy: strategy(config)?,
+            data_bytes: fill.keys * (key_bytes + value_bytes),
+            memory_bytes: fill.memory.write.max(MEMORY_MIN),
+            key_bytes,
+            value_bytes,
+            overwrite: 0.0,
+            ..SimulateOptions::default()
+        };
+        let report = simulate(&options)?;
+        self.done.insert(key, report.clone());
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulation_of_each_figure_is_beside_it_and_the_paper_where_it_has_one() {
+        let Contents { cells, figures } = contents(1.0, true).unwrap();
+        assert_eq!(cells.len(), 4);
+        let of = |id: &str| figures.iter().find(|figure| figure.id == id).unwrap();
+        let files = of("Rangemerge figure 6: files of a key, D/M 20, rangemerge");
+        assert_eq!((files.paper, files.simulated), (1.0, Some(1.0)));
+        let largest = of("Rangemerge figure 14: largest merge, D/M 20, rangemerge over geometric r 2");
+        let off = largest.simulated.unwrap() / largest.paper;
+        assert!((0.7..1.4).contains(&off), "the paper {}, simulated {:?}", largest.paper, largest.simulated);
+        assert!(of("Rangemerge figure 5: p99 of scans, rangemerge over sma k 4").paper.is_nan());
+        assert!(contents(1.0, false).unwrap().figures.iter().all(|figure| figure.workload != PACED));
+    }
+}
