@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn what_was_simulated_has_a_column_only_where_anything_was() {
         let mut figures = made_up::records().figures;
-        assert_eq!(figure_cells(&figures).0, ["figure", "goal", "paper", "ours", "holds"]);
+        assert_eq!(figure_cells(&figures).0, ["figure", "goal", "paper or bar", "ours", "holds"]);
         figures.push(FigureRecord { paper: None, simulated: Some(2.6), ..figures[0].clone() });
         let (heads, rows) = figure_cells(&figures);
-        assert_eq!(heads, ["figure", "goal", "paper", "simulated", "ours", "holds"]);
+        assert_eq!(heads, ["figure", "goal", "paper or bar", "simulated", "ours", "holds"]);
         assert_eq!(
             (&rows[0][2..4], &rows[1][2..4]),
             (&["2.50".into(), "-".into()][..], &["-".into(), "2.60".into()][..])

@@ -152,7 +152,7 @@ fn simulate_reports_as_text_and_json() {
         assert!(table.contains(line), "{line}: {table}");
     }
     let reports = json(&siltstone(&[&methods[..], &["--json"]].concat()).fine());
-    assert_eq!(reports.as_array().map(Vec::len), Some(9));
+    assert_eq!(reports.as_array().map(Vec::len), Some(11));
 }
 
 #[test]
