@@ -105,6 +105,9 @@ impl Options {
         if self.write_memory < 16 << 10 {
             return refuse("write_memory is under 16 KiB");
         }
+        if self.memory_budget > 1 << 50 {
+            return refuse("memory_budget is over 2^50 bytes");
+        }
         if self.memory_budget < self.write_memory {
             return refuse("memory_budget is smaller than write_memory");
         }

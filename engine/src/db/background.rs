@@ -138,7 +138,7 @@ impl Inner {
             }
             found = self.take_job(now);
         }
-        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Flush) && self.is_flush_pressed() {
+        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean) && self.is_flush_pressed() {
             let (id, _, job) = found.expect("just matched");
             self.put_back(id, Some(job), 0);
             return Turn::Until(HELD_NS);
@@ -588,7 +588,7 @@ impl Inner {
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.budget.write_memory();
         let memory_low = self.budget.low() + memory_hard / 4;
-        let debt_low = 4 * memory_hard + self.table_bytes.get() / 4;
+        let debt_low = memory_hard.saturating_mul(4).saturating_add(self.table_bytes.get() / 4);
         Pressure {
             memory_used: self.memory_used.get(),
             memory_joining: self.joining.get(),
@@ -596,7 +596,7 @@ impl Inner {
             memory_hard,
             debt: self.debt.get(),
             debt_low,
-            debt_hard: 4 * debt_low,
+            debt_hard: debt_low.saturating_mul(4),
             level0_runs,
             level0_low: 8,
             level0_hard: 36,

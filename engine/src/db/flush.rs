@@ -34,6 +34,7 @@ use crate::strategy::{
 };
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId};
 use crate::version::FlushSet;
+use crate::version::shape::{Run, Shape};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -185,8 +186,11 @@ impl FlushJob {
         let log_table =
             log_table.map(|choice| Box::new(LogTableJob::new(db, store, choice, &version.flush, logged_to)));
         let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
-        let cuts =
-            by_range.filter(|_| !version.flush.of_range).map(|by_range| by_range.bounds(&version.shape));
+        let ranges = by_range.filter(|_| !version.flush.of_range);
+        let mut cuts = ranges.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
+        cuts.extend(bounds_in_run(&version.shape, plan.output));
+        cuts.sort();
+        cuts.dedup();
         let spec = MergeSpec {
             sources,
             range: range.clone(),
@@ -195,7 +199,7 @@ impl FlushJob {
                 dir: db.dir.clone(),
                 table: settings.table_options(last),
                 table_bytes: plan.table_bytes,
-                cuts: cuts.unwrap_or_default(),
+                cuts,
                 epoch: db.epoch,
                 job: id,
                 names: store.table_names(),
@@ -246,7 +250,7 @@ impl FlushJob {
         let progress = self.merge.advance()?;
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = self.merge.bytes_written().max(self.reported);
-        db.limiter.take(written - self.reported);
+        db.limiter.take_unasked(written - self.reported);
         self.reported = written;
         let Progress::Step(step) = progress else {
             self.busy_ns += db.env.clock.monotonic_ns() - from;
@@ -371,7 +375,42 @@ fn take_all(store: &Store) {
     });
 }
 
+/// Where tables begin and end in the run of level 0 that a flush is to write. There are some where other ranges were flushed of
+/// the same generations: none of what is in memory now lies within these tables, but one of its tables might reach
+/// over them.
+fn bounds_in_run(shape: &Shape, target: Target) -> Vec<Vec<u8>> {
+    let run = shape.run(target.level, target.run).filter(|_| target.level == 0);
+    let ranges = run.map_or(&[][..], Run::tables).iter().map(|table| table.live_range());
+    ranges.flat_map(|range| std::iter::once(range.start).chain(range.end)).collect()
+}
+
 /// The range tombstones of a segment within the range.
 fn tombstones_of(range: &KeyRange) -> impl Fn(&Segment) -> Vec<RangeTombstone> + '_ {
     move |segment| segment.fragments().tombstones_within(range).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::version::shape::TableInfo;
+
+    #[test]
+    fn tables_of_a_flush_end_where_those_of_its_run_begin_and_end() {
+        let table = |part: u32, start: &str, end: &str| {
+            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part }, 100);
+            table.range = KeyRange::new(start, end);
+            Arc::new(table)
+        };
+        let mut shape = Shape::default();
+        shape.levels.resize_with(2, Default::default);
+        shape.levels[0].runs.push(Run::new(7, vec![table(1, "b", "d"), table(2, "f", "g")]));
+        shape.levels[1].runs.push(Run::new(1, vec![table(3, "k", "m")]));
+        let told = |level, run| {
+            let bounds = bounds_in_run(&shape, Target { level, run });
+            bounds.into_iter().map(|bound| String::from_utf8(bound).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, 7), ["b", "d", "f", "g"]);
+        assert_eq!(told(0, 8), [""; 0]);
+        assert_eq!(told(1, 1), [""; 0], "below, what is in the way is merged");
+    }
 }

@@ -248,7 +248,8 @@ impl Inner {
     /// Counts write memory and table bytes anew.
     pub(crate) fn recount_memory(&self) {
         let (mut memory, mut tables, mut level0) = (0, 0, 0);
-        let mut debt = 0;
+        // Where a store is being planned for, what is known stays until that says more.
+        let mut debt = Some(0);
         for store in self.stores().iter() {
             let version = store.version();
             memory += version.memory_bytes();
@@ -258,12 +259,14 @@ impl Inner {
             let over = runs.saturating_sub(usual) as u64;
             store.set_level0_over(over);
             level0 = level0.max(over);
-            debt += store.work.try_lock().map_or(0, |work| work.debt);
+            debt = debt.and_then(|debt| Some(debt + store.work.try_lock()?.debt));
         }
         self.memory_used.set(memory);
         self.table_bytes.set(tables);
         self.level0_runs.set(level0);
-        self.debt.set(debt);
+        if let Some(debt) = debt {
+            self.debt.set(debt);
+        }
         self.tune_rate();
     }
 }

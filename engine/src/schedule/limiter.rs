@@ -47,6 +47,14 @@ impl Limiter {
         (self.state.lock().bytes_per_ns * 1e9).round() as u64
     }
 
+    /// Takes bytes that were just written by somebody who never waits. What that owes beyond a second is forgiven: those
+    /// who wait would do so long after it has ended.
+    pub(crate) fn take_unasked(&self, bytes: u64) {
+        self.take(bytes);
+        let mut state = self.state.lock();
+        state.available = state.available.max(-1e9 * state.bytes_per_ns);
+    }
+
     /// Takes bytes that were just written.
     pub(crate) fn take(&self, bytes: u64) {
         let now = self.clock.monotonic_ns();
@@ -96,6 +104,16 @@ mod tests {
     fn limiter(bytes_per_second: u64) -> (Arc<Hand>, Limiter) {
         let clock = Arc::new(Hand::default());
         (clock.clone(), Limiter::new(clock, bytes_per_second))
+    }
+
+    #[test]
+    fn what_flushes_owe_is_forgiven_beyond_a_second() {
+        let (hand, limiter) = limiter(1_000_000);
+        limiter.take_unasked(1 << 40);
+        hand.0.store(999_000_000, Ordering::Relaxed);
+        assert!(limiter.wait() > 0);
+        hand.0.store(1_001_000_000, Ordering::Relaxed);
+        assert_eq!(limiter.wait(), 0);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) trait ByRange {
 
 /// A range's memory may be in so many pieces.
 const PIECES_MAX: usize = 4;
+/// And none gets larger by joining: places in memory reach twice as far.
+const PIECE_BYTES_MAX: u64 = 8 << 30;
 
 /// How many of a range's pieces (bytes of each, newest first) are copied together with new cells of so many bytes.
 ///
@@ -43,6 +45,7 @@ pub(crate) fn pieces_to_join(new: u64, pieces: &[u64]) -> usize {
     let mut left = pieces.len() + 1;
     while let Some(next) = pieces.get(taken)
         && (left > PIECES_MAX || (taken > 0 && *next <= bytes))
+        && bytes + next <= PIECE_BYTES_MAX
     {
         bytes += next;
         taken += 1;
@@ -77,5 +80,6 @@ mod tests {
         assert_eq!(pieces_to_join(1, &[100, 100]), 0);
         assert_eq!(pieces_to_join(1, &[1, 100, 100, 100]), 1);
         assert_eq!(pieces_to_join(10, &[5, 10, 100, 1000]), 2);
+        assert_eq!(pieces_to_join(1, &[1 << 32, 1 << 32, 1, 1, 1]), 1, "no piece gets too large");
     }
 }
