@@ -2,16 +2,14 @@
 //!
 //! `siltstone-kill [--count N] [--seed S] [--jobs J]`; as a child it is started by itself.
 
-use siltstone_tests::kill::campaign::Campaign;
+use siltstone_tests::kill::campaign::{Campaign, KILLS_MIN, all_points_need};
 use siltstone_tests::kill::child::{self, Orders};
 use siltstone_tests::twice::PLACES;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A campaign with this many kills a kill point must have killed at each of them three times.
-const ENOUGH: u64 = 14;
-/// One with this many a pair of places must have met each pair.
+/// A campaign with this many kills a pair of places must have met each pair.
 const ENOUGH_FOR_PAIRS: u64 = 100;
 
 fn main() -> ExitCode {
@@ -71,9 +69,9 @@ fn run_campaign(arguments: &[String]) -> Result<(), String> {
     for (point, kills) in &counts.points {
         println!("{kills:6} {point}");
     }
-    let rare = counts.rarer_than(3);
-    if campaign.count >= ENOUGH * siltstone::testing::KILL_POINTS.len() as u64 && !rare.is_empty() {
-        return Err(format!("killed fewer than three times at: {}", rare.join(", ")));
+    let rare = counts.rare();
+    if campaign.count >= all_points_need() && !rare.is_empty() {
+        return Err(format!("killed fewer than {KILLS_MIN} times at: {}", rare.join(", ")));
     }
     if campaign.count >= ENOUGH_FOR_PAIRS * all_pairs as u64 && counts.pairs.len() < all_pairs {
         let pairs = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));

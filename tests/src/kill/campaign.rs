@@ -20,8 +20,17 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 40;
 /// A child that takes longer than this to end by itself hangs.
 const HANGS: Duration = Duration::from_secs(30);
+/// Children to die at each kill point, where so many are killed that each has its part.
+pub const KILLS_MIN: u64 = 3;
+/// Kills for each kill point from which that is demanded.
+const ENOUGH: u64 = 14;
 const SIGKILL: i32 = 9;
 const SIGABRT: i32 = 6;
+
+/// From so many kills on each kill point has to have its part.
+pub fn all_points_need() -> u64 {
+    ENOUGH * KILL_POINTS.len() as u64
+}
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -65,6 +74,18 @@ impl Counts {
     /// All kills.
     pub fn kills(&self) -> u64 {
         self.random + self.points.values().sum::<u64>()
+    }
+
+    /// Whether there were so many kills. Where these were enough for each kill point to have its part, it goes on at those
+    /// that hardly come in a child's life, for as many kills again at most.
+    fn are_enough(&self, count: u64) -> bool {
+        let kills = self.kills();
+        kills >= count && (count < all_points_need() || kills >= 2 * count || self.rare().is_empty())
+    }
+
+    /// The kill points at which too few children died.
+    pub fn rare(&self) -> Vec<&'static str> {
+        self.rarer_than(KILLS_MIN)
     }
 
     /// The kill points at which no more than so many children died.
@@ -130,7 +151,7 @@ impl Campaign {
                 scope.spawn(move || {
                     for lane in 0.. {
                         let seed = work::rng(self.seed, [300, job as u64, lane]).next_u64() >> 16;
-                        if counts.lock().unwrap().kills() >= self.count || failed.lock().unwrap().is_some() {
+                        if counts.lock().unwrap().are_enough(self.count) || failed.lock().unwrap().is_some() {
                             return;
                         }
                         if let Err(failure) = self.lane(seed, counts) {
@@ -159,10 +180,10 @@ impl Campaign {
             died: None,
         };
         for round in 1..=ROUNDS {
-            if counts.lock().unwrap().kills() >= self.count {
+            if counts.lock().unwrap().are_enough(self.count) {
                 break;
             }
-            let end = lane.draw_end(&mut counts.lock().unwrap());
+            let end = lane.draw_end(&mut counts.lock().unwrap(), self.count);
             if let Err(what) = self.round(&mut lane, round, &end, counts) {
                 let end = format!("{end:?}");
                 return Err(Failure { dir: dir.keep(), seed, round, end, what });
@@ -272,7 +293,11 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    fn draw_end(&mut self, counts: &mut Counts) -> End {
+    fn draw_end(&mut self, counts: &mut Counts, count: u64) -> End {
+        let rare = if counts.kills() >= count { counts.rare() } else { Vec::new() };
+        if !rare.is_empty() {
+            return End::At(rare[self.rng.index(rare.len())], 1);
+        }
         if let Some(first) = self.died.filter(|_| self.rng.chance(60)) {
             return End::At(counts.least_tried_after(first), 1 << self.rng.range(0..3));
         }
