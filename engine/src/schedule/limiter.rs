@@ -3,7 +3,7 @@
 //! writers wait for. As the rate may change at any time, who waits looks again after a while.
 
 use crate::storage::Clock;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// At most this long a burst is saved up while nothing is written.
@@ -50,19 +50,23 @@ impl Limiter {
     /// Takes bytes that were just written by somebody who never waits. What that owes beyond a second is forgiven: those
     /// who wait would do so long after it has ended.
     pub(crate) fn take_unasked(&self, bytes: u64) {
-        self.take(bytes);
-        let mut state = self.state.lock();
+        let mut state = self.taken(bytes);
         state.available = state.available.max(-1e9 * state.bytes_per_ns);
     }
 
     /// Takes bytes that were just written.
     pub(crate) fn take(&self, bytes: u64) {
+        drop(self.taken(bytes));
+    }
+
+    fn taken(&self, bytes: u64) -> MutexGuard<'_, State> {
         let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();
         state.earn(now);
         if state.bytes_per_ns > 0.0 {
             state.available -= bytes as f64;
         }
+        state
     }
 
     /// How many nanoseconds to wait before asking again; zero where it may be written.

@@ -123,6 +123,16 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
     assert_eq!(db.statistics().merged_bytes, written, "one small run is in order everywhere");
 }
 
+/// A family whose tables take what their cells take, as in the simulator.
+fn counted_in_bytes(strategy: &StrategyOptions) -> FamilyOptions {
+    FamilyOptions {
+        strategy: strategy.clone(),
+        compression: Compression::None,
+        bloom_bits: 0,
+        ..FamilyOptions::default()
+    }
+}
+
 /// Flushes of `per_flush` keys each into a database on a simulated disk: the bytes of all flushes and of all merges.
 fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memory: u64) -> (u64, u64, u64) {
     let world = SimWorld::new(3);
@@ -133,13 +143,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
         workers: 1,
         ..Options::default()
     };
-    let family = FamilyOptions {
-        strategy: strategy.clone(),
-        compression: Compression::None,
-        bloom_bits: 0,
-        ..FamilyOptions::default()
-    };
-    let (db, _scheduler) = open(&world, &options, Some(family));
+    let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(strategy)));
     let mut rng = Rng::new(3);
     for keys in keys {
         for key in keys {
@@ -215,13 +219,7 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_15_percent() {
         let world = SimWorld::new(3);
         let options =
             Options { write_memory: 2 << 20, memory_budget: 4 << 20, workers: 1, ..Options::default() };
-        let family = FamilyOptions {
-            strategy: strategy.clone(),
-            compression: Compression::None,
-            bloom_bits: 0,
-            ..FamilyOptions::default()
-        };
-        let (db, _scheduler) = open(&world, &options, Some(family));
+        let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(&strategy)));
         // Every key once, in no order, then as many drawn among all. Nothing is put while a flush is due.
         let mut rng = Rng::new(3);
         let fill = (0..KEYS).map(|i| i.wrapping_mul(3) % KEYS);

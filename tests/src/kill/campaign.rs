@@ -85,12 +85,8 @@ impl Counts {
 
     /// The kill points at which too few children died.
     pub fn rare(&self) -> Vec<&'static str> {
-        self.rarer_than(KILLS_MIN)
-    }
-
-    /// The kill points at which no more than so many children died.
-    pub fn rarer_than(&self, times: u64) -> Vec<&'static str> {
-        KILL_POINTS.iter().copied().filter(|p| self.points.get(p).copied().unwrap_or(0) < times).collect()
+        let died = |point: &&'static str| self.points.get(point).copied().unwrap_or(0);
+        KILL_POINTS.iter().copied().filter(|point| died(point) < KILLS_MIN).collect()
     }
 
     /// The place that was tried least behind a death at that one.
