@@ -284,6 +284,7 @@ impl Inner {
             self.events_saved.store(now, Ordering::Relaxed);
             // For people only: a failure to write it is not worth failing for.
             let _ = self.events.save();
+            self.spares.rest();
         }
         worked
     }

@@ -318,6 +318,7 @@ impl Inner {
 
     /// Puts a store that the manifest knows into the list. The caller has the lock of families.
     pub(super) fn add_store(&self, store: Arc<Store>) {
+        store.use_spares(&self.spares);
         let mut stores = (*self.stores()).clone();
         stores.push(store);
         self.stores.store(Arc::new(stores));

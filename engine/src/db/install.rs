@@ -262,6 +262,7 @@ impl Inner {
             debt = debt.and_then(|debt| Some(debt + store.work.try_lock()?.debt));
         }
         self.memory_used.set(memory);
+        self.spares.set_room(self.budget.write_memory().saturating_sub(self.memory_taken()) as usize);
         self.table_bytes.set(tables);
         self.level0_runs.set(level0);
         if let Some(debt) = debt {

@@ -59,6 +59,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, Events};
 use crate::log::Log;
+use crate::memory::Spares;
 use crate::metrics::{Counter, Metrics, Statistics};
 use crate::operator::Registry;
 use crate::options::{Durability, FamilyOptions, Options};
@@ -118,6 +119,8 @@ pub(crate) struct Inner {
     metrics: Metrics,
     /// What backpressure looks at; counted anew whenever memory or tables change.
     memory_used: Counter,
+    /// Chunks of memory to be used again.
+    spares: Arc<Spares>,
     /// What merges in memory take beside that while they run.
     joining: Counter,
     table_bytes: Counter,

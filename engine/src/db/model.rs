@@ -31,7 +31,7 @@ struct Stage {
 }
 
 fn active(generation: u64) -> Arc<Active> {
-    Arc::new(Active::new(Generation(generation), MemoryOptions { chunk_bytes: 1 << 10 }))
+    Arc::new(Active::new(Generation(generation), MemoryOptions { chunk_bytes: 1 << 10, spares: None }))
 }
 
 fn put(active: &Active, seq: u64) {
@@ -77,8 +77,10 @@ impl Parts {
     fn freeze(&self) {
         let stage = self.stage.lock();
         self.turns.wait_all(stage.next_ticket);
-        let fresh =
-            Arc::new(Active::new(self.store.take_generation(), MemoryOptions { chunk_bytes: 1 << 10 }));
+        let fresh = Arc::new(Active::new(
+            self.store.take_generation(),
+            MemoryOptions { chunk_bytes: 1 << 10, spares: None },
+        ));
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }
 

@@ -19,7 +19,7 @@ use crate::event::{EventKind, Events, Listener};
 use crate::log::{
     Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
 };
-use crate::memory::Active;
+use crate::memory::{Active, Spares};
 use crate::metrics::{Counter, Metrics};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
@@ -461,6 +461,8 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         Some((log, commit, lock)) => (Some(log), Some(commit), Some(lock)),
         None => (None, None, None),
     };
+    let spares = Arc::new(Spares::new());
+    parts.stores.iter().for_each(|store| store.use_spares(&spares));
     let inner = Arc::new(Inner {
         dir: dir.to_path_buf(),
         registry,
@@ -487,6 +489,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         events_saved: AtomicU64::new(0),
         metrics: Metrics::default(),
         memory_used: Counter::default(),
+        spares,
         joining: Counter::default(),
         table_bytes: Counter::default(),
         level0_runs: Counter::default(),

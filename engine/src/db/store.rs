@@ -2,7 +2,7 @@
 
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions};
+use crate::memory::{Active, MemoryOptions, Spares};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
@@ -10,7 +10,7 @@ use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, SeqNo, StoreId, TableId};
 use crate::version::{Graveyard, Version};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Store {
     pub(crate) id: StoreId,
@@ -29,6 +29,8 @@ pub(crate) struct Store {
     attached_at: SeqNo,
     /// The database's write memory.
     write_memory: AtomicU64,
+    /// The database's chunks to be used again.
+    spares: OnceLock<Arc<Spares>>,
     /// Runs in level 0 beyond those that its strategy lets gather.
     level0_over: AtomicU64,
     /// Bytes at which the active segment is frozen: from that and the options, ready for each write to look at.
@@ -134,7 +136,7 @@ pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'st
 
 /// How a family's segments use memory where the database's write memory is `write_memory`.
 pub(crate) fn memory_options(family: &FamilyOptions, write_memory: u64) -> MemoryOptions {
-    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize)
+    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize, None)
 }
 
 impl Store {
@@ -171,6 +173,7 @@ impl Store {
             leaving: AtomicBool::new(false),
             attached_at,
             write_memory: AtomicU64::new(0),
+            spares: OnceLock::new(),
             active_bytes: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
             work: Mutex::default(),
@@ -207,6 +210,11 @@ impl Store {
         self.level0_over.store(runs, Ordering::Relaxed);
     }
 
+    /// Its segments take chunks from there from now on.
+    pub(crate) fn use_spares(&self, spares: &Arc<Spares>) {
+        let _ = self.spares.set(spares.clone());
+    }
+
     /// Bytes at which its active segment is frozen.
     #[inline]
     pub(crate) fn active_bytes(&self) -> u64 {
@@ -215,7 +223,7 @@ impl Store {
 
     /// How its segments use memory.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
-        MemoryOptions::for_active_bytes(self.active_bytes() as usize)
+        MemoryOptions::for_active_bytes(self.active_bytes() as usize, self.spares.get().cloned())
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.

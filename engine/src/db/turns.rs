@@ -19,7 +19,7 @@ pub(super) struct Turns {
 /// More than writers that usually wait.
 const PLACES: usize = 16;
 /// Looks before sleeping: some microseconds. Where schedules are explored there is nothing to gain.
-const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+pub(super) const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 const SLEEPS: u64 = 1;
 
 /// The turn of a ticket, to be ended with [`Turns::end`].

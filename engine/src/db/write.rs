@@ -20,11 +20,11 @@
 
 use super::Inner;
 use super::store::Store;
-use super::turns::Turns;
+use super::turns::{LOOKS, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, Entry, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogPosition, RangeTombstone, SeqNo, Timestamp};
 use crate::version::manifest::Mark;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -113,6 +113,17 @@ impl Commit {
         Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
+    /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again before sleeping.
+    fn stage_soon(&self) -> MutexGuard<'_, LogStage> {
+        for _ in 0..LOOKS {
+            if let Some(stage) = self.stage.try_lock() {
+                return stage;
+            }
+            std::hint::spin_loop();
+        }
+        self.stage.lock()
+    }
+
     /// Waits until everything logged so far is in memory.
     fn wait_applied(&self, stage: &LogStage) {
         self.turns.wait_all(stage.next_ticket);
@@ -144,7 +155,7 @@ impl Inner {
         self.throttle(bytes, &|| ops.iter().map(|op| op.store.level0_over()).max().unwrap_or(0))?;
         let wall_us = self.env.clock.wall_us();
 
-        let mut stage = commit.stage.lock();
+        let mut stage = commit.stage_soon();
         if let Some(condition) = condition {
             commit.wait_applied(&stage);
             condition()?;

@@ -42,14 +42,20 @@ pub(super) struct Pool {
 struct State {
     next: LogFileId,
     ready: Option<Reserved>,
-    spares: Vec<LogFileId>,
+    spares: Vec<Spare>,
+}
+
+/// A released file.
+struct Spare {
+    file: LogFileId,
+    written_to: u64,
 }
 
 /// A file to be written.
 pub(super) struct Reserved {
     pub(super) map: Box<dyn MappedFile>,
-    /// Its blocks were written before, so that syncing new bytes in them needs no metadata.
-    pub(super) written: bool,
+    /// Its blocks before this were written, so that syncing new bytes in them needs no metadata.
+    pub(super) written_to: u64,
 }
 
 impl Pool {
@@ -107,21 +113,22 @@ impl Pool {
 
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
         let path = file_path(&self.dir, state.next);
-        let recycled = length == self.file_bytes
-            && state.spares.pop().is_some_and(|spare| {
-                // A spare that cannot be renamed is left as the stale file it is; a new one takes its place.
-                self.storage.rename(&file_path(&self.dir, spare), &path).is_ok()
-            });
+        let spare = if length == self.file_bytes { state.spares.pop() } else { None };
+        // One that cannot be renamed is left as the stale file it is; a new one takes its place.
+        let spare =
+            spare.filter(|spare| self.storage.rename(&file_path(&self.dir, spare.file), &path).is_ok());
         kill_point!("log-reserve-before-map");
-        let written_ahead = written_ahead && !recycled;
+        let written_ahead = written_ahead && spare.is_none();
         match self.storage.map(&path, length, written_ahead) {
             Ok(map) => {
-                let counter = if recycled { &self.recycled } else { &self.reserved };
+                let counter = if spare.is_some() { &self.recycled } else { &self.reserved };
                 counter.fetch_add(1, Ordering::Relaxed);
                 if written_ahead {
                     self.written_ahead_bytes.fetch_add(length, Ordering::Relaxed);
                 }
-                Ok(Reserved { map, written: recycled || written_ahead })
+                let written_to =
+                    if written_ahead { length } else { spare.map_or(0, |spare| spare.written_to) };
+                Ok(Reserved { map, written_to })
             }
             Err(e) => {
                 // What was reserved in part is given back, as the disk may be full. The number goes with it: its
@@ -133,12 +140,13 @@ impl Pool {
         }
     }
 
-    /// Takes in a file that is no longer needed: keeps it to be used again, or removes it.
-    pub(super) fn give_back(&self, file: LogFileId, reserved: u64) -> Result<()> {
+    /// Takes in a file that is no longer needed, of which the blocks before `written_to` were written: keeps it to be
+    /// used again, or removes it.
+    pub(super) fn give_back(&self, file: LogFileId, reserved: u64, written_to: u64) -> Result<()> {
         let mut state = self.state.lock();
         if reserved == self.file_bytes && state.spares.len() < self.recycle_max {
             // The oldest is at the end of the list and is used first.
-            state.spares.insert(0, file);
+            state.spares.insert(0, Spare { file, written_to });
             return Ok(());
         }
         drop(state);
@@ -156,7 +164,7 @@ impl Pool {
     pub(super) fn clear(&self) -> Result<()> {
         let mut state = self.state.lock();
         while let Some(spare) = state.spares.pop() {
-            self.remove(spare)?;
+            self.remove(spare.file)?;
         }
         if state.ready.take().is_some() {
             self.ready.store(false, Ordering::Relaxed);
@@ -171,5 +179,30 @@ impl Pool {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::storage::sim::SimWorld;
+
+    #[test]
+    fn a_file_used_again_is_known_to_be_written_as_far_as_it_was() {
+        let env = SimWorld::new(1).env();
+        env.storage.create_dir(Path::new("db")).unwrap();
+        let pool = Pool::new(env.storage.clone(), Path::new("db"), 4096, 2, LogFileId(1));
+        let (first, new) = pool.take(100, false).unwrap();
+        let (second, ahead) = pool.take(100, true).unwrap();
+        assert_eq!((new.written_to, ahead.written_to), (0, 4096));
+        pool.give_back(first, 4096, 1024).unwrap();
+        pool.give_back(second, 4096, 4096).unwrap();
+        // The oldest first; nothing is written ahead in what was used before.
+        let again = [(); 3].map(|()| pool.take(100, true).unwrap().1.written_to);
+        assert_eq!(again, [1024, 4096, 4096]);
+        assert_eq!(
+            (pool.recycled.load(Ordering::Relaxed), pool.written_ahead_bytes.load(Ordering::Relaxed)),
+            (2, 8192)
+        );
     }
 }

@@ -151,6 +151,8 @@ struct LiveFile {
     reserved: u64,
     /// Bytes of history, known when the file is complete.
     used: Option<u64>,
+    /// Before this offset every block was written, by this history or one before it; known when the file is complete.
+    written_to: u64,
     first_seq: SeqNo,
     map: Option<Arc<dyn MappedFile>>,
 }
@@ -204,6 +206,7 @@ impl Log {
             file: info.file,
             reserved: info.reserved,
             used: Some(info.used),
+            written_to: info.used,
             first_seq: info.first_seq,
             map: None,
         });
@@ -296,7 +299,7 @@ impl Log {
         kill_point!("log-before-release");
         // All are tried; one that cannot be removed is stale and goes at the next open.
         let let_go = |f: &LiveFile| match claim(f.file) {
-            Claim::Never => self.pool.give_back(f.file, f.reserved),
+            Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
             Claim::Past => self.pool.remove(f.file),
             Claim::Held => {
                 let used = f.used.unwrap_or(f.reserved).next_multiple_of(HOLE_ALIGN);
@@ -541,18 +544,19 @@ impl Appender {
         }
         {
             let mut live = log.live.lock();
-            if self.newest.is_some() {
+            if let Some(newest) = &self.newest {
                 let full = live.back_mut().expect("the newest file stays until another is begun");
                 full.used = Some(previous.offset);
+                full.written_to = newest.zeros_to;
                 log.complete_to.store(log.pack(previous), Ordering::Release);
             }
             let (reserved, map) = (map.len(), Some(map.clone()));
-            live.push_back(LiveFile { file, reserved, used: None, first_seq, map });
+            live.push_back(LiveFile { file, reserved, used: None, written_to: 0, first_seq, map });
         }
         kill_point!("log-file-begun");
         log.newest_bytes.store(map.len(), Ordering::Relaxed);
         let identity = FileIdentity::new(log.database_id, file);
-        let zeros_to = if reserved.written { map.len() } else { HEADER_BYTES };
+        let zeros_to = reserved.written_to.max(HEADER_BYTES);
         self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to });
         Ok(())
     }

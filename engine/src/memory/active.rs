@@ -56,8 +56,8 @@ impl Active {
     pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
         Self {
             generation,
-            cells: Arena::new(options.chunk_bytes),
-            tree: Tree::new((options.chunk_bytes / 4).max(1 << 10)),
+            cells: Arena::new(options.chunk_bytes, options.spares.clone()),
+            tree: Tree::new((options.chunk_bytes / 4).max(1 << 10), options.spares),
             stats: Stats::new(),
             ranges: Ranges::new(),
             index_bytes: AtomicUsize::new(0),

@@ -15,6 +15,7 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
+use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use crate::types::Owner;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -31,10 +32,12 @@ const UNIT: usize = 8;
 /// Chunks begin at a cache line.
 const ALIGN: usize = 64;
 
-/// A piece of memory, freed with its last `Arc`.
+/// A piece of memory, freed with its last `Arc`, or kept to be used again.
 pub(super) struct Chunk {
     base: NonNull<u8>,
     len: usize,
+    /// Where it came from and goes back to.
+    spares: Option<Arc<Spares>>,
 }
 
 // SAFETY: a chunk is plain memory; who may touch which bytes is the arena's and the tree's contract.
@@ -42,16 +45,35 @@ unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
 
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len.max(UNIT), ALIGN).expect("a chunk is far smaller than the address space")
+}
+
+/// Memory for a chunk, from the system.
+pub(super) fn allocate(len: usize) -> NonNull<u8> {
+    let layout = layout(len);
+    // SAFETY: the layout's size is not zero.
+    NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Gives it back.
+///
+/// # Safety
+/// It came from [`allocate`] with the same length and is used by nobody.
+pub(super) unsafe fn free(base: NonNull<u8>, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(base.as_ptr(), layout(len)) }
+}
+
 impl Chunk {
+    /// One that is freed in the end.
     fn new(len: usize) -> Self {
-        let layout = Self::layout(len);
-        // SAFETY: the layout's size is not zero.
-        let base = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { base, len }
+        Self { base: allocate(len), len, spares: None }
     }
 
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len.max(UNIT), ALIGN).expect("a chunk is far smaller than the address space")
+    /// One that came from there and goes back.
+    fn of(spares: &Arc<Spares>, len: usize) -> Self {
+        Self { base: spares.take(len), len, spares: Some(spares.clone()) }
     }
 }
 
@@ -64,8 +86,12 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len)) }
+        match &self.spares {
+            // SAFETY: taken from there with that length; nobody has the chunk any more.
+            Some(spares) => unsafe { spares.put(self.base, self.len) },
+            // SAFETY: allocated in `new` with that length.
+            None => unsafe { free(self.base, self.len) },
+        }
     }
 }
 
@@ -163,11 +189,13 @@ struct Bump {
     current: usize,
     used: usize,
     capacity: usize,
+    /// For chunks of that size.
+    spares: Option<Arc<Spares>>,
 }
 
 impl Bump {
-    fn new(chunk_bytes: usize) -> Self {
-        Self { chunk_bytes, chunks: Vec::new(), current: 0, used: chunk_bytes, capacity: 0 }
+    fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
+        Self { chunk_bytes, chunks: Vec::new(), current: 0, used: chunk_bytes, capacity: 0, spares }
     }
 
     /// Room for `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
@@ -187,7 +215,10 @@ impl Bump {
     fn take_in_new_chunk(&mut self, len: usize) -> (usize, usize, *mut u8) {
         let own = len > self.chunk_bytes / 4;
         let size = if own { len.next_multiple_of(UNIT) } else { self.chunk_bytes };
-        let chunk = Arc::new(Chunk::new(size));
+        let chunk = Arc::new(match &self.spares {
+            Some(spares) if !own => Chunk::of(spares, size),
+            _ => Chunk::new(size),
+        });
         let base = chunk.base.as_ptr();
         let number = self.chunks.len();
         self.chunks.push(chunk);
@@ -203,8 +234,8 @@ impl Bump {
 pub(super) struct Nodes(Bump);
 
 impl Nodes {
-    pub(super) fn new(chunk_bytes: usize) -> Self {
-        Self(Bump::new(chunk_bytes))
+    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
+        Self(Bump::new(chunk_bytes, spares))
     }
 
     /// Memory for a `T`, at least 64-byte aligned, not initialised, valid until this is dropped.
@@ -262,24 +293,23 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub(super) fn new(chunk_bytes: usize) -> Self {
+    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
         Self {
             places: Places::new(chunk_bytes),
             directory: AtomicPtr::new(ptr::null_mut()),
             capacity: AtomicUsize::new(0),
-            writer: UnsafeCell::new(Writer { bump: Bump::new(chunk_bytes), directories: Vec::new() }),
+            writer: UnsafeCell::new(Writer { bump: Bump::new(chunk_bytes, spares), directories: Vec::new() }),
         }
     }
 
     /// For allocations of these sizes, which take one chunk that is no larger than they.
     pub(super) fn exact(sizes: impl Iterator<Item = usize>) -> Self {
         let bytes: usize = sizes.map(|size| size.next_multiple_of(UNIT)).sum();
-        let mut arena = Self::new(bytes.next_power_of_two().max(ALIGN));
+        let mut arena = Self::new(bytes.next_power_of_two().max(ALIGN), None);
         if bytes > 0 {
             let writer = arena.writer.get_mut();
             // Addressed as if the chunk were as large as the next power of two.
-            writer.bump =
-                Bump { chunk_bytes: bytes, chunks: Vec::new(), current: 0, used: 0, capacity: bytes };
+            writer.bump = Bump { used: 0, capacity: bytes, ..Bump::new(bytes, None) };
             writer.bump.chunks.push(Arc::new(Chunk::new(bytes)));
         }
         arena
@@ -379,7 +409,7 @@ mod tests {
 
     #[test]
     fn what_was_handed_out_keeps_place_and_bytes_while_the_arena_grows() {
-        let arena = Arena::new(256);
+        let arena = Arena::new(256, None);
         let mut made = Vec::new();
         for i in 0..500usize {
             let len = if i % 50 == 49 { 700 } else { 8 + i % 60 };
@@ -402,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_held_chunk_outlives_its_arena() {
-        let arena = Arena::new(64);
+        let arena = Arena::new(64, None);
         // SAFETY: one thread; the bytes are written before they are read and lie in the pinned chunk.
         let bytes = unsafe {
             let (place, at) = arena.room(3);
@@ -415,7 +445,7 @@ mod tests {
 
     #[test]
     fn capacity_counts_whole_chunks_and_places_reach_32_gib() {
-        let arena = Arena::new(1024);
+        let arena = Arena::new(1024, None);
         // SAFETY: one thread.
         unsafe { (arena.room(10), arena.room(5000), arena.room(10)) };
         assert_eq!(arena.capacity(), 1024 + 5000);

@@ -89,7 +89,10 @@ mod tests {
     const ALL: Visibility<'_> = Visibility { visible: SeqNo::MAX, snapshots: &[] };
 
     fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<Flat> {
-        let active = Arc::new(Active::new(Generation(generation), MemoryOptions { chunk_bytes: 1 << 10 }));
+        let active = Arc::new(Active::new(
+            Generation(generation),
+            MemoryOptions { chunk_bytes: 1 << 10, spares: None },
+        ));
         for (key, seq) in cells {
             let (key, value) = (key.as_bytes(), format!("{key}{seq}"));
             let (timestamp, seq) = (Timestamp::ZERO, SeqNo(*seq));

@@ -125,7 +125,7 @@ impl Join {
         let (visible, snapshots) =
             keep.as_ref().map_or((SeqNo::ZERO, &[][..]), |k| (k.visible, &k.snapshots));
         let judge = Judge::new(Visibility { visible, snapshots });
-        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunk_bytes));
+        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunk_bytes, k.memory.spares.clone()));
         let mut join = Self {
             order: Vec::with_capacity(sources.len()),
             sources,

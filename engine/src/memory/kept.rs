@@ -21,7 +21,7 @@ impl Flat {
             true => (bytes / 4).next_power_of_two().clamp(64, memory.chunk_bytes.max(64)),
             false => memory.chunk_bytes,
         };
-        let mut arena = Arena::new(chunk_bytes);
+        let mut arena = Arena::new(chunk_bytes, memory.spares.filter(|_| chunk_bytes == memory.chunk_bytes));
         let stats = Stats::new();
         let places = cells.iter().map(|kept| {
             let cell = kept.cell.as_ref();

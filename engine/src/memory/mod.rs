@@ -8,6 +8,7 @@
 //! * `gather` copies the cells of one key range out of flat segments.
 //! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
 //! * `segment` is either, as readers and the memory list see it.
+//! * `spares` keeps chunks that became free for the segments to come.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
 //!   or active segment both ways.
 //!
@@ -30,6 +31,7 @@ mod model;
 mod node;
 mod ranges;
 mod segment;
+mod spares;
 mod stats;
 mod sync;
 #[cfg(all(test, not(loom)))]
@@ -44,20 +46,25 @@ pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};
 pub(crate) use join::{Join, Keep};
 pub(crate) use segment::{Again, LogPlace, Segment, SegmentCursor};
+pub(crate) use spares::Spares;
+
+use std::sync::Arc;
 
 /// How a segment uses memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MemoryOptions {
     /// Size of the chunks that cells are put in: a power of two of at least 64.
     pub(crate) chunk_bytes: usize,
+    /// Where chunks come from and go to.
+    pub(crate) spares: Option<Arc<Spares>>,
 }
 
 impl MemoryOptions {
     /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). Only where
     /// an eighth is under 32 KiB are the chunks that small: capacity is counted, so a larger first chunk would fill
     /// a small segment with its first cell.
-    pub(crate) fn for_active_bytes(bytes: usize) -> Self {
+    pub(crate) fn for_active_bytes(bytes: usize, spares: Option<Arc<Spares>>) -> Self {
         let eighth = (bytes / 8).clamp(1 << 10, 2 << 20);
-        Self { chunk_bytes: 1 << eighth.ilog2() }
+        Self { chunk_bytes: 1 << eighth.ilog2(), spares }
     }
 }

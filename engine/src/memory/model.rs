@@ -145,7 +145,7 @@ fn versions(active: &Active) -> Vec<u64> {
 fn updates(before: u64, preemptions: usize) {
     run(Limits { preemptions, schedules: 0 }, move || {
         // A chunk for each cell.
-        let active = Arc::new(Active::new(Generation(1), MemoryOptions { chunk_bytes: 64 }));
+        let active = Arc::new(Active::new(Generation(1), MemoryOptions { chunk_bytes: 64, spares: None }));
         (1..=before).for_each(|seq| put(&active, seq));
         let writer = {
             let active = active.clone();
@@ -200,8 +200,10 @@ fn a_range_tombstone_is_found_by_whoever_comes_after_it_was_added() {
 #[test]
 fn a_segment_knows_the_first_log_file_that_fed_any_of_its_clones() {
     run(Limits { preemptions: 3, schedules: 0 }, || {
-        let segment =
-            Segment::from(std::sync::Arc::new(Active::new(Generation(1), MemoryOptions { chunk_bytes: 64 })));
+        let segment = Segment::from(std::sync::Arc::new(Active::new(
+            Generation(1),
+            MemoryOptions { chunk_bytes: 64, spares: None },
+        )));
         let other = {
             let segment = segment.clone();
             loom::thread::spawn(move || segment.fed_by(LogFileId(2)))

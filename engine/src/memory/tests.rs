@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) const SMALL: MemoryOptions = MemoryOptions { chunk_bytes: 256 };
+pub(super) const SMALL: MemoryOptions = MemoryOptions { chunk_bytes: 256, spares: None };
 const CASES: u32 = if cfg!(miri) { 3 } else { 200 };
 
 pub(super) type Model = BTreeMap<(Vec<u8>, Reverse<Timestamp>, Reverse<SeqNo>), Cell>;

@@ -25,9 +25,11 @@
 
 use super::arena::{NOWHERE, Nodes};
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
+use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::types::common_prefix;
 use std::cell::UnsafeCell;
+use std::sync::Arc;
 
 const HALF: usize = ENTRIES.div_ceil(2);
 
@@ -99,8 +101,9 @@ struct Bounds {
 }
 
 impl Tree {
-    pub(super) fn new(chunk_bytes: usize) -> Self {
-        Self { root: AtomicPtr::new(std::ptr::null_mut()), nodes: UnsafeCell::new(Nodes::new(chunk_bytes)) }
+    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
+        let nodes = UnsafeCell::new(Nodes::new(chunk_bytes, spares));
+        Self { root: AtomicPtr::new(std::ptr::null_mut()), nodes }
     }
 
     /// Descends to a leaf; `None` while the tree is empty.

@@ -72,6 +72,9 @@ impl Storage for LocalStorage {
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
+        // Reading ahead of faults would fill pages that are about to be written over. Only advice, so it may fail.
+        #[cfg(unix)]
+        let _ = map.advise(memmap2::Advice::Random);
         Ok(Box::new(LocalMapped { file: Arc::new(file), map }))
     }
 

@@ -1,0 +1,200 @@
+//! Chunks to be used again.
+//!
+//! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into it. So the
+//! chunks that a flush makes free are handed to the segments that are written next. How much lies here is bounded by what
+//! write memory has free (`set_room`), so that both together never take more than it; a chunk that has to come from
+//! the system all the same takes the place of others here. What nobody needed for a while goes back by and by (`rest`).
+
+#![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
+
+use super::arena::{allocate, free};
+use crate::sync::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Formatter};
+use std::ptr::NonNull;
+
+/// See the page above.
+#[derive(Default)]
+pub(crate) struct Spares(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By their size.
+    lists: BTreeMap<usize, Vec<Piece>>,
+    held: usize,
+    room: usize,
+    /// The least that was held since the last rest.
+    least: usize,
+}
+
+/// Memory that nobody uses.
+struct Piece(NonNull<u8>);
+
+// SAFETY: plain memory that only its list knows.
+unsafe impl Send for Piece {}
+
+impl Spares {
+    /// None, and room for none.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A piece of that size: one that lay here, or a new one in the place of others.
+    pub(super) fn take(&self, len: usize) -> NonNull<u8> {
+        let mut state = self.0.lock();
+        let piece = state.lists.get_mut(&len).and_then(Vec::pop);
+        let gone = match &piece {
+            Some(_) => {
+                state.held -= len;
+                state.least = state.least.min(state.held);
+                Vec::new()
+            }
+            None => {
+                let upto = state.held.saturating_sub(len);
+                state.shrink(upto)
+            }
+        };
+        drop(state);
+        release(gone);
+        piece.map_or_else(|| allocate(len), |piece| piece.0)
+    }
+
+    /// Takes back a piece of that size, or frees it where there is no room.
+    ///
+    /// # Safety
+    /// It was allocated with that size, and nobody uses it any more.
+    pub(super) unsafe fn put(&self, piece: NonNull<u8>, len: usize) {
+        if cfg!(debug_assertions) {
+            // Who still looks at it shall see nothing that he takes for cells.
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
+        }
+        let mut state = self.0.lock();
+        if state.held + len <= state.room {
+            state.held += len;
+            state.lists.entry(len).or_default().push(Piece(piece));
+            return;
+        }
+        drop(state);
+        release(vec![(len, Piece(piece))]);
+    }
+
+    /// From now on so many bytes may lie here.
+    pub(crate) fn set_room(&self, room: usize) {
+        let mut state = self.0.lock();
+        state.room = room;
+        let gone = state.shrink(room);
+        drop(state);
+        release(gone);
+    }
+
+    /// Lets half of what was not needed since the last call go. Called about once a second.
+    pub(crate) fn rest(&self) {
+        let mut state = self.0.lock();
+        let idle = state.least.div_ceil(2);
+        let upto = state.held - idle.min(state.held);
+        let gone = state.shrink(upto);
+        state.least = state.held;
+        drop(state);
+        release(gone);
+    }
+
+    /// Bytes that lie here.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.0.lock().held
+    }
+}
+
+impl State {
+    /// Takes pieces out, largest first, until no more than that is held.
+    fn shrink(&mut self, upto: usize) -> Vec<(usize, Piece)> {
+        let mut gone = Vec::new();
+        while self.held > upto {
+            let Some(mut list) = self.lists.last_entry() else { break };
+            let len = *list.key();
+            match list.get_mut().pop() {
+                Some(piece) => {
+                    self.held -= len;
+                    gone.push((len, piece));
+                }
+                None => drop(list.remove()),
+            }
+        }
+        self.least = self.least.min(self.held);
+        gone
+    }
+}
+
+fn release(pieces: Vec<(usize, Piece)>) {
+    for (len, piece) in pieces {
+        // SAFETY: allocated with that size, and out of its list.
+        unsafe { free(piece.0, len) };
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        self.set_room(0);
+    }
+}
+
+impl Debug for Spares {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Spares")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_back_as_long_as_there_is_room() {
+        let spares = Spares::new();
+        spares.set_room(300);
+        let pieces = [0; 4].map(|_| spares.take(100));
+        assert_eq!(spares.held(), 0);
+        for piece in pieces {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        assert_eq!(spares.held(), 300, "the fourth went back to the system");
+        let again = spares.take(100);
+        assert!(pieces.contains(&again), "it is one of them");
+        assert_eq!(spares.held(), 200);
+        // One of another size takes the place of two.
+        let other = spares.take(150);
+        assert_eq!(spares.held(), 0);
+        // SAFETY: taken above, used by nobody.
+        unsafe { (spares.put(again, 100), spares.put(other, 150)) };
+        assert_eq!(spares.held(), 250);
+        spares.set_room(120);
+        assert_eq!(spares.held(), 100, "the largest goes first");
+    }
+
+    #[test]
+    fn what_nobody_needed_for_a_while_goes_by_and_by() {
+        let spares = Spares::new();
+        spares.set_room(800);
+        let pieces = [0; 8].map(|_| spares.take(100));
+        for piece in pieces {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        spares.rest();
+        assert_eq!(spares.held(), 800, "they have only just come");
+        // Three were needed in the next second, five were not.
+        let needed = [0; 3].map(|_| spares.take(100));
+        for piece in needed {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        spares.rest();
+        assert_eq!(spares.held(), 500);
+        for _ in 0..10 {
+            spares.rest();
+        }
+        assert_eq!(spares.held(), 0);
+    }
+}
