@@ -77,9 +77,42 @@ pub(crate) fn directory_bytes(dir: &Path) -> u64 {
     sizes.sum()
 }
 
+/// Drops the files of a directory from the page cache.
+pub(crate) fn forget_files(dir: &Path) -> std::io::Result<()> {
+    use rustix::fs::{Advice, fadvise};
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.metadata()?.is_dir() {
+            forget_files(&entry.path())?;
+            continue;
+        }
+        let file = std::fs::File::open(entry.path())?;
+        // What was not written yet would stay.
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_were_forgotten_are_read_from_the_device() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        let path = dir.path().join("in").join("file");
+        std::fs::write(&path, vec![7u8; 1 << 20]).unwrap();
+        let read = || {
+            let before = Usage::now();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 1 << 20);
+            Usage::now().since(&before).device_read_bytes
+        };
+        assert_eq!(read(), 0, "it was just written");
+        forget_files(dir.path()).unwrap();
+        assert!(read() >= 1 << 20);
+    }
 
     #[test]
     fn what_a_process_does_is_seen() {

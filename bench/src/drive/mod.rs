@@ -68,7 +68,11 @@ impl<'a> Bench<'a> {
                 let mut closed = self.measure(workload, &picks, &values, None)?;
                 closed.workload = format!("{}:max", workload.name);
                 let rate = closed.ops_s * share;
-                let mut open = self.measure(workload, &picks, &values, Some(rate))?;
+                let mut open = workload.clone();
+                if workload.seconds > 0.0 {
+                    open.ops = (rate * workload.seconds) as u64;
+                }
+                let mut open = self.measure(&open, &picks, &values, Some(rate))?;
                 open.settings.insert("rate".into(), format!("{rate:.0}"));
                 Ok(vec![closed, open])
             }

@@ -56,6 +56,9 @@ fn opened(
     for op in Stream::new(workload, &picks, identity.seed, 0) {
         let Op::Get(number) = op else { continue };
         before()?;
+        if workload.cold {
+            measure::forget_files(wanted.dir)?;
+        }
         workload.read_key(number, &mut key);
         let mut right = false;
         let (usage, began) = (Usage::now(), Instant::now());

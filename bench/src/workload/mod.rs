@@ -41,7 +41,7 @@ pub(crate) struct Scale {
     #[arg(long, value_parser = crate::text::size)]
     pub(crate) memory: Option<u64>,
     /// Seconds of reading before a merge and after it, for the workloads that have one in their middle; they are told in
-    /// twelfths (default: per workload).
+    /// twelfths; for `stability` seconds of the open loop (default: per workload).
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
     /// Read tables past the page cache, so that a store's own is the only one (default: per workload).
@@ -160,11 +160,14 @@ pub(crate) struct Workload {
     pub(crate) scans: Option<Scans>,
     /// What is in memory at the end stays there: a run has ended when nothing that is due is left to do.
     pub(crate) keeps_memory: bool,
-    /// A major merge runs in its middle, with so many seconds before it and after.
+    /// A major merge runs in its middle.
     pub(crate) merged: bool,
+    /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the closed one.
     pub(crate) seconds: f64,
     /// Tables are read past the page cache.
     pub(crate) direct_reads: bool,
+    /// Files are not in the page cache when a store is opened.
+    pub(crate) cold: bool,
     /// Bytes put before a kill, where that is not what write memory holds.
     pub(crate) logged: Option<u64>,
 }
@@ -278,6 +281,9 @@ impl Workload {
         }
         if self.direct_reads {
             settings.push(("direct_reads", "true".into()));
+        }
+        if self.cold {
+            settings.push(("cold", "true".into()));
         }
         settings
     }

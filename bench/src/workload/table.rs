@@ -78,7 +78,7 @@ pub(crate) fn help() -> String {
          16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
          ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; rangemerge-fill:m5\n\
          or :m100 for a write memory of a fifth or a hundredth of the data; open:log1g for 1 GB, and a log of 1 GiB\n\
-         after a kill.",
+         after a kill; open:cold with files that are not in the page cache.",
     );
     text
 }
@@ -125,6 +125,7 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         merged: false,
         seconds: 0.0,
         direct_reads: false,
+        cold: false,
         logged: None,
     }
 }
@@ -294,6 +295,7 @@ impl Workload {
                 (self.keys, self.logged) = (1_000_000, Some(1 << 30));
                 self.memory.write = 1536 * MIB;
             }
+            "cold" if base == "open" => self.cold = true,
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,

@@ -49,6 +49,11 @@ impl Default for LogOptions {
 /// 15 us each time.
 const WINDOW_BYTES: u64 = 128 << 10;
 
+/// The page cache's pages in the log: where syncs come for few bytes, and else.
+const PAGE_BYTES: (u64, u64) = (4 << 10, 64 << 10);
+/// A sync for less than this comes for few.
+const BYTES_A_SYNC: u64 = 1 << 20;
+
 /// Holes begin at the file system's blocks.
 const HOLE_ALIGN: u64 = 4096;
 
@@ -436,6 +441,14 @@ impl Log {
         self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
     }
 
+    /// How large the pages of the log should be. Each costs a fault, and after a sync another; but a sync writes those
+    /// that are dirty as a whole.
+    fn page_bytes(&self) -> u64 {
+        let (syncs, bytes) =
+            (self.syncs.load(Ordering::Relaxed), self.appended_bytes.load(Ordering::Relaxed));
+        if syncs * BYTES_A_SYNC >= bytes { PAGE_BYTES.0 } else { PAGE_BYTES.1 }
+    }
+
     /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. Order is kept.
     fn pack(&self, position: LogPosition) -> u64 {
         let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
@@ -503,7 +516,7 @@ impl Appender {
         }
         let from = newest.zeros_to.max(newest.offset);
         let to = need.max(from + WINDOW_BYTES).next_multiple_of(WINDOW_BYTES).min(newest.map.len());
-        if let Err(e) = newest.map.zero(from, to - from) {
+        if let Err(e) = newest.map.zero(from, to - from, log.page_bytes()) {
             let path = file_path(&log.dir, newest.identity.file);
             return Err(log.poison.set(&Error::io("write to the log", path, e)));
         }

@@ -262,8 +262,9 @@ impl MappedFile for LocalMapped {
         self.file.sync_data()
     }
 
-    /// Through the file: this way the page cache takes large pages, which later cost one fault each.
-    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+    /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one fault each, and of
+    /// which each is written to the device as a whole.
+    fn zero(&self, offset: u64, len: u64, piece: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let end = offset + len;
         if end > self.len() {
@@ -271,7 +272,7 @@ impl MappedFile for LocalMapped {
         }
         let mut at = offset;
         while at < end {
-            let piece = &ZEROS[..(end - at).min(ZEROS.len() as u64) as usize];
+            let piece = &ZEROS[..(end - at).min(piece).min(ZEROS.len() as u64) as usize];
             self.file.write_all_at(piece, at)?;
             at += piece.len() as u64;
         }

@@ -211,8 +211,9 @@ pub trait MappedFile: Send + Sync {
     /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
     /// length are an error and nothing is written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes zeros, where nothing was written before. For the cost of bytes written there later; see the log.
-    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+    /// Writes zeros, where nothing was written before, in pieces of that many bytes. For the cost of bytes written there
+    /// later; see the log.
+    fn zero(&self, offset: u64, len: u64, _piece: u64) -> io::Result<()> {
         self.write(offset, &vec![0; len as usize])
     }
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
