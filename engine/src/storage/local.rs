@@ -75,7 +75,8 @@ impl Storage for LocalStorage {
         // Reading ahead of faults would fill pages that are about to be written over. Only advice, so it may fail.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::Random);
-        Ok(Box::new(LocalMapped { file: Arc::new(file), map }))
+        let (written, let_go) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Box::new(LocalMapped { file: Arc::new(file), map, written, let_go }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -237,6 +238,34 @@ impl ReadFile for LocalRead {
 struct LocalMapped {
     file: Arc<File>,
     map: memmap2::MmapRaw,
+    /// Up to which bytes were written.
+    written: AtomicU64,
+    /// Up to which pages were let go of, see `sync`.
+    let_go: AtomicU64,
+}
+
+/// For less than this it does not pay to let go of pages.
+const LET_GO_BYTES: u64 = 64 << 10;
+/// Pages are multiples of no more than this on any machine.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
+
+impl LocalMapped {
+    /// Takes pages behind the last write out of the mapping, all at once. They stay in the page cache, and a write to one
+    /// maps it again. Left in, each that a sync writes back interrupts every core that has the mapping.
+    #[cfg(target_os = "linux")]
+    fn let_go(&self) {
+        let to = self.written.load(Ordering::Relaxed) / PAGE_BYTES_MAX * PAGE_BYTES_MAX;
+        let from = self.let_go.fetch_max(to, Ordering::Relaxed);
+        if to >= from + LET_GO_BYTES {
+            let (at, len) = (from as usize, (to - from) as usize);
+            // SAFETY: a shared mapping of a file, whose contents are in the page cache and not in the mapping, so that
+            // nothing is lost by this. Only advice, so it may fail.
+            let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, at, len) };
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn let_go(&self) {}
 }
 
 impl MappedFile for LocalMapped {
@@ -255,10 +284,13 @@ impl MappedFile for LocalMapped {
             let target = self.map.as_mut_ptr().add(offset as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
         }
+        // Only a hint: one writer at a time.
+        self.written.store(offset + bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.let_go();
         self.file.sync_data()
     }
 
@@ -396,6 +428,29 @@ mod tests {
         let mut back = [0; 3];
         storage.open(&path).unwrap().read_exact_at(&mut back, 8189).unwrap();
         assert_eq!(&back, b"\0ab");
+    }
+
+    #[test]
+    fn what_was_let_go_of_for_a_sync_is_there_and_can_be_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let map = LocalStorage::new().map(&path, 1 << 20, false).unwrap();
+        map.zero(0, 1 << 20, 4096).unwrap();
+        let mut expected = vec![0; 1 << 20];
+        // Syncs between writes, of which every other goes on in a page that was let go of.
+        let mut at = 0;
+        for n in 1..=40u8 {
+            let bytes = vec![n; 10_000 + 7 * n as usize];
+            map.write(at as u64, &bytes).unwrap();
+            expected[at..at + bytes.len()].copy_from_slice(&bytes);
+            at += bytes.len();
+            if n % 7 == 0 {
+                map.sync().unwrap();
+                map.write(3, &[n]).unwrap();
+                expected[3] = n;
+            }
+        }
+        assert_eq!(fs::read(&path).unwrap(), expected);
     }
 
     #[test]
