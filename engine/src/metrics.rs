@@ -123,6 +123,8 @@ pub struct Statistics {
     pub log_cleaned_bytes: u64,
     /// Unflushed writes in memory, capacity counted, with what merges in memory that are under way take beside them.
     pub write_memory: u64,
+    /// Bytes of chunks that are kept to be used again, beside that.
+    pub spare_memory: u64,
     /// Tables, all families.
     pub tables: u64,
     /// What the tables answer for.

@@ -76,7 +76,9 @@ pub(crate) fn sanitize(tally: &mut Tally) {
     let target = root().join("target").join("asan");
     let args = "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu";
     let mut run = cargo(args);
-    run.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target);
+    run.env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=address --cfg free_chunks")
+        .env("CARGO_TARGET_DIR", target);
     tally.tests("row 23: address sanitizer", &mut run);
 }
 

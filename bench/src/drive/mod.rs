@@ -70,7 +70,7 @@ impl<'a> Bench<'a> {
                 let rate = closed.ops_s * share;
                 let mut open = workload.clone();
                 if workload.seconds > 0.0 {
-                    open.ops = (rate * workload.seconds) as u64;
+                    open.ops = ((rate * workload.seconds) as u64).max(1);
                 }
                 let mut open = self.measure(&open, &picks, &values, Some(rate))?;
                 open.settings.insert("rate".into(), format!("{rate:.0}"));

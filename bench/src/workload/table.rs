@@ -334,7 +334,7 @@ impl Workload {
             let least = self.readers + 1;
             return Err(format!("--keys is at least 2, --ops at least 1, --threads at least {least}"));
         }
-        if self.merged && !(0.1..=3600.0).contains(&self.seconds) {
+        if scale.seconds.is_some_and(|seconds| !(0.1..=3600.0).contains(&seconds)) {
             return Err("--seconds is between 0.1 and 3600".into());
         }
         if self.key.bytes < 8 {

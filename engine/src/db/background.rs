@@ -280,8 +280,10 @@ impl Inner {
         }
         worked |= self.sweep();
         let now = self.env.clock.monotonic_ns();
-        if now.saturating_sub(self.events_saved.load(Ordering::Relaxed)) > 1_000_000_000 {
-            self.events_saved.store(now, Ordering::Relaxed);
+        let saved = self.events_saved.load(Ordering::Relaxed);
+        if now.saturating_sub(saved) > 1_000_000_000
+            && self.events_saved.compare_exchange(saved, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             // For people only: a failure to write it is not worth failing for.
             let _ = self.events.save();
             self.spares.rest();

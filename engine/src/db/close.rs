@@ -28,6 +28,7 @@ impl Inner {
             let _ = self.events.save();
         }
         self.sweep();
+        self.spares.set_room(0);
         kill_point!("close-before-unlock");
         *self.lock.lock() = None;
         ended

@@ -244,6 +244,7 @@ impl Inner {
             log_cleanings: m.cleanings.get(),
             log_cleaned_bytes: m.cleaned_bytes.get(),
             write_memory: self.memory_taken(),
+            spare_memory: self.spares.held() as u64,
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.table_bytes.get(),
             debt: self.debt.get(),

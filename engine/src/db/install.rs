@@ -4,8 +4,8 @@
 //! order. After a failure nothing changed in memory, and the inputs stay. Outputs that the manifest was never given are
 //! removed at once; where giving it failed it may name them all the same, so the next open looks.
 
-use super::Inner;
 use super::store::Store;
+use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Segment;
 use crate::strategy::{MergePlan, Step};
@@ -262,7 +262,9 @@ impl Inner {
             debt = debt.and_then(|debt| Some(debt + store.work.try_lock()?.debt));
         }
         self.memory_used.set(memory);
-        self.spares.set_room(self.budget.write_memory().saturating_sub(self.memory_taken()) as usize);
+        // A database that is closed keeps none.
+        let room = self.budget.write_memory().saturating_sub(self.memory_taken());
+        self.spares.set_room(if self.state() == State::Open { room as usize } else { 0 });
         self.table_bytes.set(tables);
         self.level0_runs.set(level0);
         if let Some(debt) = debt {

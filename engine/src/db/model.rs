@@ -5,7 +5,7 @@
 mod whole;
 
 use super::store::{Settings, Store};
-use super::turns::Turns;
+use super::turns::{Patience, Turns};
 use crate::memory::{Active, MemoryOptions, Segment, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
@@ -65,7 +65,7 @@ impl Parts {
             stage.next_ticket += 1;
             logged
         };
-        let turn = self.turns.wait(ticket);
+        let turn = self.turns.wait(ticket, Patience::Long);
         let version = self.store.version();
         assert_eq!(version.active.generation(), generation, "a cell goes where the log says it goes (I1)");
         put(version.active(), seq);

@@ -1,10 +1,11 @@
 //! Turns in ticket order: the apply stage of the write path (see `write`).
 //!
 //! A turn lasts about a microsecond, so who comes too early looks again for a while before sleeping: being woken takes
-//! fifty times as long. Whose turn it is and whether anybody sleeps stand in one word: who ends a turn either sees that
+//! fifty times as long. It looks for longer than that: else two writers of whom one once slept would go on sleeping by
+//! turns, as each waits for the other to be woken. Whose turn it is and whether anybody sleeps stand in one word: who ends a turn either sees that
 //! somebody sleeps, or that sleeper, about to say so, sees that the turn has ended.
 
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, thread};
 
 /// Whose turn it is.
 pub(super) struct Turns {
@@ -18,9 +19,35 @@ pub(super) struct Turns {
 
 /// More than writers that usually wait.
 const PLACES: usize = 16;
-/// Looks before sleeping: some microseconds. Where schedules are explored there is nothing to gain.
-pub(super) const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+/// How long to look before sleeping. Where schedules are explored there is nothing to gain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Some microseconds: for who syncs, and is among those whom one sync has served or who wait for it.
+    Short,
+    /// Some hundred, leaving the processor to whoever wants it.
+    Long,
+}
+
+/// Looks at full speed, then between yields.
+const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
 const SLEEPS: u64 = 1;
+
+/// Looks until there is something, but not for ever.
+#[inline]
+pub(super) fn look_again<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let looks = LOOKS + if patience == Patience::Long { YIELDS } else { 0 };
+    for n in 0..looks {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        match n < LOOKS {
+            true => std::hint::spin_loop(),
+            false => thread::yield_now(),
+        }
+    }
+    None
+}
 
 /// The turn of a ticket, to be ended with [`Turns::end`].
 pub(super) struct Turn(u64);
@@ -39,20 +66,17 @@ impl Turns {
 
     /// Waits for the ticket's turn. Each ticket must be waited for, and its turn ended, once.
     #[inline]
-    pub(super) fn wait(&self, ticket: u64) -> Turn {
+    pub(super) fn wait(&self, ticket: u64, patience: Patience) -> Turn {
         if !self.is_turn_of(ticket) {
-            self.wait_long(ticket);
+            self.wait_long(ticket, patience);
         }
         Turn(ticket)
     }
 
     #[cold]
-    fn wait_long(&self, ticket: u64) {
-        for _ in 0..LOOKS {
-            std::hint::spin_loop();
-            if self.is_turn_of(ticket) {
-                return;
-            }
+    fn wait_long(&self, ticket: u64, patience: Patience) {
+        if look_again(patience, || self.is_turn_of(ticket).then_some(())).is_some() {
+            return;
         }
         let mut sleepers = self.sleepers.lock();
         *sleepers += 1;
@@ -79,7 +103,7 @@ impl Turns {
 
     /// Waits until all turns before this ticket are over. The caller keeps further tickets from being given out.
     pub(super) fn wait_all(&self, next_ticket: u64) {
-        let Turn(_) = self.wait(next_ticket);
+        let Turn(_) = self.wait(next_ticket, Patience::Long);
     }
 }
 
@@ -117,7 +141,7 @@ mod model {
             if syncs {
                 yield_now();
             }
-            let turn = self.turns.wait(ticket);
+            let turn = self.turns.wait(ticket, Patience::Long);
             assert_eq!(self.applied.fetch_add(1, Ordering::SeqCst), ticket, "applied in the order logged");
             self.turns.end(turn);
         }

@@ -20,7 +20,7 @@
 
 use super::Inner;
 use super::store::Store;
-use super::turns::{LOOKS, Turns};
+use super::turns::{Patience, Turns, look_again};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, Entry, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -114,14 +114,8 @@ impl Commit {
     }
 
     /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again before sleeping.
-    fn stage_soon(&self) -> MutexGuard<'_, LogStage> {
-        for _ in 0..LOOKS {
-            if let Some(stage) = self.stage.try_lock() {
-                return stage;
-            }
-            std::hint::spin_loop();
-        }
-        self.stage.lock()
+    fn stage_soon(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
+        look_again(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
     }
 
     /// Waits until everything logged so far is in memory.
@@ -155,7 +149,8 @@ impl Inner {
         self.throttle(bytes, &|| ops.iter().map(|op| op.store.level0_over()).max().unwrap_or(0))?;
         let wall_us = self.env.clock.wall_us();
 
-        let mut stage = commit.stage_soon();
+        let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
+        let mut stage = commit.stage_soon(patience);
         if let Some(condition) = condition {
             commit.wait_applied(&stage);
             condition()?;
@@ -182,7 +177,7 @@ impl Inner {
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");
-        let turn = commit.turns.wait(ticket);
+        let turn = commit.turns.wait(ticket, patience);
         let synced = synced.and_then(|()| self.check_not_poisoned());
         if synced.is_ok() {
             let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));

@@ -217,7 +217,11 @@ impl Bump {
         let size = if own { len.next_multiple_of(UNIT) } else { self.chunk_bytes };
         let chunk = Arc::new(match &self.spares {
             Some(spares) if !own => Chunk::of(spares, size),
-            _ => Chunk::new(size),
+            Some(spares) => {
+                spares.grew(size);
+                Chunk::new(size)
+            }
+            None => Chunk::new(size),
         });
         let base = chunk.base.as_ptr();
         let number = self.chunks.len();

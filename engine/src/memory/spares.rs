@@ -2,8 +2,10 @@
 //!
 //! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into it. So the
 //! chunks that a flush makes free are handed to the segments that are written next. How much lies here is bounded by what
-//! write memory has free (`set_room`), so that both together never take more than it; a chunk that has to come from
-//! the system all the same takes the place of others here. What nobody needed for a while goes back by and by (`rest`).
+//! write memory has free: that is said whenever memory is counted anew (`set_room`), and what segments take in between, from
+//! here or from the system, is taken off it. What nobody needed for a while goes back by and by (`rest`).
+//!
+//! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is gone.
 
 #![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
 
@@ -39,24 +41,27 @@ impl Spares {
         Self::default()
     }
 
-    /// A piece of that size: one that lay here, or a new one in the place of others.
+    /// A piece of that size: one that lay here, or a new one.
     pub(super) fn take(&self, len: usize) -> NonNull<u8> {
         let mut state = self.0.lock();
         let piece = state.lists.get_mut(&len).and_then(Vec::pop);
-        let gone = match &piece {
-            Some(_) => {
-                state.held -= len;
-                state.least = state.least.min(state.held);
-                Vec::new()
-            }
-            None => {
-                let upto = state.held.saturating_sub(len);
-                state.shrink(upto)
-            }
-        };
+        if piece.is_some() {
+            state.held -= len;
+        }
+        let room = state.room.saturating_sub(len);
+        let gone = state.fit(room);
         drop(state);
         release(gone);
         piece.map_or_else(|| allocate(len), |piece| piece.0)
+    }
+
+    /// A segment took so much from elsewhere.
+    pub(super) fn grew(&self, len: usize) {
+        let mut state = self.0.lock();
+        let room = state.room.saturating_sub(len);
+        let gone = state.fit(room);
+        drop(state);
+        release(gone);
     }
 
     /// Takes back a piece of that size, or frees it where there is no room.
@@ -70,7 +75,7 @@ impl Spares {
             unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
         }
         let mut state = self.0.lock();
-        if state.held + len <= state.room {
+        if state.held + len <= state.room && !cfg!(free_chunks) {
             state.held += len;
             state.lists.entry(len).or_default().push(Piece(piece));
             return;
@@ -81,10 +86,7 @@ impl Spares {
 
     /// From now on so many bytes may lie here.
     pub(crate) fn set_room(&self, room: usize) {
-        let mut state = self.0.lock();
-        state.room = room;
-        let gone = state.shrink(room);
-        drop(state);
+        let gone = self.0.lock().fit(room);
         release(gone);
     }
 
@@ -100,13 +102,18 @@ impl Spares {
     }
 
     /// Bytes that lie here.
-    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.0.lock().held
     }
 }
 
 impl State {
+    /// Has that room from now on.
+    fn fit(&mut self, room: usize) -> Vec<(usize, Piece)> {
+        self.room = room;
+        self.shrink(room)
+    }
+
     /// Takes pieces out, largest first, until no more than that is held.
     fn shrink(&mut self, upto: usize) -> Vec<(usize, Piece)> {
         let mut gone = Vec::new();
@@ -145,9 +152,12 @@ impl Debug for Spares {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle, free_chunks))))]
 mod tests {
     use super::*;
+    use crate::memory::{Active, MemoryOptions, Segment, Visibility};
+    use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
+    use std::sync::Arc;
 
     #[test]
     fn pieces_come_back_as_long_as_there_is_room() {
@@ -155,6 +165,7 @@ mod tests {
         spares.set_room(300);
         let pieces = [0; 4].map(|_| spares.take(100));
         assert_eq!(spares.held(), 0);
+        spares.set_room(300);
         for piece in pieces {
             // SAFETY: taken above, used by nobody.
             unsafe { spares.put(piece, 100) };
@@ -163,21 +174,72 @@ mod tests {
         let again = spares.take(100);
         assert!(pieces.contains(&again), "it is one of them");
         assert_eq!(spares.held(), 200);
-        // One of another size takes the place of two.
-        let other = spares.take(150);
-        assert_eq!(spares.held(), 0);
+        // What is in use leaves less room: one of another size, and what came from elsewhere.
+        let other = spares.take(100 / 2);
+        assert_eq!(spares.held(), 100, "room for 150");
+        spares.grew(60);
+        assert_eq!(spares.held(), 0, "room for 90");
+        spares.set_room(150);
         // SAFETY: taken above, used by nobody.
-        unsafe { (spares.put(again, 100), spares.put(other, 150)) };
-        assert_eq!(spares.held(), 250);
+        unsafe { (spares.put(again, 100), spares.put(other, 50)) };
+        assert_eq!(spares.held(), 150);
         spares.set_room(120);
-        assert_eq!(spares.held(), 100, "the largest goes first");
+        assert_eq!(spares.held(), 50, "the largest goes first");
+    }
+
+    #[test]
+    fn what_is_still_looked_at_is_not_used_again() {
+        let spares = Arc::new(Spares::new());
+        spares.set_room(1 << 20);
+        let fill = |generation: u64| {
+            let memory = MemoryOptions { chunk_bytes: 256, spares: Some(spares.clone()) };
+            let active = Arc::new(Active::new(Generation(generation), memory));
+            for n in 0..200u64 {
+                let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));
+                let cell = CellRef {
+                    key: key.as_bytes(),
+                    timestamp: Timestamp::ZERO,
+                    seq: SeqNo(n + 1),
+                    kind: Kind::Value,
+                    written: 0,
+                    value: value.as_bytes(),
+                };
+                active.writer().insert(&cell);
+            }
+            Segment::from(active)
+        };
+        let visibility = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+        let values = |segment: &Segment| {
+            let mut cursor = segment.cursor();
+            let mut values = Vec::new();
+            cursor.seek(b"").unwrap();
+            while cursor.valid() {
+                values.push(cursor.cell().value.to_vec());
+                cursor.next().unwrap();
+            }
+            values
+        };
+        let expected =
+            |generation: u64| (0..200).map(|n| format!("{generation} {n}").into_bytes()).collect::<Vec<_>>();
+        let first = fill(1);
+        let flat = first.flatten(&visibility);
+        drop(first);
+        let after_index = spares.held();
+        assert!(after_index > 0, "its index is free, its cells are the flat segment's");
+        let second = fill(2);
+        assert_eq!((values(&flat), values(&second)), (expected(1), expected(2)));
+        let room = spares.0.lock().room;
+        drop(flat);
+        assert!(spares.held() > 0 && spares.held() <= room);
+        let third = fill(3);
+        assert_eq!((values(&second), values(&third)), (expected(2), expected(3)));
     }
 
     #[test]
     fn what_nobody_needed_for_a_while_goes_by_and_by() {
         let spares = Spares::new();
-        spares.set_room(800);
         let pieces = [0; 8].map(|_| spares.take(100));
+        spares.set_room(800);
         for piece in pieces {
             // SAFETY: taken above, used by nobody.
             unsafe { spares.put(piece, 100) };
@@ -186,6 +248,7 @@ mod tests {
         assert_eq!(spares.held(), 800, "they have only just come");
         // Three were needed in the next second, five were not.
         let needed = [0; 3].map(|_| spares.take(100));
+        spares.set_room(800);
         for piece in needed {
             // SAFETY: taken above, used by nobody.
             unsafe { spares.put(piece, 100) };

@@ -46,6 +46,8 @@ pub(crate) struct Output {
     env: Env,
     rules: OutputRules,
     builder: Option<TableBuilder>,
+    /// The table that was begun and is not finished; there also when finishing it failed.
+    unfinished: Option<TableId>,
     left: Option<LeftInLog>,
     part: u32,
     /// Where the current table's interval begins.
@@ -72,6 +74,7 @@ impl Output {
             env,
             rules,
             builder: None,
+            unfinished: None,
             left: None,
             part: 0,
             low,
@@ -89,6 +92,7 @@ impl Output {
         if self.builder.is_none() {
             let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part };
             self.part += 1;
+            self.unfinished = Some(id);
             let path = self.rules.dir.join(id.file_name());
             let identity = self.env.random.next_u64();
             let created = self.env.clock.wall_us();
@@ -172,6 +176,7 @@ impl Output {
             }
             if let Some(builder) = self.builder.take() {
                 let (info, filled) = builder.finish_filled()?;
+                self.unfinished = None;
                 if let Some(filled) = filled {
                     let (blocks, bytes) = filled.so_far();
                     self.filled_before = (self.filled_before.0 + blocks, self.filled_before.1 + bytes);
@@ -215,14 +220,9 @@ impl Output {
         std::mem::take(&mut self.filled)
     }
 
-    /// Files that nobody was told of: the table being written and those finished since the last step.
+    /// Files that nobody was told of: the table that is not finished and those finished since the last step.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
-        let writing = self.builder.as_ref().map(|_| TableId {
-            epoch: self.rules.epoch,
-            job: self.rules.job,
-            part: self.part - 1,
-        });
-        let ids = self.finished.iter().map(|info| info.id).chain(writing);
+        let ids = self.finished.iter().map(|info| info.id).chain(self.unfinished);
         ids.map(|id| self.rules.dir.join(id.file_name())).collect()
     }
 }

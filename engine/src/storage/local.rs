@@ -72,11 +72,14 @@ impl Storage for LocalStorage {
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
-        // Reading ahead of faults would fill pages that are about to be written over. Only advice, so it may fail.
+        // In a new file there is nothing to read, and reading ahead of faults would fill pages that are about to be written
+        // over. Only advice, so it may fail.
         #[cfg(unix)]
-        let _ = map.advise(memmap2::Advice::Random);
-        let (written, let_go) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Box::new(LocalMapped { file: Arc::new(file), map, written, let_go }))
+        if had == 0 {
+            let _ = map.advise(memmap2::Advice::Random);
+        }
+        let (written, gone) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Box::new(LocalMapped { file: Arc::new(file), map, written, gone }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -240,23 +243,23 @@ struct LocalMapped {
     map: memmap2::MmapRaw,
     /// Up to which bytes were written.
     written: AtomicU64,
-    /// Up to which pages were let go of, see `sync`.
-    let_go: AtomicU64,
+    /// Up to which pages were let go of.
+    gone: AtomicU64,
 }
 
-/// For less than this it does not pay to let go of pages.
+/// Pages are let go of by so many bytes: a multiple of every machine's pages, and enough to be worth a call.
+#[cfg(target_os = "linux")]
 const LET_GO_BYTES: u64 = 64 << 10;
-/// Pages are multiples of no more than this on any machine.
-const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 impl LocalMapped {
     /// Takes pages behind the last write out of the mapping, all at once. They stay in the page cache, and a write to one
     /// maps it again. Left in, each that a sync writes back interrupts every core that has the mapping.
     #[cfg(target_os = "linux")]
     fn let_go(&self) {
-        let to = self.written.load(Ordering::Relaxed) / PAGE_BYTES_MAX * PAGE_BYTES_MAX;
-        let from = self.let_go.fetch_max(to, Ordering::Relaxed);
-        if to >= from + LET_GO_BYTES {
+        // What is let go of was written before, by a writer who writes ever further behind.
+        let to = self.written.load(Ordering::Acquire) / LET_GO_BYTES * LET_GO_BYTES;
+        let from = self.gone.fetch_max(to, Ordering::Relaxed);
+        if to > from {
             let (at, len) = (from as usize, (to - from) as usize);
             // SAFETY: a shared mapping of a file, whose contents are in the page cache and not in the mapping, so that
             // nothing is lost by this. Only advice, so it may fail.
@@ -285,7 +288,7 @@ impl MappedFile for LocalMapped {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
         }
         // Only a hint: one writer at a time.
-        self.written.store(offset + bytes.len() as u64, Ordering::Relaxed);
+        self.written.store(offset + bytes.len() as u64, Ordering::Release);
         Ok(())
     }
 
@@ -304,7 +307,7 @@ impl MappedFile for LocalMapped {
         }
         let mut at = offset;
         while at < end {
-            let piece = &ZEROS[..(end - at).min(piece).min(ZEROS.len() as u64) as usize];
+            let piece = &ZEROS[..(end - at).min(piece.max(1)).min(ZEROS.len() as u64) as usize];
             self.file.write_all_at(piece, at)?;
             at += piece.len() as u64;
         }
@@ -451,6 +454,18 @@ mod tests {
             }
         }
         assert_eq!(fs::read(&path).unwrap(), expected);
+        if cfg!(target_os = "linux") {
+            let mapped = |map: &dyn MappedFile| {
+                map.write(at as u64, b"end").unwrap();
+                let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+                let of_file = smaps.split_once(path.to_str().unwrap()).unwrap().1;
+                let rss = of_file.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+                rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+            };
+            assert!(mapped(&*map) > LET_GO_BYTES as usize);
+            map.sync().unwrap();
+            assert!(mapped(&*map) <= LET_GO_BYTES as usize, "all but the last pages left the mapping");
+        }
     }
 
     #[test]

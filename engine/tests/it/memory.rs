@@ -262,6 +262,28 @@ fn memory_event(db: &Db) -> Event {
 }
 
 #[test]
+fn what_a_flush_makes_free_is_used_again_within_the_bound() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 8 * MIB, memory_budget: 16 * MIB, ..Options::default() };
+    let db = Builder::new().options(options).open(dir.path()).unwrap();
+    assert_eq!(db.statistics().spare_memory, 0);
+    fill(&db, 0..30_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let now = db.statistics();
+    assert!(now.spare_memory > MIB && now.spare_memory + now.write_memory <= 8 * MIB, "{now:?}");
+    // What is written next takes from it.
+    let left = now.spare_memory;
+    fill(&db, 0..3_000);
+    let now = db.statistics();
+    assert!(now.spare_memory < left && now.spare_memory + now.write_memory <= 8 * MIB, "{now:?}");
+    db.set_memory(MIB, 16 * MIB).unwrap();
+    let now = db.statistics();
+    assert!(now.spare_memory + now.write_memory <= MIB.max(now.write_memory), "{now:?}");
+}
+
+#[test]
 fn memory_moves_between_writes_and_cache_at_run_time() {
     const MIB: u64 = 1 << 20;
     let dir = tempfile::tempdir().unwrap();

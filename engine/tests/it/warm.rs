@@ -271,6 +271,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
         (CacheFill::Before, OpKind::Open),
         (CacheFill::Step, OpKind::Open),
         (CacheFill::Step, OpKind::SyncDir),
+        (CacheFill::Step, OpKind::Sync),
     ] {
         for flushes in [false, true] {
             let world = SimWorld::new(21);

@@ -124,7 +124,7 @@ fn builder(seed: u64) -> Builder {
     let options = Options {
         write_memory: 32 << (10 + rng.range(0..3)),
         memory_budget: 2 << 20,
-        log_file_bytes: 16 << (10 + 2 * rng.range(0..2)),
+        log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
         log_written_ahead: rng.chance(30),
         log_clean_bytes: *rng.pick(&[0, 48 << 10]),
         workers: 1 + rng.index(2),

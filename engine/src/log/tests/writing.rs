@@ -196,6 +196,39 @@ fn released_files_are_used_again_and_their_frames_never_replay() {
 }
 
 #[test]
+fn zeros_written_ahead_in_a_file_used_again_meet_no_frame() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 512 << 10);
+    let mut n = 0;
+    let mut fill = |appender: &mut Appender, frames: u64| {
+        for _ in 0..frames {
+            put(appender, n, 1000).unwrap();
+            n += 1;
+        }
+        n
+    };
+    // A window and a half of the first file, which is then released and used again beyond that.
+    let second = fill(&mut appender, 180);
+    appender.begin_next(SeqNo(second)).unwrap();
+    fill(&mut appender, 10);
+    log.release(LogFileId(2)).unwrap();
+    assert!(log.prepare().unwrap());
+    assert_eq!(log.stats().files_recycled, 1);
+    appender.begin_next(SeqNo(190)).unwrap();
+    let mut left = vec![0; 4];
+    let far = |at: u64, left: &mut [u8]| {
+        disk.env().storage.open(&path(3)).unwrap().read_exact_at(left, at).unwrap();
+    };
+    far(150 << 10, &mut left);
+    assert_ne!(left, [0; 4], "what the first file left there");
+    let end = fill(&mut appender, 400);
+    assert_eq!(log.end().file, LogFileId(3));
+    let (batches, recovered) = read_back(&disk, 2, log.synced(), &[]).unwrap();
+    assert_eq!(recovered.end, log.end());
+    assert!(batches.iter().copied().eq(second..end), "{batches:?}");
+}
+
+#[test]
 fn a_file_that_cannot_be_renamed_is_replaced_by_a_new_one() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
