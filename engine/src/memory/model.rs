@@ -58,7 +58,7 @@ fn check(
 ) {
     run(Limits { preemptions, schedules: 0 }, move || {
         let keys = Arc::new(Numbers((0..64u64).map(u64::to_be_bytes).collect()));
-        let tree = Arc::new(Tree::new(8 << 10));
+        let tree = Arc::new(Tree::new(8 << 10, None));
         old.iter().for_each(|&n| insert(&tree, &keys, n));
         let writer = {
             let (tree, keys) = (tree.clone(), keys.clone());
