@@ -2,8 +2,8 @@
 //!
 //! A turn lasts about a microsecond, so who comes too early looks again for a while before sleeping: being woken takes
 //! fifty times as long. It looks for longer than that: else two writers of whom one once slept would go on sleeping by
-//! turns, as each waits for the other to be woken. Whose turn it is and whether anybody sleeps stand in one word: who ends a turn either sees that
-//! somebody sleeps, or that sleeper, about to say so, sees that the turn has ended.
+//! turns, as each waits for the other to be woken. Whose turn it is and whether anybody sleeps stand in one word: who
+//! ends a turn either sees that somebody sleeps, or that sleeper, about to say so, sees that the turn has ended.
 
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, thread};
 
@@ -19,7 +19,7 @@ pub(super) struct Turns {
 
 /// More than writers that usually wait.
 const PLACES: usize = 16;
-/// How long to look before sleeping. Where schedules are explored there is nothing to gain.
+/// How long to look before sleeping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Some microseconds: for who syncs, and is among those whom one sync has served or who wait for it.
@@ -28,7 +28,7 @@ pub(super) enum Patience {
     Long,
 }
 
-/// Looks at full speed, then between yields.
+/// Looks at full speed, then between yields. Where schedules are explored there is nothing to gain.
 const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
 const SLEEPS: u64 = 1;

@@ -48,8 +48,7 @@ impl Spares {
         if piece.is_some() {
             state.held -= len;
         }
-        let room = state.room.saturating_sub(len);
-        let gone = state.fit(room);
+        let gone = state.grew(len);
         drop(state);
         release(gone);
         piece.map_or_else(|| allocate(len), |piece| piece.0)
@@ -57,10 +56,7 @@ impl Spares {
 
     /// A segment took so much from elsewhere.
     pub(super) fn grew(&self, len: usize) {
-        let mut state = self.0.lock();
-        let room = state.room.saturating_sub(len);
-        let gone = state.fit(room);
-        drop(state);
+        let gone = self.0.lock().grew(len);
         release(gone);
     }
 
@@ -112,6 +108,11 @@ impl State {
     fn fit(&mut self, room: usize) -> Vec<(usize, Piece)> {
         self.room = room;
         self.shrink(room)
+    }
+
+    /// A segment took so much, from here or from elsewhere.
+    fn grew(&mut self, len: usize) -> Vec<(usize, Piece)> {
+        self.fit(self.room.saturating_sub(len))
     }
 
     /// Takes pieces out, largest first, until no more than that is held.
