@@ -24,9 +24,9 @@ fn open(dir: &std::path::Path, policy: &str) -> Db {
     Builder::new().options(options()).family("default", family).open(dir).unwrap()
 }
 
-/// Writes the same 200 keys again and again, `rounds` times; the value says the round.
-fn overwrite(db: &Db, rounds: u32) {
-    for round in 0..rounds {
+/// Writes the same 200 keys again and again; the value says the round.
+fn overwrite(db: &Db, rounds: std::ops::Range<u32>) {
+    for round in rounds {
         for n in 0..200 {
             let value = format!("{round:>80}");
             db.put(format!("key{n:03}").as_bytes(), value.as_bytes()).unwrap();
@@ -45,7 +45,7 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path(), policy);
         // 12 MB of writes through 256 KiB of memory.
-        overwrite(&db, 600);
+        overwrite(&db, 0..600);
         db.settle().unwrap();
         let done = db.statistics();
         assert!(done.memory_compactions > 0, "{policy}");
@@ -70,11 +70,11 @@ fn every_policy_gives_the_same_answers_to_snapshots_scans_and_gets() {
     {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path(), policy);
-        overwrite(&db, 3);
+        overwrite(&db, 0..3);
         let snapshot = db.snapshot();
-        overwrite(&db, 40);
+        overwrite(&db, 0..40);
         db.default_family().delete_range("key100".."key150").unwrap();
-        overwrite(&db, 1);
+        overwrite(&db, 0..1);
         db.default_family().delete_range("key190"..).unwrap();
         let found: Vec<String> =
             db.scan::<&str>(..).map(|e| String::from_utf8(e.unwrap().key).unwrap()).collect();
@@ -92,14 +92,18 @@ fn every_policy_gives_the_same_answers_to_snapshots_scans_and_gets() {
 
 #[test]
 fn a_policy_changes_at_run_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path(), "none");
-    overwrite(&db, 30);
+    let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy("none"));
+    let rounds = |rounds: std::ops::Range<u32>| {
+        for round in rounds {
+            overwrite(&db, round..round + 1);
+            scheduler.run(100);
+        }
+    };
+    rounds(0..30);
     assert_eq!(db.statistics().memory_compactions, 0);
     let family = db.default_family();
-    family.alter(FamilyOptions { memory: "eager".parse().unwrap(), ..family.options() }).unwrap();
-    overwrite(&db, 60);
-    db.settle().unwrap();
+    family.alter(policy("eager")).unwrap();
+    rounds(30..60);
     assert!(db.statistics().memory_compactions > 0);
     assert_eq!(newest(&db), vec!["59"; 200]);
 }
@@ -180,7 +184,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
         };
         with_kill_hook(hook, || {
             for _ in 0..60 {
-                overwrite(&db, 1);
+                overwrite(&db, 0..1);
                 db.settle().unwrap();
             }
         });
@@ -386,7 +390,8 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
         log_file_bytes: 64 << 10,
         ..Options::default()
     };
-    let db = Builder::new().options(wide).open(dir.path()).unwrap();
+    // Nothing joins segments.
+    let db = Builder::new().options(wide).family("default", policy("none")).open(dir.path()).unwrap();
     fill(&db, 0..10);
     db.create_family("empty", FamilyOptions::default()).unwrap();
     let mut batch = siltstone::Batch::new();
