@@ -35,6 +35,8 @@ pub enum EventKind {
     Clean,
     /// A flush left its values in the log, or why it did not.
     LogTable,
+    /// A full segment of memory was laid out flat (an in-memory flush).
+    MemoryFlush,
     /// Segments in memory became one, all versions kept.
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.
@@ -119,13 +121,41 @@ pub(crate) struct Events {
     path: PathBuf,
     keep: usize,
     listener: Option<Listener>,
-    newest: Mutex<VecDeque<Event>>,
+    newest: Mutex<Newest>,
     unsaved: AtomicBool,
+}
+
+/// The newest events, oldest first.
+struct Newest {
+    events: VecDeque<Event>,
+    /// Those of them that tell of memory flushes.
+    memory_flushes: usize,
+}
+
+impl Newest {
+    fn new(events: Vec<Event>) -> Self {
+        let memory_flushes = events.iter().filter(|event| event.kind == EventKind::MemoryFlush).count();
+        Self { events: events.into(), memory_flushes }
+    }
+
+    /// Adds an event, and lets the oldest go beyond `keep`. As there are some ten memory flushes to each other event, they
+    /// have half of the places.
+    fn push(&mut self, event: Event, keep: usize) {
+        let is_flush = |event: &Event| event.kind == EventKind::MemoryFlush;
+        self.memory_flushes += usize::from(is_flush(&event));
+        self.events.push_back(event);
+        while self.events.len() > keep {
+            let crowded = 2 * self.memory_flushes > keep;
+            let oldest = if crowded { self.events.iter().position(is_flush) } else { None };
+            let gone = self.events.remove(oldest.unwrap_or(0));
+            self.memory_flushes -= usize::from(gone.as_ref().is_some_and(is_flush));
+        }
+    }
 }
 
 impl Events {
     pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
-        let newest = Mutex::new(load(env, dir).unwrap_or_default().into());
+        let newest = Mutex::new(Newest::new(load(env, dir).unwrap_or_default()));
         let (env, path) = (env.clone(), dir.join(FILE));
         Self { env, path, keep, listener, newest, unsaved: AtomicBool::new(false) }
     }
@@ -140,16 +170,12 @@ impl Events {
         if self.keep == 0 {
             return;
         }
-        let mut newest = self.newest.lock();
-        newest.push_back(event);
-        while newest.len() > self.keep {
-            newest.pop_front();
-        }
+        self.newest.lock().push(event, self.keep);
         self.unsaved.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn list(&self) -> Vec<Event> {
-        self.newest.lock().iter().cloned().collect()
+        self.newest.lock().events.iter().cloned().collect()
     }
 
     /// Writes the file if something happened since the last time.
@@ -158,7 +184,7 @@ impl Events {
             return Ok(());
         }
         let mut text = String::new();
-        for event in self.newest.lock().iter() {
+        for event in &self.newest.lock().events {
             let line = serde_json::to_string(event).map_err(|e| Error::invalid(e.to_string()))?;
             text.push_str(&format!("{:08x} {line}\n", crc32c::crc32c(line.as_bytes())));
         }
@@ -193,4 +219,32 @@ pub(crate) fn parse(bytes: &[u8]) -> Vec<Event> {
             serde_json::from_str(json).ok()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_flushes_have_at_most_half_of_the_places_and_the_oldest_goes_first() {
+        let event = |at_us, kind| Event {
+            at_us,
+            kind,
+            family: String::new(),
+            reason: String::new(),
+            numbers: BTreeMap::new(),
+        };
+        let mut newest = Newest::new(vec![event(0, EventKind::Open), event(1, EventKind::MemoryFlush)]);
+        for at_us in 2..20 {
+            newest.push(event(at_us, EventKind::MemoryFlush), 6);
+        }
+        let kept = |newest: &Newest| newest.events.iter().map(|event| event.at_us).collect::<Vec<_>>();
+        assert_eq!(kept(&newest), [0, 15, 16, 17, 18, 19], "as long as there is room");
+        for at_us in 20..24 {
+            newest.push(event(at_us, EventKind::Flush), 6);
+        }
+        assert_eq!(kept(&newest), [18, 19, 20, 21, 22, 23]);
+        newest.push(event(24, EventKind::MemoryFlush), 6);
+        assert_eq!(kept(&newest), [19, 20, 21, 22, 23, 24]);
+    }
 }

@@ -8,11 +8,17 @@ use siltstone::storage::sim::SimRandom;
 use siltstone::{Builder, CacheFill, Compression, Db, FamilyOptions, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+/// What this thread holds, with the chunks that are mapped and not allocated.
+fn held() -> isize {
+    HELD.get() + siltstone::memory_probe::mapped_bytes() as isize
 }
 
 struct Counting;
@@ -68,14 +74,12 @@ fn fill(db: &Db, entries: u64, round: u64) {
     }
 }
 
-/// With so many entries in memory, as then in each of the tables.
-fn measure(entries: u64, triad: bool) -> Held {
-    let dir = tempfile::tempdir().unwrap();
+/// A database whose background work is done in turns of this thread.
+fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
     let write_memory = 64 << 20;
     let options = Options {
         write_memory,
-        // No cache: what is left is what tables hold.
-        memory_budget: write_memory,
+        memory_budget: write_memory + cache,
         log_file_bytes: 1 << 20,
         cache_fill: CacheFill::None,
         workers: 1,
@@ -96,15 +100,23 @@ fn measure(entries: u64, triad: bool) -> Held {
         .env(Env::local())
         .scheduler(scheduler.clone())
         .family("default", family)
-        .open(dir.path())
+        .open(dir)
         .unwrap();
     scheduler.settle();
-    let empty = HELD.get();
+    (db, scheduler)
+}
+
+/// With so many entries in memory, as then in each of the tables.
+fn measure(entries: u64, triad: bool) -> Held {
+    let dir = tempfile::tempdir().unwrap();
+    // Log tables are made where merges could hold the log in memory.
+    let (db, scheduler) = open(dir.path(), triad, 1 << 30);
+    let empty = held();
     fill(&db, entries, 0);
     scheduler.settle();
     // Memory that is kept for writes to come is counted apart.
     let statistics = db.statistics();
-    let memory = HELD.get() - empty - statistics.spare_memory as isize;
+    let memory = held() - empty - statistics.spare_memory as isize;
     let counted = statistics.write_memory as isize;
     let before = HELD.get();
     MOST.set(before);
@@ -118,10 +130,20 @@ fn measure(entries: u64, triad: bool) -> Held {
     let statistics = db.statistics();
     assert_eq!((statistics.tables, statistics.flushes), (TABLES, TABLES));
     assert_eq!(statistics.log_tables, if triad { TABLES } else { 0 });
-    for n in 0..entries {
-        db.get(&n.to_be_bytes()).unwrap().unwrap();
-    }
-    let tables = HELD.get() - empty - statistics.spare_memory as isize;
+    db.close().unwrap();
+    drop((db, scheduler));
+    // What is left beyond an empty database is what tables hold: there is no cache.
+    let beside = tempfile::tempdir().unwrap();
+    let opened = |dir: &Path, entries: u64| {
+        let before = held();
+        let (db, scheduler) = open(dir, triad, 0);
+        for n in 0..entries {
+            db.get(&n.to_be_bytes()).unwrap().unwrap();
+        }
+        scheduler.settle();
+        held() - before - db.statistics().spare_memory as isize
+    };
+    let tables = opened(dir.path(), entries) - opened(beside.path(), 0);
     Held { memory, counted, flush, tables }
 }
 

@@ -360,6 +360,12 @@ impl BlockCache {
         true
     }
 
+    /// How much more may be kept.
+    pub(crate) fn keep_room(&self) -> u64 {
+        let shares = self.shares.lock();
+        (shares.capacity / KEPT_SHARE).saturating_sub(shares.kept)
+    }
+
     /// A table keeps so many bytes less.
     pub(crate) fn let_go(&self, bytes: u64) {
         if bytes > 0 {

@@ -16,7 +16,7 @@ use super::store::Store;
 use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memory::{Segment, Visibility};
+use crate::memory::{Keep, Segment, Visibility};
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -303,7 +303,10 @@ impl Inner {
         // Visible first, snapshots second: one taken between them is at or above what is visible now.
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
+        let began_ns = self.env.clock.monotonic_ns();
         let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
+        let keep = Keep { visible, snapshots, memory: store.memory_options() };
+        let (flat, copied) = self.without_dead(store, flat, keep);
         let generation = segment.generation();
         store.swap(|now| {
             // Another worker may have flattened it too, and what it made be joined with older ones by now: that has
@@ -313,9 +316,37 @@ impl Inner {
             let frozen = now.frozen.iter().map(flattened).collect();
             now.with_memory(now.active.clone(), frozen, now.flush.clone())
         });
+        let freed = segment.bytes().saturating_sub(flat.bytes()) as u64;
+        self.note_memory_flush(store, segment, freed, copied, began_ns);
+        true
+    }
+
+    /// A full segment was laid out flat, or over the ranges of memory, which made so much of it free.
+    pub(super) fn note_memory_flush(
+        &self,
+        store: &Store,
+        segment: &Segment,
+        freed: u64,
+        copied: Option<String>,
+        began_ns: u64,
+    ) {
         self.metrics.freezes.add(1);
         self.recount_memory();
-        true
+        let version = store.version();
+        let numbers = [
+            ("cells", segment.cells() as u64),
+            ("bytes", segment.bytes() as u64),
+            ("freed_bytes", freed),
+            ("generation", segment.generation().0),
+            ("segments", version.frozen.len() as u64),
+            ("share", store.active_bytes()),
+            ("micros", (self.env.clock.monotonic_ns() - began_ns) / 1_000),
+        ];
+        let reason = match copied {
+            Some(why) => format!("a segment was frozen; its old versions went, {why}"),
+            None => "a segment was frozen".into(),
+        };
+        self.events.record(EventKind::MemoryFlush, &store.name, reason, &numbers);
     }
 
     /// Frees what nobody reads any more.

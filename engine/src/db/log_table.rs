@@ -114,6 +114,8 @@ impl Inner {
             key_bytes: KEY_BYTES,
             compressed: 1.0,
             value_bytes_min: VALUE_BYTES_MIN as u64,
+            referred_bytes: version.tables().map(|open| open.table().log_bytes()).sum(),
+            merge_memory: self.cache.keep_room(),
         };
         if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
             let p = open.table().properties();

@@ -74,7 +74,7 @@ impl JoinJob {
             if work.joined_upto >= newest {
                 return None;
             }
-            let facts = facts(db, work.copy_ns_per_byte, &flats, bytes);
+            let facts = facts(db, work.copy_ns_per_byte, &flats);
             // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
             work.joined_upto = newest;
             let (kind, reason) = store.settings().options.memory.plan(&facts, &work.pipeline)?;
@@ -167,7 +167,8 @@ impl JoinJob {
             let mut work = self.store.work.lock();
             // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
             if work.flushes == self.flushes {
-                work.pipeline.merged(cells, keys, self.kind);
+                let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
+                work.pipeline.merged(cells, keys, stayed, self.kind);
             }
             if self.kind == MemoryMerge::Compact && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;
@@ -220,12 +221,38 @@ impl JoinJob {
     }
 }
 
+impl Inner {
+    /// A segment just laid out flat, without the memory of its own old versions if the store's policy says that this pays, and
+    /// why in words. It needs the log from where it did.
+    pub(super) fn without_dead(
+        &self,
+        store: &Store,
+        segment: Segment,
+        keep: Keep,
+    ) -> (Segment, Option<String>) {
+        let Some(flat) = segment.as_flat() else { return (segment, None) };
+        let copy_ns = store.work.lock().copy_ns_per_byte;
+        let mut facts = facts(self, copy_ns, std::slice::from_ref(flat));
+        // Of one segment it is known which cells are dead.
+        facts.distinct = facts.cells;
+        let Some(reason) = store.settings().options.memory.copies(&facts) else { return (segment, None) };
+        let expected = facts.stays() as u64;
+        if self.memory_taken() + expected > self.budget.write_memory() {
+            return (segment, None);
+        }
+        self.joining.add(expected);
+        let copied = segment.compacted(keep);
+        self.joining.sub(expected);
+        self.metrics.memory_freed_bytes.add(segment.bytes().saturating_sub(copied.bytes()) as u64);
+        (copied, Some(reason))
+    }
+}
+
 /// What a join is expected to take at most beside its sources.
 fn expected_bytes(kind: MemoryMerge, facts: &PipelineFacts) -> u64 {
-    let arrays = facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64;
     match kind {
-        MemoryMerge::Indices => arrays,
-        MemoryMerge::Compact => arrays + facts.bytes * facts.distinct.min(facts.cells) / facts.cells.max(1),
+        MemoryMerge::Indices => facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64,
+        MemoryMerge::Compact => facts.stays() as u64,
     }
 }
 
@@ -238,7 +265,7 @@ pub(super) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
         return 0;
     }
     let frozen: u64 = version.frozen.iter().map(|segment| segment.bytes() as u64).sum();
-    (frozen as f64 * (1.0 - work.pipeline.unique)) as u64
+    (frozen as f64 * (1.0 - work.pipeline.stayed)) as u64
 }
 
 /// How often a byte of memory is written to tables in the end: once by the flush, and as often again as merges were seen to.
@@ -247,14 +274,15 @@ fn written_again(db: &Inner) -> f64 {
     if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
 }
 
-fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>], bytes: u64) -> PipelineFacts {
+fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
     PipelineFacts {
         segments: flats.len(),
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
         distinct: sketch.estimate(),
-        bytes,
+        bytes: flats.iter().map(|flat| flat.bytes() as u64).sum(),
+        live_bytes: flats.iter().map(|flat| flat.live_bytes() as u64).sum(),
         flush_ns: db.drain_ns_per_byte() * written_again(db),
         copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
         draw: db.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),

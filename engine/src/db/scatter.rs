@@ -55,6 +55,7 @@ impl Inner {
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
         let keep = Visibility { visible, snapshots: &snapshots };
+        let began_ns = self.env.clock.monotonic_ns();
         let scattered = Arc::new(scatter(&version, oldest, by_range, &keep));
         let mut swapped = false;
         store.swap_if(|now| {
@@ -67,8 +68,7 @@ impl Inner {
             })
         });
         if swapped {
-            self.metrics.freezes.add(1);
-            self.recount_memory();
+            self.note_memory_flush(store, oldest, 0, None, began_ns);
         }
         true
     }

@@ -15,6 +15,7 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
+use super::pages::{ALIGN, allocate, free};
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use crate::types::Owner;
@@ -29,8 +30,6 @@ use std::sync::Arc;
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 const UNIT: usize = 8;
-/// Chunks begin at a cache line.
-const ALIGN: usize = 64;
 
 /// A piece of memory, freed with its last `Arc`, or kept to be used again.
 pub(super) struct Chunk {
@@ -44,26 +43,6 @@ pub(super) struct Chunk {
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
-
-fn layout(len: usize) -> Layout {
-    Layout::from_size_align(len.max(UNIT), ALIGN).expect("a chunk is far smaller than the address space")
-}
-
-/// Memory for a chunk, from the system.
-pub(super) fn allocate(len: usize) -> NonNull<u8> {
-    let layout = layout(len);
-    // SAFETY: the layout's size is not zero.
-    NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
-}
-
-/// Gives it back.
-///
-/// # Safety
-/// It came from [`allocate`] with the same length and is used by nobody.
-pub(super) unsafe fn free(base: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { dealloc(base.as_ptr(), layout(len)) }
-}
 
 impl Chunk {
     /// One that is freed in the end.

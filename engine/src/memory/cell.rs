@@ -16,6 +16,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const HEADER: usize = 20;
+/// What a cell takes beside key and value, with what it leaves unused before the next one; about, for estimates.
+pub(super) const BESIDE: usize = 24;
 const KEY_BITS: u32 = 24;
 const HAS_TIMESTAMP: u32 = 1 << 26;
 const HAS_WRITTEN: u32 = 1 << 27;

@@ -210,6 +210,13 @@ impl Flat {
         self.stats.user_bytes()
     }
 
+    /// What of [`Flat::bytes`] would be left, about, if its cells lay in chunks of their own, without those that nobody sees.
+    pub(crate) fn live_bytes(&self) -> usize {
+        let chunks: usize = self.chunks.held.iter().map(|chunk| chunk.bytes()).sum();
+        let cells = self.stats.user_bytes() + self.cells() * super::cell::BESIDE;
+        self.bytes - chunks + cells.min(chunks)
+    }
+
     /// Number of cells, range tombstones not counted.
     pub(crate) fn cells(&self) -> usize {
         self.places.len()

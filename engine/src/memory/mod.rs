@@ -29,6 +29,7 @@ mod kept;
 #[cfg(all(test, loom))]
 mod model;
 mod node;
+mod pages;
 mod ranges;
 mod segment;
 mod spares;

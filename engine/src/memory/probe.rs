@@ -5,6 +5,11 @@ use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Bytes of chunks that are mapped, which no allocator sees; of the whole process.
+pub fn mapped_bytes() -> usize {
+    super::pages::MAPPED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
 /// An active segment of values with implicit timestamps.
 pub struct ActiveProbe {
     active: Arc<Active>,

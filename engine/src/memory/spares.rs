@@ -2,14 +2,14 @@
 //!
 //! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into it. So the
 //! chunks that a flush makes free are handed to the segments that are written next. How much lies here is bounded by what
-//! write memory has free: that is said whenever memory is counted anew (`set_room`), and what segments take in between, from
+//! write memory has free (with the pieces of a region that was begun, see `pages.rs`): that is said whenever memory is counted anew (`set_room`), and what segments take in between, from
 //! here or from the system, is taken off it. What nobody needed for a while goes back by and by (`rest`).
 //!
 //! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is gone.
 
 #![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
 
-use super::arena::{allocate, free};
+use super::pages::{REGION_BYTES, allocate, free, region};
 use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter};
@@ -44,6 +44,9 @@ impl Spares {
     /// A piece of that size: one that lay here, or a new one.
     pub(super) fn take(&self, len: usize) -> NonNull<u8> {
         let mut state = self.0.lock();
+        if state.lists.get(&len).is_none_or(Vec::is_empty) && state.held + REGION_BYTES <= state.room {
+            state.add_region(len);
+        }
         let piece = state.lists.get_mut(&len).and_then(Vec::pop);
         if piece.is_some() {
             state.held -= len;
@@ -104,6 +107,14 @@ impl Spares {
 }
 
 impl State {
+    /// A region's pieces, if the size is one that regions are cut into.
+    fn add_region(&mut self, len: usize) {
+        for piece in region(len).into_iter().flatten() {
+            self.held += len;
+            self.lists.entry(len).or_default().push(Piece(piece));
+        }
+    }
+
     /// Has that room from now on.
     fn fit(&mut self, room: usize) -> Vec<(usize, Piece)> {
         self.room = room;

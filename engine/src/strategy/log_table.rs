@@ -3,7 +3,9 @@
 //! What is won is the values that need not be written again; the log has them already. What it costs: references in
 //! their place, a pass over the log files to find where the cells lie, an access more for a read, and the whole log
 //! files stay on disk until merges have taken the tables apart, dead bytes, frames and keys included and uncompressed.
-//! So it must pay clearly in bytes not written, and what stays on disk must not be much more than a table would be.
+//! So it must pay clearly in bytes not written, and what stays on disk must not be much more than a table would be. And
+//! merges must be able to hold the log files of their inputs in memory: a value at a time, a merge that takes no order of the
+//! log fetches at some microsecond each, which costs more processor time than was saved.
 
 /// What the decision rests on.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,9 @@ pub(crate) struct LogTableFacts {
     pub(crate) compressed: f64,
     /// A value shorter than this stays in the table.
     pub(crate) value_bytes_min: u64,
+    /// Bytes of log that this store's tables refer to already, and what merges may hold of log files in memory.
+    pub(crate) referred_bytes: u64,
+    pub(crate) merge_memory: u64,
 }
 
 /// A reference with what an entry has besides.
@@ -68,6 +73,9 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
     let (leave, reason) = match () {
         () if saved < SAVED_MIN => (false, "references would save little"),
         () if live < LIVE_MIN => (false, "too little of the log is live"),
+        () if facts.referred_bytes + facts.log_bytes > facts.merge_memory => {
+            (false, "merges could not hold so much of the log in memory")
+        }
         () => (true, "the log holds the values already"),
     };
     let percent = |share: f64| (share.clamp(0.0, 9.99) * 100.0) as u64;
@@ -94,6 +102,8 @@ mod tests {
             key_bytes: 8.0,
             compressed: 1.0,
             value_bytes_min: 48,
+            referred_bytes: 0,
+            merge_memory: 1 << 30,
         }
     }
 
@@ -119,6 +129,10 @@ mod tests {
         assert_eq!(refused(LogTableFacts { compressed: 0.3, ..facts }), "too little of the log is live");
         let shared = LogTableFacts { log_bytes: 4 * facts.log_bytes, ..facts };
         assert_eq!(refused(shared), "too little of the log is live");
+        let after = LogTableFacts { referred_bytes: 2 * facts.log_bytes, ..facts };
+        assert!(leave_in_log(&after).leave);
+        let tight = LogTableFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
+        assert_eq!(refused(tight), "merges could not hold so much of the log in memory");
         let wide = LogTableFacts { key_bytes: 200.0, ..facts };
         assert_eq!(refused(wide), "references would save little");
     }

@@ -12,7 +12,9 @@
 //!   that grows with what was written since, if the last merge met more than `r` redundant cells;
 //! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would free.
 //!   It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the copying of the
-//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out.
+//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out. By the same
+//!   rule a segment that is laid out flat gets rid of its own old versions at once, which takes one copy of a cell
+//!   and not one at every join from then on.
 
 use super::options::parse_settings;
 use serde::{Deserialize, Serialize};
@@ -93,13 +95,15 @@ pub(crate) struct PipelineState {
     pub(crate) compactions: u32,
     /// Keys over cells in the last merge.
     pub(crate) unique: f64,
+    /// The share of the bytes that the last compaction left.
+    pub(crate) stayed: f64,
     /// The probability t.
     pub(crate) throttle: f64,
 }
 
 impl Default for PipelineState {
     fn default() -> Self {
-        Self { merges: 0, compactions: 0, unique: 0.0, throttle: THROTTLE_FIRST }
+        Self { merges: 0, compactions: 0, unique: 0.0, stayed: 1.0, throttle: THROTTLE_FIRST }
     }
 }
 
@@ -109,11 +113,14 @@ impl PipelineState {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
     }
 
-    /// A merge took so many cells of so many keys.
-    pub(crate) fn merged(&mut self, cells: usize, keys: usize, kind: MemoryMerge) {
+    /// A merge took so many cells of so many keys, and left that share of their bytes.
+    pub(crate) fn merged(&mut self, cells: usize, keys: usize, stayed: f64, kind: MemoryMerge) {
         self.merges += 1;
-        self.compactions += u32::from(kind == MemoryMerge::Compact);
         self.unique = keys as f64 / cells.max(1) as f64;
+        if kind == MemoryMerge::Compact {
+            self.compactions += 1;
+            self.stayed = stayed;
+        }
     }
 }
 
@@ -125,12 +132,45 @@ pub(crate) struct PipelineFacts {
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
+    /// What they take, and what of that would be left without what is known to be dead within a segment.
     pub(crate) bytes: u64,
+    pub(crate) live_bytes: u64,
     /// Measured, in nanoseconds a byte: flushing with what merges make of it, and copying within memory.
     pub(crate) flush_ns: f64,
     pub(crate) copy_ns: f64,
     /// Uniform in [0, 1).
     pub(crate) draw: f64,
+}
+
+/// What a compaction would give.
+struct Trade {
+    /// Nanoseconds of flushing saved and of copying spent.
+    gain: f64,
+    cost: f64,
+}
+
+impl PipelineFacts {
+    /// What a compaction is expected to leave.
+    pub(crate) fn stays(&self) -> f64 {
+        self.live_bytes as f64 * (self.distinct as f64 / self.cells.max(1) as f64).min(1.0)
+    }
+
+    fn trade(&self) -> Trade {
+        let stays = self.stays();
+        Trade { gain: (self.bytes as f64 - stays) * self.flush_ns, cost: stays * self.copy_ns }
+    }
+}
+
+impl Trade {
+    fn pays(&self) -> bool {
+        self.gain > self.cost
+    }
+}
+
+impl fmt::Display for Trade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} ms of flushing saved for {:.1} ms of copying", self.gain / 1e6, self.cost / 1e6)
+    }
 }
 
 /// How to merge the whole pipeline.
@@ -145,7 +185,7 @@ pub(crate) enum MemoryMerge {
 impl MemoryPolicy {
     /// What to do now, and why in words. O(1).
     pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
-        let PipelineFacts { segments, cells, distinct, bytes, .. } = *facts;
+        let PipelineFacts { segments, cells, distinct, .. } = *facts;
         if segments < 2 {
             return None;
         }
@@ -171,20 +211,23 @@ impl MemoryPolicy {
                 indices()
             }
             MemoryPolicy::Sketch(_) => {
-                let unique = (distinct as f64 / cells.max(1) as f64).min(1.0);
-                let stays = bytes as f64 * unique;
-                let (gain, cost) = ((bytes as f64 - stays) * facts.flush_ns, stays * facts.copy_ns);
-                if gain > cost {
-                    let why = format!(
-                        "about {distinct} keys in {cells} cells: {:.1} ms of flushing saved for {:.1} ms of copying",
-                        gain / 1e6,
-                        cost / 1e6
-                    );
-                    return Some((MemoryMerge::Compact, why));
+                let trade = facts.trade();
+                if trade.pays() {
+                    return Some((
+                        MemoryMerge::Compact,
+                        format!("about {distinct} keys in {cells} cells: {trade}"),
+                    ));
                 }
                 indices()
             }
         }
+    }
+
+    /// Whether the cells that a segment keeps when it is laid out flat are copied, so that the memory of the others is free; why
+    /// in words. The facts are of this segment.
+    pub(crate) fn copies(&self, facts: &PipelineFacts) -> Option<String> {
+        let trade = facts.trade();
+        (matches!(self, MemoryPolicy::Sketch(_)) && trade.pays()).then(|| trade.to_string())
     }
 
     /// Whether it ever drops cells.
@@ -257,7 +300,17 @@ mod tests {
 
     fn facts(segments: usize, cells: u64, distinct: u64) -> PipelineFacts {
         let bytes = cells * 100;
-        PipelineFacts { segments, cells, distinct, bytes, flush_ns: 10.0, copy_ns: 2.0, draw: 0.4 }
+        let live_bytes = bytes;
+        PipelineFacts {
+            segments,
+            cells,
+            distinct,
+            bytes,
+            live_bytes,
+            flush_ns: 10.0,
+            copy_ns: 2.0,
+            draw: 0.4,
+        }
     }
 
     /// What each policy does with a pipeline.
@@ -295,6 +348,12 @@ mod tests {
                 "- indices compact indices compact",
             ),
             (
+                "hardly redundant by keys, but half of the bytes are known to be dead",
+                PipelineFacts { live_bytes: 5_000, ..facts(4, 100, 90) },
+                fresh,
+                "- indices compact indices compact",
+            ),
+            (
                 "hardly redundant",
                 facts(4, 100, 90),
                 PipelineState { unique: 0.9, ..redundant },
@@ -318,10 +377,26 @@ mod tests {
         assert_eq!(state.throttle, 0.5 * 1.02);
         (0..100).for_each(|_| state.froze());
         assert_eq!(state.throttle, 1.0);
-        state.merged(100, 25, MemoryMerge::Indices);
+        state.merged(100, 25, 1.0, MemoryMerge::Indices);
         assert_eq!((state.merges, state.compactions, state.unique), (1, 0, 0.25));
-        state.merged(100, 50, MemoryMerge::Compact);
-        assert_eq!((state.merges, state.compactions), (2, 1));
+        state.merged(100, 50, 0.4, MemoryMerge::Compact);
+        assert_eq!((state.merges, state.compactions, state.stayed), (2, 1, 0.4));
+        state.merged(100, 50, 1.0, MemoryMerge::Indices);
+        assert_eq!(state.stayed, 0.4, "of the last compaction");
+    }
+
+    #[test]
+    fn a_flat_segment_is_copied_where_enough_of_it_is_dead_and_by_sketch_alone() {
+        let segment = |live_bytes| PipelineFacts { live_bytes, ..facts(1, 100, 100) };
+        let copied = |policy: &str, facts: &PipelineFacts| {
+            policy.parse::<MemoryPolicy>().unwrap().copies(facts).is_some()
+        };
+        for policy in ["none", "basic", "eager", "adaptive"] {
+            assert!(!copied(policy, &segment(2_000)), "{policy}");
+        }
+        assert!(copied("sketch", &segment(8_000)), "2 KB at 10 ns for 8 KB at 2 ns");
+        assert!(!copied("sketch", &segment(9_000)));
+        assert!(!copied("sketch", &PipelineFacts { copy_ns: 6.0, ..segment(8_000) }));
     }
 
     #[test]

@@ -284,6 +284,11 @@ impl Table {
         Ok(Visited::Passed)
     }
 
+    /// Bytes of log that a merge reads for the values which the table left there.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.logs.bytes()
+    }
+
     /// Fetches the value of a cell of the block at `offset` that has a reference in its place.
     pub(super) fn fetch(
         &self,

@@ -102,6 +102,11 @@ impl Logs {
         self.files.is_empty()
     }
 
+    /// Bytes of log that a merge reads for the table.
+    pub(super) fn bytes(&self) -> u64 {
+        self.ends.iter().sum()
+    }
+
     fn find(&self, file: LogFileId) -> Decoded<usize> {
         let found = self.files.iter().position(|log| log.number() == file);
         found.ok_or(Malformed("reference to a log file that the table does not list"))

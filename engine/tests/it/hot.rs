@@ -411,10 +411,17 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
                 at.set(n + 1);
             }
         };
-        let (at, beside) = (next.clone(), write.clone());
+        let (at, beside, writer) = (next.clone(), write.clone(), db.clone());
+        let mut cold = 0;
         let hook = move |name| match name {
-            // Before a flush logs its hot keys again they are written, more than once and over more than one segment.
-            "table-written-not-synced" => beside(60),
+            // Before a flush logs its hot keys again they are written once more, and behind that more than a segment of others.
+            "table-written-not-synced" => {
+                beside(20);
+                for _ in 0..60 {
+                    writer.put(format!("cold{cold:08}").as_bytes(), &[7; 100]).unwrap();
+                    cold += 1;
+                }
+            }
             "flush-kept-logged" | "flush-after-install" => {
                 into.borrow_mut().push((disk.clone_killed(), at.get() - 1));
             }

@@ -166,6 +166,52 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
 }
 
 #[test]
+fn each_memory_flush_is_an_event_that_says_of_how_much() {
+    let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy("none"));
+    for n in 0..3_000u32 {
+        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        scheduler.run(2);
+    }
+    db.settle().unwrap();
+    let flat: Vec<_> = db.events().into_iter().filter(|e| e.kind == EventKind::MemoryFlush).collect();
+    assert_eq!(flat.len() as u64, db.statistics().freezes);
+    let cells: u64 = flat.iter().map(|event| event.numbers["cells"]).sum();
+    // A flush also takes what is not full.
+    assert!(flat.len() > 8 && (2_000..=3_000).contains(&cells), "{cells} cells in {} segments", flat.len());
+    assert!(flat.iter().all(|event| event.numbers["bytes"] >= event.numbers["share"]));
+}
+
+/// ACC-5 within one segment, by the rule of `sketch`.
+#[test]
+fn old_versions_within_a_segment_leave_memory_as_it_is_laid_out_flat_and_snapshots_keep_theirs() {
+    let run = |text: &str| {
+        let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy(text));
+        overwrite(&db, 0..1);
+        let snapshot = db.snapshot();
+        // Ten keys ten times each in every segment, and as many written once.
+        for n in 0..1_000u32 {
+            db.put(format!("key{:03}", n % 10).as_bytes(), format!("{n:>80}").as_bytes()).unwrap();
+            db.put(format!("once{n:04}").as_bytes(), &[7; 20]).unwrap();
+            scheduler.run(1);
+        }
+        for n in 0..200 {
+            let then =
+                db.default_family().at(&snapshot).get(format!("key{n:03}").as_bytes()).unwrap().unwrap();
+            assert_eq!(String::from_utf8(then.to_vec()).unwrap().trim(), "0", "{text}: key {n}");
+        }
+        let now = newest(&db);
+        assert!((0..10).all(|n| now[n] == (990 + n).to_string()), "{text}: {:?}", &now[..10]);
+        let frozen: Vec<_> = db.default_family().segments();
+        let bytes = frozen.iter().filter(|segment| segment.state == "flat").map(|segment| segment.bytes);
+        let freed = db.events().into_iter().filter(|event| event.reason.contains("its old versions went"));
+        (bytes.sum::<u64>(), freed.count())
+    };
+    let ((kept, none), (left, freed)) = (run("none"), run("sketch{segments=64}"));
+    assert!(none == 0 && freed > 4, "{none} and {freed}");
+    assert!(left < kept * 3 / 4, "{left} of {kept} bytes");
+}
+
+#[test]
 fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it() {
     let is_merge =
         |event: &&Event| matches!(event.kind, EventKind::MemoryMerge | EventKind::MemoryCompaction);
