@@ -213,6 +213,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.log_tables = true;
         true
     }),
+    ("none+cache512", "a block cache of 512 MiB whatever the workload's is", |options, _, mib| {
+        options.memory_budget = options.write_memory + (mib * f64::from(1 << 20)) as u64;
+        true
+    }),
 ];
 
 /// The name of a part, and the number behind it.
