@@ -103,7 +103,7 @@ pub struct Statistics {
     pub delayed_ns: u64,
     /// Writes that had to wait at the hard bound of write memory.
     pub stops: u64,
-    /// Active segments frozen.
+    /// Active segments frozen and laid out flat.
     pub freezes: u64,
     /// Merges of frozen segments' indices.
     pub index_merges: u64,

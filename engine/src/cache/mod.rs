@@ -360,10 +360,9 @@ impl BlockCache {
         true
     }
 
-    /// How much more may be kept.
-    pub(crate) fn keep_room(&self) -> u64 {
-        let shares = self.shares.lock();
-        (shares.capacity / KEPT_SHARE).saturating_sub(shares.kept)
+    /// How much open tables and merges may keep in all.
+    pub(crate) fn may_keep_at_most(&self) -> u64 {
+        self.shares.lock().capacity / KEPT_SHARE
     }
 
     /// A table keeps so many bytes less.

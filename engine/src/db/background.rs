@@ -16,11 +16,12 @@ use super::store::Store;
 use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memory::{Keep, Segment, Visibility};
+use crate::memory::{Segment, Visibility};
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
+use crate::version::Version;
 use crate::version::shape::TableInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -293,9 +294,18 @@ impl Inner {
 
     /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
     fn flatten_one(&self, store: &Store) -> bool {
-        if store.settings().options.strategy.strategy().by_range().is_some() {
+        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+        let is_due = |version: &Version| version.frozen.iter().any(|s| s.as_active().is_some());
+        if by_range || !is_due(&store.version()) || std::mem::replace(&mut store.work.lock().laying_out, true)
+        {
             return false;
         }
+        let flattened = self.flatten_oldest(store);
+        store.work.lock().laying_out = false;
+        flattened
+    }
+
+    fn flatten_oldest(&self, store: &Store) -> bool {
         let version = store.version_full();
         let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {
             return false;
@@ -305,48 +315,38 @@ impl Inner {
         let snapshots = self.snapshots.read_points();
         let began_ns = self.env.clock.monotonic_ns();
         let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
-        let keep = Keep { visible, snapshots, memory: store.memory_options() };
-        let (flat, copied) = self.without_dead(store, flat, keep);
         let generation = segment.generation();
-        store.swap(|now| {
-            // Another worker may have flattened it too, and what it made be joined with older ones by now: that has
-            // its generation, and more cells.
+        let mut swapped = false;
+        store.swap_if(|now| {
+            // A flush may have taken it.
             let is_it = |s: &Segment| s.generation() == generation && s.as_active().is_some();
-            let flattened = |s: &Segment| if is_it(s) { flat.clone() } else { s.clone() };
-            let frozen = now.frozen.iter().map(flattened).collect();
-            now.with_memory(now.active.clone(), frozen, now.flush.clone())
+            swapped = now.frozen.iter().any(is_it);
+            swapped.then(|| {
+                let flattened = |s: &Segment| if is_it(s) { flat.clone() } else { s.clone() };
+                let frozen = now.frozen.iter().map(flattened).collect();
+                now.with_memory(now.active.clone(), frozen, now.flush.clone())
+            })
         });
-        let freed = segment.bytes().saturating_sub(flat.bytes()) as u64;
-        self.note_memory_flush(store, segment, freed, copied, began_ns);
+        if swapped {
+            self.note_memory_flush(store, segment, began_ns);
+        }
         true
     }
 
-    /// A full segment was laid out flat, or over the ranges of memory, which made so much of it free.
-    pub(super) fn note_memory_flush(
-        &self,
-        store: &Store,
-        segment: &Segment,
-        freed: u64,
-        copied: Option<String>,
-        began_ns: u64,
-    ) {
+    /// A full segment was laid out flat, or over the ranges of memory.
+    pub(super) fn note_memory_flush(&self, store: &Store, segment: &Segment, began_ns: u64) {
         self.metrics.freezes.add(1);
         self.recount_memory();
         let version = store.version();
         let numbers = [
             ("cells", segment.cells() as u64),
             ("bytes", segment.bytes() as u64),
-            ("freed_bytes", freed),
             ("generation", segment.generation().0),
             ("segments", version.frozen.len() as u64),
             ("share", store.active_bytes()),
             ("micros", (self.env.clock.monotonic_ns() - began_ns) / 1_000),
         ];
-        let reason = match copied {
-            Some(why) => format!("a segment was frozen; its old versions went, {why}"),
-            None => "a segment was frozen".into(),
-        };
-        self.events.record(EventKind::MemoryFlush, &store.name, reason, &numbers);
+        self.events.record(EventKind::MemoryFlush, &store.name, "a segment was frozen".into(), &numbers);
     }
 
     /// Frees what nobody reads any more.

@@ -22,10 +22,10 @@ use crate::merge::{LeftInLog, Merge};
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition, Sketch};
-use crate::version::FlushSet;
 use crate::version::edit::State;
 use crate::version::shape::TableInfo;
-use std::collections::BTreeSet;
+use crate::version::{FlushSet, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How long an advance looks for places.
@@ -114,8 +114,8 @@ impl Inner {
             key_bytes: KEY_BYTES,
             compressed: 1.0,
             value_bytes_min: VALUE_BYTES_MIN as u64,
-            referred_bytes: version.tables().map(|open| open.table().log_bytes()).sum(),
-            merge_memory: self.cache.keep_room(),
+            referred_bytes: referred_bytes(&version),
+            merge_memory: self.cache.may_keep_at_most().saturating_sub(self.table_memory()),
         };
         if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
             let p = open.table().properties();
@@ -128,6 +128,16 @@ impl Inner {
         facts.compressed = facts.compressed.min(1.0);
         Some(facts)
     }
+}
+
+/// Bytes of the log files that tables refer to, each file up to the last entry needed.
+fn referred_bytes(version: &Version) -> u64 {
+    let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
+    for (file, end) in version.tables().flat_map(|open| open.table().log_ends()) {
+        let upto = files.entry(file).or_default();
+        *upto = end.max(*upto);
+    }
+    files.values().sum()
 }
 
 impl LogTableJob {

@@ -22,6 +22,7 @@ use crate::memory::{Flat, Join, Keep, LogPlace, Segment};
 use crate::strategy::{MemoryMerge, PipelineFacts};
 use crate::types::{Generation, LogPosition, Sketch};
 use crate::version::Version;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries taken between two looks at whether the join is still wanted.
@@ -54,17 +55,16 @@ impl JoinJob {
     /// Begins a join if the store's policy wants one and none is under way.
     pub(super) fn start(db: &Inner, store: &Arc<Store>) -> Option<Self> {
         let version = store.version_full();
-        let sources: Vec<Segment> =
+        let mut sources: Vec<Segment> =
             version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
         if store.settings().options.strategy.strategy().by_range().is_some() {
             return None;
         }
         // Those still to be flattened are newer than all flat ones, except for a moment.
-        if sources.len() < 2 || !is_tail(&version, &sources) || db.flush_is_asked(store) {
+        if sources.is_empty() || place_of(&version, &sources).is_none() || db.flush_is_asked(store) {
             return None;
         }
-        let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
-        let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
+        let mut flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
         let (kind, reason, flushes, expected) = {
             let mut work = store.work.lock();
             if work.joining || work.flushing || store.is_dropped() {
@@ -78,7 +78,8 @@ impl JoinJob {
             // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
             work.joined_upto = newest;
             let (kind, reason) = store.settings().options.memory.plan(&facts, &work.pipeline)?;
-            let kind = if Join::can_share_chunks(&flats) { kind } else { MemoryMerge::Compact };
+            let copies = kind == MemoryMerge::Indices && !Join::can_share_chunks(&flats);
+            let kind = if copies { MemoryMerge::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
             if db.memory_taken() + expected > db.budget.write_memory() {
                 return None;
@@ -88,7 +89,12 @@ impl JoinJob {
             db.joining.add(expected);
             (kind, reason, work.flushes, expected)
         };
-        let keep = (kind == MemoryMerge::Compact).then(|| {
+        if kind == MemoryMerge::CompactNewest {
+            sources.truncate(1);
+            flats.truncate(1);
+        }
+        let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
+        let keep = (kind != MemoryMerge::Indices).then(|| {
             // Visible first, snapshots second: one taken between them is at or above what is visible now.
             let visible = db.snapshots.visible();
             Keep { visible, snapshots: db.snapshots.read_points(), memory: store.memory_options() }
@@ -117,7 +123,7 @@ impl JoinJob {
 
     pub(crate) fn advance(&mut self, db: &Inner) -> Result<Advanced> {
         let from = db.env.clock.monotonic_ns();
-        if !is_tail(&self.store.version(), &self.sources) {
+        if place_of(&self.store.version(), &self.sources).is_none() {
             self.leave(db);
             db.metrics.joins_aborted.add(1);
             return Ok(Advanced::Done);
@@ -146,11 +152,11 @@ impl JoinJob {
         kill_point!("join-before-swap");
         let mut swapped = false;
         self.store.swap_if(|now| {
-            swapped = is_tail(now, &self.sources);
-            swapped.then(|| {
-                let newer = now.frozen.len() - self.sources.len();
-                let mut frozen = now.frozen[..newer].to_vec();
-                frozen.push(joined.clone());
+            let place = place_of(now, &self.sources);
+            swapped = place.is_some();
+            place.map(|place| {
+                let mut frozen = now.frozen.clone();
+                frozen.splice(place, [joined.clone()]);
                 now.with_memory(now.active.clone(), frozen, now.flush.clone())
             })
         });
@@ -166,11 +172,15 @@ impl JoinJob {
         {
             let mut work = self.store.work.lock();
             // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
-            if work.flushes == self.flushes {
+            if work.flushes == self.flushes && self.kind != MemoryMerge::CompactNewest {
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
                 work.pipeline.merged(cells, keys, stayed, self.kind);
             }
-            if self.kind == MemoryMerge::Compact && joined.bytes() > 64 << 10 {
+            if self.kind == MemoryMerge::CompactNewest {
+                // Without what was dead in it the pipeline may be worth a compaction, too.
+                work.joined_upto = Generation::ZERO;
+            }
+            if self.kind != MemoryMerge::Indices && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;
                 let before = work.copy_ns_per_byte;
                 work.copy_ns_per_byte =
@@ -179,7 +189,7 @@ impl JoinJob {
         }
         match self.kind {
             MemoryMerge::Indices => db.metrics.index_merges.add(1),
-            MemoryMerge::Compact => db.metrics.memory_compactions.add(1),
+            _ => db.metrics.memory_compactions.add(1),
         }
         db.metrics.memory_freed_bytes.add(freed);
         let numbers = [
@@ -192,7 +202,7 @@ impl JoinJob {
         ];
         let kind = match self.kind {
             MemoryMerge::Indices => EventKind::MemoryMerge,
-            MemoryMerge::Compact => EventKind::MemoryCompaction,
+            _ => EventKind::MemoryCompaction,
         };
         db.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
     }
@@ -221,38 +231,11 @@ impl JoinJob {
     }
 }
 
-impl Inner {
-    /// A segment just laid out flat, without the memory of its own old versions if the store's policy says that this pays, and
-    /// why in words. It needs the log from where it did.
-    pub(super) fn without_dead(
-        &self,
-        store: &Store,
-        segment: Segment,
-        keep: Keep,
-    ) -> (Segment, Option<String>) {
-        let Some(flat) = segment.as_flat() else { return (segment, None) };
-        let copy_ns = store.work.lock().copy_ns_per_byte;
-        let mut facts = facts(self, copy_ns, std::slice::from_ref(flat));
-        // Of one segment it is known which cells are dead.
-        facts.distinct = facts.cells;
-        let Some(reason) = store.settings().options.memory.copies(&facts) else { return (segment, None) };
-        let expected = facts.stays() as u64;
-        if self.memory_taken() + expected > self.budget.write_memory() {
-            return (segment, None);
-        }
-        self.joining.add(expected);
-        let copied = segment.compacted(keep);
-        self.joining.sub(expected);
-        self.metrics.memory_freed_bytes.add(segment.bytes().saturating_sub(copied.bytes()) as u64);
-        (copied, Some(reason))
-    }
-}
-
 /// What a join is expected to take at most beside its sources.
 fn expected_bytes(kind: MemoryMerge, facts: &PipelineFacts) -> u64 {
     match kind {
         MemoryMerge::Indices => facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64,
-        MemoryMerge::Compact => facts.stays() as u64,
+        _ => facts.stays(kind),
     }
 }
 
@@ -274,6 +257,7 @@ fn written_again(db: &Inner) -> f64 {
     if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
 }
 
+/// The facts of flat segments, newest first; there is at least one.
 fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
@@ -282,20 +266,19 @@ fn facts(db: &Inner, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
         distinct: sketch.estimate(),
         bytes: flats.iter().map(|flat| flat.bytes() as u64).sum(),
-        live_bytes: flats.iter().map(|flat| flat.live_bytes() as u64).sum(),
+        dead_bytes: flats.iter().map(|flat| flat.dead_bytes() as u64).sum(),
+        newest_bytes: flats[0].bytes() as u64,
+        newest_dead_bytes: flats[0].dead_bytes() as u64,
         flush_ns: db.drain_ns_per_byte() * written_again(db),
         copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
         draw: db.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
     }
 }
 
-/// Whether the segments are the oldest of the version's frozen ones, as they are.
-fn is_tail(version: &Version, sources: &[Segment]) -> bool {
-    let generations =
-        |segments: &[Segment]| -> Vec<Generation> { segments.iter().map(Segment::generation).collect() };
-    version
-        .frozen
-        .len()
-        .checked_sub(sources.len())
-        .is_some_and(|newer| generations(&version.frozen[newer..]) == generations(sources))
+/// Where the segments are among the version's frozen ones, all of them, as they are and one behind the other.
+fn place_of(version: &Version, sources: &[Segment]) -> Option<Range<usize>> {
+    let first = version.frozen.iter().position(|s| s.generation() == sources[0].generation())?;
+    let there = version.frozen.get(first..first + sources.len())?;
+    let same = there.iter().zip(sources).all(|(a, b)| a.generation() == b.generation());
+    same.then(|| first..first + sources.len())
 }

@@ -40,11 +40,11 @@ impl Inner {
     pub(super) fn scatter_one(&self, store: &Store) -> bool {
         let settings = store.settings();
         let Some(by_range) = settings.options.strategy.strategy().by_range() else { return false };
-        if store.version().frozen.is_empty() || std::mem::replace(&mut store.work.lock().scattering, true) {
+        if store.version().frozen.is_empty() || std::mem::replace(&mut store.work.lock().laying_out, true) {
             return false;
         }
         let scattered = self.scatter_oldest(store, by_range);
-        store.work.lock().scattering = false;
+        store.work.lock().laying_out = false;
         scattered
     }
 
@@ -68,7 +68,7 @@ impl Inner {
             })
         });
         if swapped {
-            self.note_memory_flush(store, oldest, 0, None, began_ns);
+            self.note_memory_flush(store, oldest, began_ns);
         }
         true
     }

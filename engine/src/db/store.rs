@@ -57,8 +57,8 @@ pub(crate) struct StoreWork {
     pub(crate) debt: u64,
     /// What the last plan put off.
     pub(crate) deferred: Vec<Deferred>,
-    /// A frozen segment is being scattered.
-    pub(crate) scattering: bool,
+    /// A frozen segment is being laid out flat, or scattered.
+    pub(crate) laying_out: bool,
     /// An in-memory merge is under way.
     pub(crate) joining: bool,
     /// The newest segment that the memory policy was asked about.

@@ -16,8 +16,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const HEADER: usize = 20;
-/// What a cell takes beside key and value, with what it leaves unused before the next one; about, for estimates.
-pub(super) const BESIDE: usize = 24;
 const KEY_BITS: u32 = 24;
 const HAS_TIMESTAMP: u32 = 1 << 26;
 const HAS_WRITTEN: u32 = 1 << 27;
@@ -33,6 +31,11 @@ pub(super) struct CellAt<'a> {
 pub(super) fn size(cell: &CellRef<'_>) -> usize {
     let optional = (cell.timestamp != Timestamp::ZERO) as usize + (cell.written != 0) as usize;
     HEADER + optional * 8 + cell.key.len() + cell.value.len()
+}
+
+/// The same, with what is left unused before the next cell.
+pub(super) fn room(cell: &CellRef<'_>) -> usize {
+    size(cell).next_multiple_of(8)
 }
 
 /// Writes a copy of the cell to new room of the arena; its place is not published yet.

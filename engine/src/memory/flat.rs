@@ -41,6 +41,7 @@ pub(crate) struct Flat {
     fragments: Arc<Fragments>,
     key_range: Option<KeyRange>,
     bytes: usize,
+    dead_bytes: usize,
 }
 
 /// What a flat segment is made of.
@@ -60,6 +61,8 @@ pub(super) struct Parts {
     pub(super) sketch: Option<Sketch>,
     pub(super) stats: Stats,
     pub(super) fragments: Arc<Fragments>,
+    /// What cells that nobody sees take of the chunks.
+    pub(super) dead_bytes: usize,
 }
 
 /// Chunks and how places address them.
@@ -111,6 +114,7 @@ impl Flat {
             sketch: Some(build.sketch),
             stats,
             fragments,
+            dead_bytes: build.dead_bytes,
         })
     }
 
@@ -138,6 +142,7 @@ impl Flat {
             key_range: fragments.bounds(),
             fragments,
             bytes: chunk_bytes + arrays + ranges,
+            dead_bytes: parts.dead_bytes,
         };
         if let Some((first, last)) = flat.ends() {
             let keys = KeyRange { start: first.to_vec(), end: Some(successor(last)) };
@@ -210,11 +215,9 @@ impl Flat {
         self.stats.user_bytes()
     }
 
-    /// What of [`Flat::bytes`] would be left, about, if its cells lay in chunks of their own, without those that nobody sees.
-    pub(crate) fn live_bytes(&self) -> usize {
-        let chunks: usize = self.chunks.held.iter().map(|chunk| chunk.bytes()).sum();
-        let cells = self.stats.user_bytes() + self.cells() * super::cell::BESIDE;
-        self.bytes - chunks + cells.min(chunks)
+    /// What of that cells take that nobody sees. A copy of the others would be without them.
+    pub(crate) fn dead_bytes(&self) -> usize {
+        self.dead_bytes
     }
 
     /// Number of cells, range tombstones not counted.
@@ -374,6 +377,7 @@ struct Build {
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
     sketch: Sketch,
+    dead_bytes: usize,
 }
 
 impl Build {
@@ -391,6 +395,8 @@ impl Build {
             if (updates == 1 && next == NOWHERE) || judge.keeps(at.timestamp(), at.seq(), at.kind()) {
                 stats.note(&at.get());
                 self.places.push(place);
+            } else {
+                self.dead_bytes += super::cell::room(&at.get());
             }
             place = next;
         }

@@ -65,6 +65,7 @@ impl Flat {
             sketch: None,
             stats,
             fragments: Arc::new(fragments),
+            dead_bytes: 0,
         }))
     }
 

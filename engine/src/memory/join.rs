@@ -272,15 +272,16 @@ impl Join {
         let all = KeyRange::all();
         let ranges: Vec<Arc<Fragments>> = self.sources.iter().map(|s| s.flat.fragments()).collect();
         let fragments = Arc::new(Fragments::new(ranges.iter().flat_map(|f| f.tombstones_within(&all))));
-        let (chunks, addressing): (Vec<Arc<Chunk>>, Places) = match self.arena {
+        let (chunks, addressing, dead_bytes): (Vec<Arc<Chunk>>, Places, usize) = match self.arena {
             Some(arena) => {
                 let addressing = arena.places();
-                (arena.into_chunks(), addressing)
+                (arena.into_chunks(), addressing, 0)
             }
             None => {
                 self.sources.iter().for_each(|source| self.stats.absorb(source.flat.stats()));
                 let all = self.sources.iter().flat_map(|s| s.flat.chunk_list().iter().cloned());
-                (all.collect(), self.sources[0].flat.addressing())
+                let dead = self.sources.iter().map(|source| source.flat.dead_bytes()).sum();
+                (all.collect(), self.sources[0].flat.addressing(), dead)
             }
         };
         for tombstone in fragments.tombstones_within(&all) {
@@ -299,6 +300,7 @@ impl Join {
             sketch: Some(sketch),
             stats: self.stats,
             fragments,
+            dead_bytes,
         })
     }
 }

@@ -111,6 +111,35 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
 }
 
 #[test]
+fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_without() {
+    let write = |keys: u64, rounds: u64| -> Vec<Cell> {
+        let all = (0..rounds).flat_map(|round| (0..keys).map(move |n| (round, n)));
+        all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
+    };
+    let visible = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+    let flatten = |cells: &[Cell]| Segment::from(active_of(cells)).flatten(&visible);
+    let dead = |segment: &Segment| segment.as_flat().unwrap().dead_bytes();
+    let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
+    // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
+    assert_eq!((dead(&once), dead(&thrice)), (0, 80 * 80));
+    let both = [thrice.clone(), once];
+    assert_eq!(dead(&join(&both, None, 9)), 80 * 80, "indices only: their chunks are still there");
+    let alone = join(std::slice::from_ref(&thrice), keep(u64::MAX, &[]), 9);
+    assert_eq!((dead(&alone), alone.cells()), (0, 40));
+    assert!(
+        alone.bytes() + 80 * 80 <= thrice.bytes() + SMALL.chunk_bytes,
+        "{} of {}",
+        alone.bytes(),
+        thrice.bytes()
+    );
+    for (key, updates) in updates(&write(40, 3)) {
+        let mut cursor = alone.as_flat().unwrap().cursor();
+        cursor.seek(&key).unwrap();
+        assert_eq!((cursor.heat().updates, cursor.cell().seq.0 > 80), (updates, true));
+    }
+}
+
+#[test]
 fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
     let deletes = |from: &str, to: &str, seq| {
         let active = active_of(&[]);

@@ -47,6 +47,7 @@ impl Flat {
             sketch: None,
             stats,
             fragments: Arc::new(Fragments::default()),
+            dead_bytes: 0,
         })
     }
 }

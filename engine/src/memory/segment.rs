@@ -4,7 +4,6 @@ use super::active::Active;
 use super::active_cursor::ActiveCursor;
 use super::flat::{Flat, FlatCursor};
 use super::flatten::Visibility;
-use super::join::{Join, Keep};
 use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
@@ -108,20 +107,6 @@ impl Segment {
         let cells = match &self.cells {
             Cells::Active(active) => Cells::Flat(Arc::new(Flat::from_active(active, keep))),
             flat => flat.clone(),
-        };
-        Segment { cells, logged: self.logged.clone() }
-    }
-
-    /// The flat segment with its cells in chunks of their own, without what nobody sees. O(cells).
-    #[must_use]
-    pub(crate) fn compacted(&self, keep: Keep) -> Segment {
-        let cells = match &self.cells {
-            Cells::Flat(flat) => {
-                let mut join = Join::new(std::slice::from_ref(flat), Some(keep));
-                while join.advance(usize::MAX) {}
-                Cells::Flat(Arc::new(join.finish()))
-            }
-            active => active.clone(),
         };
         Segment { cells, logged: self.logged.clone() }
     }

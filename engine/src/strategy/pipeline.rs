@@ -12,9 +12,9 @@
 //!   that grows with what was written since, if the last merge met more than `r` redundant cells;
 //! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would free.
 //!   It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the copying of the
-//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out. By the same
-//!   rule a segment that is laid out flat gets rid of its own old versions at once, which takes one copy of a cell
-//!   and not one at every join from then on.
+//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out. Or it compacts the
+//!   newest segment alone, of which it is known what is dead, if that gives more for the copying: a cell is then copied
+//!   once and not at every join from then on.
 
 use super::options::parse_settings;
 use serde::{Deserialize, Serialize};
@@ -132,9 +132,12 @@ pub(crate) struct PipelineFacts {
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
-    /// What they take, and what of that would be left without what is known to be dead within a segment.
+    /// What they take, and what of that is known to be dead within a segment.
     pub(crate) bytes: u64,
-    pub(crate) live_bytes: u64,
+    pub(crate) dead_bytes: u64,
+    /// The same of the newest.
+    pub(crate) newest_bytes: u64,
+    pub(crate) newest_dead_bytes: u64,
     /// Measured, in nanoseconds a byte: flushing with what merges make of it, and copying within memory.
     pub(crate) flush_ns: f64,
     pub(crate) copy_ns: f64,
@@ -142,28 +145,43 @@ pub(crate) struct PipelineFacts {
     pub(crate) draw: f64,
 }
 
-/// What a compaction would give.
-struct Trade {
-    /// Nanoseconds of flushing saved and of copying spent.
-    gain: f64,
-    cost: f64,
+impl PipelineFacts {
+    /// What a compaction of that kind is expected to leave of the bytes it takes.
+    pub(crate) fn stays(&self, kind: MemoryMerge) -> u64 {
+        let live = self.bytes - self.dead_bytes;
+        match kind {
+            MemoryMerge::Indices => self.bytes,
+            MemoryMerge::CompactNewest => self.newest_bytes - self.newest_dead_bytes,
+            MemoryMerge::Compact if self.cells == 0 => live,
+            MemoryMerge::Compact => {
+                (live as f64 * (self.distinct as f64 / self.cells as f64).min(1.0)) as u64
+            }
+        }
+    }
+
+    fn trade(&self, kind: MemoryMerge) -> Trade {
+        let bytes = if kind == MemoryMerge::CompactNewest { self.newest_bytes } else { self.bytes };
+        let stays = self.stays(kind);
+        let gain = bytes.saturating_sub(stays) as f64 * self.flush_ns;
+        Trade { kind, gain, cost: stays as f64 * self.copy_ns }
+    }
 }
 
-impl PipelineFacts {
-    /// What a compaction is expected to leave.
-    pub(crate) fn stays(&self) -> f64 {
-        self.live_bytes as f64 * (self.distinct as f64 / self.cells.max(1) as f64).min(1.0)
-    }
-
-    fn trade(&self) -> Trade {
-        let stays = self.stays();
-        Trade { gain: (self.bytes as f64 - stays) * self.flush_ns, cost: stays * self.copy_ns }
-    }
+/// What a compaction would give, in nanoseconds of flushing saved and of copying spent.
+struct Trade {
+    kind: MemoryMerge,
+    gain: f64,
+    cost: f64,
 }
 
 impl Trade {
     fn pays(&self) -> bool {
         self.gain > self.cost
+    }
+
+    /// Gained for each nanosecond spent.
+    fn rate(&self) -> f64 {
+        self.gain / self.cost.max(1.0)
     }
 }
 
@@ -173,20 +191,22 @@ impl fmt::Display for Trade {
     }
 }
 
-/// How to merge the whole pipeline.
+/// How to merge the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemoryMerge {
     /// Indices only (ACC-4).
     Indices,
     /// Dropping what nobody can see (ACC-5).
     Compact,
+    /// The same in the newest segment alone.
+    CompactNewest,
 }
 
 impl MemoryPolicy {
     /// What to do now, and why in words. O(1).
     pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
         let PipelineFacts { segments, cells, distinct, .. } = *facts;
-        if segments < 2 {
+        if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
             return None;
         }
         let most = self.segments()?;
@@ -211,23 +231,19 @@ impl MemoryPolicy {
                 indices()
             }
             MemoryPolicy::Sketch(_) => {
-                let trade = facts.trade();
-                if trade.pays() {
-                    return Some((
-                        MemoryMerge::Compact,
-                        format!("about {distinct} keys in {cells} cells: {trade}"),
-                    ));
+                let all = (segments > 1).then(|| facts.trade(MemoryMerge::Compact));
+                let trades = all.into_iter().chain([facts.trade(MemoryMerge::CompactNewest)]);
+                let best = trades.filter(Trade::pays).max_by(|a, b| a.rate().total_cmp(&b.rate()));
+                if let Some(trade) = best {
+                    let what = match trade.kind {
+                        MemoryMerge::CompactNewest => "dead cells in the newest segment".into(),
+                        _ => format!("about {distinct} keys in {cells} cells"),
+                    };
+                    return Some((trade.kind, format!("{what}: {trade}")));
                 }
                 indices()
             }
         }
-    }
-
-    /// Whether the cells that a segment keeps when it is laid out flat are copied, so that the memory of the others is free; why
-    /// in words. The facts are of this segment.
-    pub(crate) fn copies(&self, facts: &PipelineFacts) -> Option<String> {
-        let trade = facts.trade();
-        (matches!(self, MemoryPolicy::Sketch(_)) && trade.pays()).then(|| trade.to_string())
     }
 
     /// Whether it ever drops cells.
@@ -300,13 +316,14 @@ mod tests {
 
     fn facts(segments: usize, cells: u64, distinct: u64) -> PipelineFacts {
         let bytes = cells * 100;
-        let live_bytes = bytes;
         PipelineFacts {
             segments,
             cells,
             distinct,
             bytes,
-            live_bytes,
+            dead_bytes: 0,
+            newest_bytes: bytes / segments as u64,
+            newest_dead_bytes: 0,
             flush_ns: 10.0,
             copy_ns: 2.0,
             draw: 0.4,
@@ -326,6 +343,7 @@ mod tests {
             None => "-",
             Some((MemoryMerge::Indices, _)) => "indices",
             Some((MemoryMerge::Compact, _)) => "compact",
+            Some((MemoryMerge::CompactNewest, _)) => "newest",
         })
         .join(" ")
     }
@@ -349,7 +367,7 @@ mod tests {
             ),
             (
                 "hardly redundant by keys, but half of the bytes are known to be dead",
-                PipelineFacts { live_bytes: 5_000, ..facts(4, 100, 90) },
+                PipelineFacts { dead_bytes: 5_000, ..facts(4, 100, 90) },
                 fresh,
                 "- indices compact indices compact",
             ),
@@ -386,17 +404,31 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_segment_is_copied_where_enough_of_it_is_dead_and_by_sketch_alone() {
-        let segment = |live_bytes| PipelineFacts { live_bytes, ..facts(1, 100, 100) };
-        let copied = |policy: &str, facts: &PipelineFacts| {
-            policy.parse::<MemoryPolicy>().unwrap().copies(facts).is_some()
+    fn the_newest_segment_is_compacted_alone_where_that_gives_more_and_by_sketch_alone() {
+        let plan = |policy: &str, facts: &PipelineFacts| {
+            let policy = policy.parse::<MemoryPolicy>().unwrap();
+            policy.plan(facts, &PipelineState::default()).map(|(kind, _)| kind)
         };
-        for policy in ["none", "basic", "eager", "adaptive"] {
-            assert!(!copied(policy, &segment(2_000)), "{policy}");
+        // 2.5 KB, of which so much is dead: what goes is worth five times what stays.
+        let dead = |newest_dead_bytes, distinct| PipelineFacts {
+            dead_bytes: newest_dead_bytes,
+            newest_dead_bytes,
+            ..facts(4, 100, distinct)
+        };
+        assert_eq!(plan("sketch", &dead(500, 100)), Some(MemoryMerge::CompactNewest));
+        assert_eq!(plan("sketch", &dead(400, 100)), None, "no more than it costs");
+        assert_eq!(plan("sketch", &PipelineFacts { copy_ns: 3.0, ..dead(500, 100) }), None);
+        assert_eq!(plan("sketch", &dead(500, 60)), Some(MemoryMerge::Compact), "all of it gives more");
+        assert_eq!(plan("sketch", &dead(1_500, 80)), Some(MemoryMerge::CompactNewest));
+        let only =
+            PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };
+        assert_eq!(plan("sketch", &only), Some(MemoryMerge::CompactNewest));
+        for policy in ["none", "basic", "adaptive"] {
+            assert_eq!(plan(policy, &only), None, "{policy}");
+            assert_eq!(plan(policy, &dead(1_500, 80)), None, "{policy}");
         }
-        assert!(copied("sketch", &segment(8_000)), "2 KB at 10 ns for 8 KB at 2 ns");
-        assert!(!copied("sketch", &segment(9_000)));
-        assert!(!copied("sketch", &PipelineFacts { copy_ns: 6.0, ..segment(8_000) }));
+        let ranges = PipelineFacts { cells: 0, distinct: 0, ..facts(2, 1, 1) };
+        assert_eq!(plan("sketch", &ranges), None, "range tombstones alone");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
-use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
+use crate::types::{CellRef, Fragments, LogFileId, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -284,9 +284,9 @@ impl Table {
         Ok(Visited::Passed)
     }
 
-    /// Bytes of log that a merge reads for the values which the table left there.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.logs.bytes()
+    /// The log files that values of the table are in, and up to where each is needed.
+    pub(crate) fn log_ends(&self) -> impl Iterator<Item = (LogFileId, u64)> {
+        self.logs.ends()
     }
 
     /// Fetches the value of a cell of the block at `offset` that has a reference in its place.

@@ -102,9 +102,9 @@ impl Logs {
         self.files.is_empty()
     }
 
-    /// Bytes of log that a merge reads for the table.
-    pub(super) fn bytes(&self) -> u64 {
-        self.ends.iter().sum()
+    /// The files, and up to where each is needed.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (LogFileId, u64)> {
+        self.files.iter().map(ClosedLogFile::number).zip(self.ends.iter().copied())
     }
 
     fn find(&self, file: LogFileId) -> Decoded<usize> {
