@@ -94,20 +94,27 @@ impl Inner {
         let version = store.version();
         let front = super::install::store_front(&version)?;
         let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
-        let (mut flat_cells, mut keys) = (0, Sketch::new());
+        let (mut flat_cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
         for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
             flat_cells += flat.cells();
+            live += flat.user_bytes();
+            dead += flat.dead_bytes();
             flat.sketch_into(&mut keys);
         }
         let cells = segments().map(|segment| segment.cells() as u64).sum();
-        let mut survive = if flat_cells == 0 { 1.0 } else { keys.estimate() as f64 / flat_cells as f64 };
-        if 2 * (flat_cells as u64) < cells {
+        let user_bytes: usize = segments().map(|segment| segment.user_bytes()).sum();
+        let survive = if flat_cells == 0 {
             // Segments that are not flat do not know their keys. What the last flush found may hold again.
-            survive = store.work.lock().survived.unwrap_or(1.0).min(survive);
-        }
+            store.work.lock().survived.unwrap_or(1.0)
+        } else {
+            // Those that are do, and of them it is known what was dead within: it will be like that with the others.
+            let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
+            let unique = keys.estimate() as f64 / flat_cells as f64;
+            unique * (live as f64 + fresh) / user_bytes.max(1) as f64
+        };
         let mut facts = LogTableFacts {
             cells,
-            user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+            user_bytes: user_bytes as u64,
             survive: survive.min(1.0),
             log_bytes: self.log().ok()?.files().iter().filter(|f| f.file >= front).map(|f| f.used).sum(),
             log_file_bytes: self.options.log_file_bytes,

@@ -210,7 +210,6 @@ impl Flat {
     }
 
     /// Key and value bytes of the cells kept.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }

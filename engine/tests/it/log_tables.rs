@@ -2,9 +2,12 @@
 //! as long as they are needed and no longer, and damage in those is told.
 #![expect(clippy::disallowed_methods, reason = "damages real files, and waits for real workers")]
 
+use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
+use siltstone::storage::sim::SimRandom;
 use siltstone::{Builder, CheckReport, Db, FamilyOptions, Options, check, repair};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const KEYS: u32 = 600;
 const VALUE_BYTES: usize = 400;
@@ -248,7 +251,7 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
     use siltstone::storage::sim::SimWorld;
     let [plain, left] = [false, true].map(|log_tables| {
         let world = SimWorld::new(1);
-        let scheduler = std::sync::Arc::new(SimScheduler::for_world(&world));
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
         let options = Options {
             write_memory: 1 << 20,
             memory_budget: 8 << 20,
@@ -406,8 +409,9 @@ fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
 #[test]
 fn short_values_and_dead_ones_are_written_as_ever() {
     let dir = tempfile::tempdir().unwrap();
-    // Memory for all of it, so that nothing is flushed but what is asked for.
-    let db = builder(4 << 20, true).open(dir.path()).unwrap();
+    // Memory for all of it, so that nothing is flushed but what is asked for; segments are laid out flat as they fill.
+    let scheduler = Arc::new(SimScheduler::new(Arc::new(SimRandom::new(1))));
+    let db = builder(4 << 20, true).scheduler(scheduler.clone()).open(dir.path()).unwrap();
     for n in 0..5_000u32 {
         db.put(&key(n), b"a short value").unwrap();
     }
@@ -418,7 +422,9 @@ fn short_values_and_dead_ones_are_written_as_ever() {
         for n in 0..5 {
             db.put(&key(n), &value(n, round)).unwrap();
         }
+        scheduler.run(1);
     }
+    assert!(db.default_family().segments().iter().any(|segment| segment.state == "flat"));
     db.flush().unwrap();
     assert_eq!(db.statistics().log_tables, 0, "{:?}", db.events());
 }
