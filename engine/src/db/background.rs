@@ -21,7 +21,6 @@ use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
-use crate::version::Version;
 use crate::version::shape::TableInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -277,7 +276,7 @@ impl Inner {
             worked |= log.prepare().unwrap_or(false);
         }
         for store in self.stores().iter() {
-            worked |= self.scatter_one(store) || self.flatten_one(store);
+            worked |= self.lay_out_one(store);
         }
         worked |= self.sweep();
         let now = self.env.clock.monotonic_ns();
@@ -292,19 +291,25 @@ impl Inner {
         worked
     }
 
-    /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
-    fn flatten_one(&self, store: &Store) -> bool {
-        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
-        let is_due = |version: &Version| version.frozen.iter().any(|s| s.as_active().is_some());
-        if by_range || !is_due(&store.version()) || std::mem::replace(&mut store.work.lock().laying_out, true)
+    /// Lays one frozen segment out: flat, or over the ranges of a store whose memory is held by range. Whether there was one.
+    fn lay_out_one(&self, store: &Store) -> bool {
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range();
+        let is_due = |segment: &Segment| by_range.is_some() || segment.as_active().is_some();
+        if !store.version().frozen.iter().any(is_due)
+            || std::mem::replace(&mut store.work.lock().laying_out, true)
         {
             return false;
         }
-        let flattened = self.flatten_oldest(store);
+        let laid_out = match by_range {
+            Some(by_range) => self.scatter_oldest(store, by_range),
+            None => self.flatten_oldest(store),
+        };
         store.work.lock().laying_out = false;
-        flattened
+        laid_out
     }
 
+    /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
     fn flatten_oldest(&self, store: &Store) -> bool {
         let version = store.version_full();
         let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {

@@ -140,9 +140,9 @@ impl Inner {
 /// Bytes of the log files that tables refer to, each file up to the last entry needed.
 fn referred_bytes(version: &Version) -> u64 {
     let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
-    for (file, end) in version.tables().flat_map(|open| open.table().log_ends()) {
-        let upto = files.entry(file).or_default();
-        *upto = end.max(*upto);
+    for (file, end) in version.tables().flat_map(|open| &open.table().properties().logs) {
+        let upto = files.entry(*file).or_default();
+        *upto = (*upto).max(*end);
     }
     files.values().sum()
 }

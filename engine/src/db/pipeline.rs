@@ -6,7 +6,7 @@
 //! (ACC-7, ACC-9). So a crash or failure here cannot lose anything: nothing but memory is touched.
 //!
 //! What a compaction drops, no read point can see: `visible` was read before the join looks at any cell, snapshots
-//! after it (see `flatten_one`). The joined segment takes the newest of its sources' generations, which is what the
+//! after it (see `flatten_oldest`). The joined segment takes the newest of its sources' generations, which is what the
 //! next disk flush claims anyway (invariant I1), and needs the log from the oldest source that has a cell left, once all
 //! that covers the cells that went is durable: until then a power cut may bring them back into sight.
 //!
@@ -171,14 +171,13 @@ impl JoinJob {
         let freed = self.bytes.saturating_sub(joined.bytes() as u64);
         {
             let mut work = self.store.work.lock();
-            // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
-            if work.flushes == self.flushes && self.kind != MemoryMerge::CompactNewest {
-                let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
-                work.pipeline.merged(cells, keys, stayed, self.kind);
-            }
             if self.kind == MemoryMerge::CompactNewest {
                 // Without what was dead in it the pipeline may be worth a compaction, too.
                 work.joined_upto = Generation::ZERO;
+            } else if work.flushes == self.flushes {
+                // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
+                let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
+                work.pipeline.merged(cells, keys, stayed, self.kind);
             }
             if self.kind != MemoryMerge::Indices && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;

@@ -37,18 +37,7 @@ use std::sync::Arc;
 
 impl Inner {
     /// Scatters the oldest frozen segment of a store whose memory is held by range; whether there was one.
-    pub(super) fn scatter_one(&self, store: &Store) -> bool {
-        let settings = store.settings();
-        let Some(by_range) = settings.options.strategy.strategy().by_range() else { return false };
-        if store.version().frozen.is_empty() || std::mem::replace(&mut store.work.lock().laying_out, true) {
-            return false;
-        }
-        let scattered = self.scatter_oldest(store, by_range);
-        store.work.lock().laying_out = false;
-        scattered
-    }
-
-    fn scatter_oldest(&self, store: &Store, by_range: &dyn ByRange) -> bool {
+    pub(super) fn scatter_oldest(&self, store: &Store, by_range: &dyn ByRange) -> bool {
         let version = store.version_full();
         let Some(oldest) = version.frozen.last().filter(|_| may_scatter(&version)) else { return false };
         // Visible first, snapshots second: one taken between them is at or above what is visible now.

@@ -46,7 +46,7 @@ pub(super) fn allocate(len: usize) -> NonNull<u8> {
 
 /// A region cut into pieces of that length; `None` where they are not cut from regions, or there is none to be had.
 pub(super) fn region(len: usize) -> Option<impl Iterator<Item = NonNull<u8>>> {
-    if !MAPS || !(MAPPED_MIN..REGION_BYTES + 1).contains(&len) || !len.is_power_of_two() {
+    if !MAPS || !(MAPPED_MIN..=REGION_BYTES).contains(&len) || !len.is_power_of_two() {
         return None;
     }
     let base = aligned_region()?;

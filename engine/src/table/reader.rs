@@ -18,7 +18,7 @@ use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
-use crate::types::{CellRef, Fragments, LogFileId, RangeTombstone, SeqNo, Sketch, Visit};
+use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -282,11 +282,6 @@ impl Table {
             entry = self.check(handle.offset, block.entry(entry.end))?;
         }
         Ok(Visited::Passed)
-    }
-
-    /// The log files that values of the table are in, and up to where each is needed.
-    pub(crate) fn log_ends(&self) -> impl Iterator<Item = (LogFileId, u64)> {
-        self.logs.ends()
     }
 
     /// Fetches the value of a cell of the block at `offset` that has a reference in its place.

@@ -102,11 +102,6 @@ impl Logs {
         self.files.is_empty()
     }
 
-    /// The files, and up to where each is needed.
-    pub(super) fn ends(&self) -> impl Iterator<Item = (LogFileId, u64)> {
-        self.files.iter().map(ClosedLogFile::number).zip(self.ends.iter().copied())
-    }
-
     fn find(&self, file: LogFileId) -> Decoded<usize> {
         let found = self.files.iter().position(|log| log.number() == file);
         found.ok_or(Malformed("reference to a log file that the table does not list"))
