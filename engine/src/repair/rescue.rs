@@ -34,7 +34,7 @@ use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId,
 use crate::version::edit::StoreState;
 use crate::version::manifest::{self, Manifest};
 use crate::version::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
-    let (attached, aside) = (Vec::new(), Vec::new());
-    Rescue { env, dir, plan, files, writer, meter, report, attached, aside, changed: false }.run()
+    let (attached, unknown, aside) = (Vec::new(), Vec::new(), Vec::new());
+    Rescue { env, dir, plan, files, writer, meter, report, attached, unknown, aside, changed: false }.run()
 }
 
 struct Rescue<'a> {
@@ -71,6 +71,8 @@ struct Rescue<'a> {
     report: RepairReport,
     /// Number and name, elsewhere, of the families that attached tables come from.
     attached: Vec<(Option<StoreId>, String)>,
+    /// File and keys of the tables that do not say which family they belong to.
+    unknown: Vec<(String, KeyRange)>,
     /// Files to move into `lost` once the new manifest is in force.
     aside: Vec<String>,
     changed: bool,
@@ -84,7 +86,8 @@ impl Rescue<'_> {
             let message = match self.plan.sure {
                 true => format!("{}; nothing in it was lost", damaged.why),
                 false => format!(
-                    "{}; the tables found were merged by sequence number, deleted keys may show again",
+                    "{}; the tables found were merged by sequence number, deleted keys may show again, and a table \
+                     that only what is unreadable named would not be missed",
                     damaged.why
                 ),
             };
@@ -215,10 +218,11 @@ impl Rescue<'_> {
         for id in self.plan.state.stores.keys() {
             found.entry(*id).or_default();
         }
-        let unknown = found.split_off(&StoreId(UNKNOWN_STORE.0 - self.attached.len() as u32));
-        for unknown in unknown.into_values() {
+        self.place_unknown(&mut found);
+        let homeless = found.split_off(&self.first_stand_in());
+        for homeless in homeless.into_values() {
             let highest = found.keys().copied().max().unwrap_or_default().max(self.plan.state.last_store);
-            found.insert(highest.next(), unknown);
+            found.insert(highest.next(), homeless);
         }
         for (id, found) in found {
             self.rebuild_store(id, found)?;
@@ -283,7 +287,10 @@ impl Rescue<'_> {
             self.report.lost.push(Loss { keys: Some(info.range.clone()), ..loss(file, message.into()) });
             return Ok(());
         }
-        let store = store.unwrap_or_else(|| self.family_of_unknown(found));
+        let store = store.unwrap_or_else(|| {
+            self.unknown.push((file.to_string(), info.range.clone()));
+            UNKNOWN_STORE
+        });
         if !attached && self.is_dropped(store) {
             return Ok(());
         }
@@ -321,16 +328,28 @@ impl Rescue<'_> {
         StoreId(UNKNOWN_STORE.0 - 1 - at as u32)
     }
 
-    /// Where a table goes that does not say: to the only family there is, else into one of its own, so that its
-    /// keys never mix with another family's.
-    fn family_of_unknown(&self, found: &BTreeMap<StoreId, Found>) -> StoreId {
-        let state = &self.plan.state;
-        let known: BTreeSet<StoreId> = state.stores.keys().chain(found.keys()).copied().collect();
-        match known.len() {
-            0 => DEFAULT_STORE,
-            1 => *known.first().expect("one"),
+    /// Tables that do not say where they belong go to the only family there is, else into one of their own, so that
+    /// their keys never mix with another family's; their own misses them then, so that is a loss.
+    fn place_unknown(&mut self, found: &mut BTreeMap<StoreId, Found>) {
+        let Some(unknown) = found.remove(&UNKNOWN_STORE) else { return };
+        let mut known = found.keys().copied().filter(|id| *id < self.first_stand_in());
+        let home = match (known.next(), known.next()) {
+            (None, _) => DEFAULT_STORE,
+            (Some(only), None) => only,
             _ => UNKNOWN_STORE,
+        };
+        if home == UNKNOWN_STORE {
+            for (file, keys) in std::mem::take(&mut self.unknown) {
+                let message = "a table of which nothing says into which family it belongs; it is kept in a family of its own";
+                self.report.lost.push(Loss { keys: Some(keys), ..loss(&file, message.into()) });
+            }
         }
+        found.entry(home).or_default().infos.extend(unknown.infos);
+    }
+
+    /// From this number on families are stand-ins, until all others are known.
+    fn first_stand_in(&self) -> StoreId {
+        StoreId(UNKNOWN_STORE.0 - self.attached.len() as u32)
     }
 
     /// Tables that the readable part of the manifest names and that are not there.
@@ -506,7 +525,8 @@ impl Rescue<'_> {
 
 /// The number that the first family of every database gets, and that is `default` with hardly an exception.
 const DEFAULT_STORE: StoreId = StoreId(1);
-/// Stands for the family of tables that do not say where they belong, until all others are known.
+/// Stands for the family of tables that do not say where they belong, until all others are known; those of attached
+/// tables are just below.
 const UNKNOWN_STORE: StoreId = StoreId::MAX;
 
 /// What was found of a family.

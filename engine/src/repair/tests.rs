@@ -205,6 +205,32 @@ fn a_manifest_whose_end_is_lost_is_noticed_and_nothing_goes_wrong() {
 }
 
 #[test]
+fn a_table_of_which_nothing_says_into_which_family_it_belongs_is_told_with_its_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let mut alone = 0;
+    for table in tables(dir.path()) {
+        let copy = tempfile::tempdir().unwrap();
+        let there = |path: &Path| copy.path().join(path.file_name().unwrap());
+        let unnamed = |name: &str| name != "CURRENT" && !name.starts_with("manifest-");
+        files(dir.path(), unnamed).iter().for_each(|f| drop(fs::copy(f, there(f))));
+        // What names the family stands at the end, behind all cells.
+        let length = fs::metadata(&table).unwrap().len();
+        fs::File::options().write(true).open(there(&table)).unwrap().set_len(length * 9 / 10).unwrap();
+        let report = repaired(copy.path());
+        let told = |n: u32| {
+            report.lost.iter().any(|loss| loss.keys.as_ref().is_some_and(|keys| keys.contains(&key(n))))
+        };
+        let db = open(copy.path());
+        let deleted = |n: &u32| expected(*n).is_none();
+        let silent: Vec<u32> = wrong(&db).into_iter().filter(|n| !told(*n) && !deleted(n)).collect();
+        assert_eq!(silent, NONE, "{}: {report:?}", table.display());
+        alone += usize::from(report.lost.iter().any(|loss| loss.message.contains("family of its own")));
+    }
+    assert!(alone > 0);
+}
+
+#[test]
 fn frames_behind_a_damaged_one_are_saved() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());

@@ -4,6 +4,7 @@
 //! Beside the answers the fixture knows which keys' reads touch which bytes of which table: gets without a cache are
 //! traced once on the sound disk. A damaged byte is then judged by the keys that read it.
 
+use crate::strategies;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimClock, SimRandom, SimStorage};
@@ -39,11 +40,16 @@ impl Size {
         }
     }
 
-    fn strategy(self) -> &'static str {
+    fn table_bytes(self) -> u64 {
         match self {
-            Size::Large => "leveled{table_bytes=16KiB, base_bytes=48KiB, multiplier=2}",
-            Size::Small => "leveled{table_bytes=4KiB, base_bytes=12KiB, multiplier=2}",
+            Size::Large => 16 << 10,
+            Size::Small => 4 << 10,
         }
+    }
+
+    fn strategy(self) -> String {
+        let table_bytes = self.table_bytes();
+        format!("leveled{{table_bytes={table_bytes}, base_bytes={}, multiplier=2}}", 3 * table_bytes)
     }
 
     fn options(self) -> Options {
@@ -148,8 +154,14 @@ pub(crate) fn builder(disk: &SimStorage, seed: u64) -> Builder {
     Builder::new().options(options()).env(env).scheduler(Arc::new(scheduler))
 }
 
-fn family_options(family: usize, size: Size) -> FamilyOptions {
-    let strategy = size.strategy().parse().expect("a strategy");
+/// The third family of a large fixture has another strategy for each seed.
+fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
+    let strategy = match family {
+        2 if size == Size::Large => {
+            strategies::other((seed % strategies::OTHERS.len() as u64) as usize, size.table_bytes())
+        }
+        _ => size.strategy().parse().expect("a strategy"),
+    };
     let options = FamilyOptions { block_bytes: 1 << 10, strategy, ..FamilyOptions::default() };
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
@@ -205,7 +217,7 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
     let scheduler = Arc::new(SimScheduler::new(env.random.clone()));
     let mut builder = Builder::new().options(size.options()).env(env).scheduler(scheduler.clone());
     for (i, name) in FAMILIES.iter().enumerate() {
-        builder = builder.family(name, family_options(i, size));
+        builder = builder.family(name, family_options(i, size, seed));
     }
     let db = builder.open(DIR).expect("a new database");
     let mut families = vec![History::new(); FAMILIES.len()];
