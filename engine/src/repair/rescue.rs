@@ -329,20 +329,21 @@ impl Rescue<'_> {
     }
 
     /// Tables that do not say where they belong go to the only family there is, else into one of their own, so that
-    /// their keys never mix with another family's; their own misses them then, so that is a loss.
+    /// their keys never mix with another family's; their own misses them then. Only where all families are known is
+    /// it sure which is theirs; elsewhere it is told.
     fn place_unknown(&mut self, found: &mut BTreeMap<StoreId, Found>) {
         let Some(unknown) = found.remove(&UNKNOWN_STORE) else { return };
-        let mut known = found.keys().copied().filter(|id| *id < self.first_stand_in());
-        let home = match (known.next(), known.next()) {
-            (None, _) => DEFAULT_STORE,
-            (Some(only), None) => only,
-            _ => UNKNOWN_STORE,
+        let mut known = found.keys().copied();
+        let (home, kept) = match (known.next(), known.next()) {
+            (None, _) => (DEFAULT_STORE, "`default`"),
+            (Some(only), None) if only < self.first_stand_in() => (only, "the only one known"),
+            _ => (UNKNOWN_STORE, "one of its own"),
         };
-        if home == UNKNOWN_STORE {
-            for (file, keys) in std::mem::take(&mut self.unknown) {
-                let message = "a table of which nothing says into which family it belongs; it is kept in a family of its own";
-                self.report.lost.push(Loss { keys: Some(keys), ..loss(&file, message.into()) });
-            }
+        let is_sure = self.plan.all_families && home != UNKNOWN_STORE;
+        for (file, keys) in std::mem::take(&mut self.unknown).into_iter().filter(|_| !is_sure) {
+            let message =
+                format!("a table of which nothing says into which family it belongs; it is kept in {kept}");
+            self.report.lost.push(Loss { keys: Some(keys), ..loss(&file, message) });
         }
         found.entry(home).or_default().infos.extend(unknown.infos);
     }

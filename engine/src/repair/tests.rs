@@ -225,9 +225,35 @@ fn a_table_of_which_nothing_says_into_which_family_it_belongs_is_told_with_its_k
         let deleted = |n: &u32| expected(*n).is_none();
         let silent: Vec<u32> = wrong(&db).into_iter().filter(|n| !told(*n) && !deleted(n)).collect();
         assert_eq!(silent, NONE, "{}: {report:?}", table.display());
-        alone += usize::from(report.lost.iter().any(|loss| loss.message.contains("family of its own")));
+        alone += usize::from(report.lost.iter().any(|loss| loss.message.contains("kept in one of its own")));
     }
     assert!(alone > 0);
+}
+
+#[test]
+fn a_table_that_does_not_say_its_family_is_told_also_where_only_one_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    db.put(b"key", b"of default").unwrap();
+    db.flush().unwrap();
+    let other = db.create_family("other", FamilyOptions::default()).unwrap();
+    for n in 0..3000 {
+        other.put(&key(n), b"of another").unwrap();
+    }
+    other.flush().unwrap();
+    db.close().unwrap();
+    drop((other, db));
+    let large = tables(dir.path()).into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let length = fs::metadata(&large).unwrap().len();
+    fs::File::options().write(true).open(&large).unwrap().set_len(length * 9 / 10).unwrap();
+    for file in files(dir.path(), |name| !name.ends_with(".table")) {
+        fs::remove_file(file).unwrap();
+    }
+    let report = repaired(dir.path());
+    assert_eq!(report.families, ["default"], "{report:?}");
+    let told =
+        report.lost.iter().find(|loss| loss.message.contains("into which family")).expect("it is told");
+    assert!(told.keys.as_ref().is_some_and(|keys| keys.contains(&key(0))), "{told:?}");
 }
 
 #[test]

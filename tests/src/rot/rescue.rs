@@ -73,7 +73,10 @@ fn one(
     if !check.is_clean() {
         return Err(format!("after the repair a check finds {:?}", check.damages));
     }
-    let unknown = repair.rebuilt && damages.iter().any(|damage| is_unknown(damage, &repair));
+    let unmissed: Vec<(usize, Vec<u8>)> = match repair.rebuilt {
+        true => damages.iter().flat_map(|damage| unmissed(fixture, damage, &repair)).collect(),
+        false => Vec::new(),
+    };
     let db = builder(disk, i).open(DIR).map_err(|e| format!("after the repair opening fails: {e:?}"))?;
     for (family, history) in fixture.families.iter().enumerate() {
         let name = FAMILIES[family];
@@ -87,7 +90,7 @@ fn one(
         for (key, writes) in history {
             let found = handle.get(key).map_err(|e| format!("get after the repair: {e:?}"))?;
             report.keys += 1;
-            let excused = unknown || is_excused(&repair, name, key, writes);
+            let excused = is_excused(&repair, name, key, writes) || is_between(&unmissed, family, key);
             report.excused += u64::from(excused);
             judge(writes, found.as_deref(), excused, repair.rebuilt).map_err(|what| {
                 let lost: Vec<&String> = repair.lost.iter().map(|loss| &loss.message).collect();
@@ -101,11 +104,19 @@ fn one(
     db.close().map_err(|e| format!("closing after the repair: {e:?}"))
 }
 
-/// Whether a table is gone that nothing names.
-fn is_unknown(damage: &Damage, repair: &RepairReport) -> bool {
-    let Damage::Missing { file } = damage else { return false };
+/// Some of the keys that are read in a table that is gone and that nothing names, the first and the last among them.
+fn unmissed(fixture: &Fixture, damage: &Damage, repair: &RepairReport) -> Vec<(usize, Vec<u8>)> {
+    let Damage::Missing { file } = damage else { return Vec::new() };
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".table") && !repair.lost.iter().any(|loss| loss.file == name)
+    if !name.ends_with(".table") || repair.lost.iter().any(|loss| loss.file == name) {
+        return Vec::new();
+    }
+    fixture.touched.get(file).into_iter().flatten().flat_map(|touched| touched.keys.clone()).collect()
+}
+
+fn is_between(keys: &[(usize, Vec<u8>)], family: usize, key: &[u8]) -> bool {
+    let mine = || keys.iter().filter(|(of, _)| *of == family);
+    mine().any(|(_, first)| &**first <= key) && mine().any(|(_, last)| key <= &**last)
 }
 
 fn is_excused(repair: &RepairReport, family: &str, key: &[u8], writes: &[Written]) -> bool {
