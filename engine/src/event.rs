@@ -49,12 +49,10 @@ pub enum EventKind {
     Move,
     /// A merge that could be made was put off.
     Defer,
-    /// Writers were held up or stopped.
+    /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or level 0.
     Stall,
     /// Memory was divided anew between writes and the cache.
     Memory,
-    /// Log files were given up.
-    LogCut,
     /// Background work failed.
     Failure,
     /// A family was created, changed or dropped.

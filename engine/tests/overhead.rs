@@ -148,7 +148,7 @@ fn measure(entries: u64, triad: bool) -> Held {
 }
 
 #[test]
-fn hot_keys_and_log_tables_take_no_more_memory_than_the_papers_bound() {
+fn log_tables_take_no_more_memory_than_the_papers_bound() {
     let [few, many] = [15_000, 45_000].map(|entries| {
         let [off, on] = [false, true].map(|triad| measure(entries, triad));
         println!("{entries} entries, without: {off:?}, with: {on:?}");

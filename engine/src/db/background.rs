@@ -37,6 +37,8 @@ const CLEAN_AGAIN_NS: u64 = 10_000_000;
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 /// Writers are held up in portions of at least this.
 const PAUSE_NS: u64 = 500_000;
+/// A stop of writers as long as this is an event.
+const STALL_NS: u64 = 10_000_000;
 /// What draining a byte costs until a flush has been measured.
 const DRAIN_NS_PER_BYTE: f64 = 10.0;
 
@@ -678,12 +680,26 @@ impl Inner {
 
     fn wait_for_room(&self, level0_runs: &dyn Fn() -> u64) -> Result<()> {
         self.metrics.stops.add(1);
+        let from = self.env.clock.monotonic_ns();
+        let pressure = self.pressure(level0_runs());
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
             failed.is_some() || backpressure(&self.pressure(level0_runs())) != Delay::Stop
         });
+        let waited = self.env.clock.monotonic_ns() - from;
+        if waited >= STALL_NS {
+            let numbers = [
+                ("micros", waited / 1_000),
+                ("memory_bytes", pressure.memory_used + pressure.memory_joining),
+                ("memory_bound", pressure.memory_hard),
+                ("debt", pressure.debt),
+                ("debt_bound", pressure.debt_hard),
+                ("level0_runs", pressure.level0_runs),
+            ];
+            self.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
+        }
         failed.map_or(Ok(()), Err)
     }
 

@@ -125,11 +125,11 @@ impl CleanJob {
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         if let Some(cleaning) = self.stores.get_mut(self.at) {
             let more = cleaning.look(CELLS)?;
-            let live: u64 = self.stores.iter().map(|cleaning| cleaning.live).sum();
+            let most = self.stores.iter().map(|cleaning| cleaning.live).max().unwrap_or(0);
             let small = self.facts.memory_bytes < self.facts.memory_small
                 && self.facts.log_bytes > self.facts.log_limit;
-            // Once too much is needed no more is gathered.
-            if small || 2 * live <= self.facts.file_bytes {
+            // Once one store needs too much, which is then the one that needs most, no more is gathered.
+            if small || 2 * most <= self.facts.file_bytes {
                 self.at += usize::from(!more);
                 return Ok(Advanced::More);
             }
@@ -138,7 +138,7 @@ impl CleanJob {
         match plan_front(&self.facts) {
             FrontPlan::Clean { reason } => self.clean(db, reason)?,
             FrontPlan::Flush { store, reason } => {
-                self.record(db, format!("{reason}: it is flushed"), Some(store));
+                self.record(db, format!("{reason}: it is flushed"), Some(store), 0, false);
                 if let Some(store) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
                     let may_stay = !db.flush_is_asked(&store.store);
                     let settings = store.store.settings();
@@ -188,18 +188,19 @@ impl CleanJob {
             }
         }
         kill_point!("clean-marked");
-        self.cut(db, upto)?;
+        let is_gone = self.cut(db, upto)?;
         db.metrics.cleanings.add(1);
         let copied =
             |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
         let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
         db.metrics.cleaned_bytes.add(bytes);
-        self.record(db, reason, None);
+        self.record(db, reason, None, bytes, is_gone);
         Ok(())
     }
 
     /// Lets the file go, unless something needs it again: segments may have been joined while this looked at them.
-    fn cut(&self, db: &Inner, synced: LogPosition) -> Result<()> {
+    /// Whether it went.
+    fn cut(&self, db: &Inner, synced: LogPosition) -> Result<bool> {
         let front = {
             // Fronts are compared under the manifest's lock, as a step of a flush does.
             let mut manifest = db.manifest.lock();
@@ -207,7 +208,7 @@ impl CleanJob {
             if front <= self.front {
                 drop(manifest);
                 db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
-                return Ok(());
+                return Ok(false);
             }
             let edit = vec![
                 Change::LastSeq(db.snapshots.visible()),
@@ -231,12 +232,12 @@ impl CleanJob {
                 if stays {
                     db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
                 }
-                Ok(())
+                Ok(!stays)
             }
         }
     }
 
-    fn record(&self, db: &Inner, reason: String, store: Option<StoreId>) {
+    fn record(&self, db: &Inner, reason: String, store: Option<StoreId>, logged_bytes: u64, is_gone: bool) {
         let cells = self.stores.iter().flat_map(|c| &c.segments).map(|part| part.cells.len() as u64).sum();
         let numbers = [
             ("file", self.front.0),
@@ -245,6 +246,8 @@ impl CleanJob {
             ("cells", cells),
             ("log_bytes", self.facts.log_bytes),
             ("memory_bytes", self.facts.memory_bytes),
+            ("logged_bytes", logged_bytes),
+            ("is_gone", u64::from(is_gone)),
             ("visible", self.visible.0),
             ("micros", (db.env.clock.monotonic_ns() - self.began_ns) / 1_000),
         ];

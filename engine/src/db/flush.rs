@@ -49,6 +49,8 @@ pub(crate) struct FlushJob {
     /// Of the cells it keeps.
     reserved: Generation,
     hot: Option<HotPlan>,
+    /// What it may keep, in bytes of memory.
+    keep_budget: u64,
     /// What it kept: cells, bytes of memory.
     kept: (u64, u64),
     /// Everything in the flush set was logged before this.
@@ -160,6 +162,8 @@ impl FlushJob {
             }
         });
         let over = hot.as_ref().and_then(|hot| hot.over);
+        let budget = if over.is_some() { budget } else { 0 };
+        db.keeping.add(budget);
         let claims = if over.is_some() { generation } else { generation.max(reserved) };
         let clip = version.flush.clip.clone();
         let inputs: BTreeSet<TableId> = plan.tables().collect();
@@ -225,6 +229,7 @@ impl FlushJob {
             claims,
             reserved,
             hot,
+            keep_budget: budget,
             kept: (0, 0),
             logged_to,
             clip,
@@ -267,12 +272,10 @@ impl FlushJob {
             let upto = if planted!(Bug::KeepUnsynced) { self.logged_to } else { self.logged_to.max(kept_to) };
             db.log()?.sync_to(upto).inspect_err(|e| db.poison(e))?;
         }
-        self.kept.0 += step.aside.len() as u64;
-        self.kept.1 += kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64);
+        let kept_now = (step.aside.len() as u64, kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64));
         kill_point!("flush-before-install");
-        if let Some(job) = &mut self.log_table {
-            job.note(db, &step.outputs);
-        }
+        // Who waits for the flush may look at the count as soon as it is installed.
+        let left = self.log_table.as_mut().map(|job| job.note(db, &step.outputs));
         let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
         let range = KeyRange { start: self.clip.clone(), end };
         self.clip = step.upto.clone().unwrap_or_default();
@@ -284,8 +287,10 @@ impl FlushJob {
             flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
             filled: step.filled,
             opened: None,
-        })?;
+        })
+        .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
         kill_point!("flush-after-install");
+        self.kept = (self.kept.0 + kept_now.0, self.kept.1 + kept_now.1);
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
             let mut work = self.store.work.lock();
@@ -300,7 +305,7 @@ impl FlushJob {
 
     fn finish(&mut self, db: &Arc<Inner>) {
         self.note_kept(db);
-        self.leave();
+        self.leave(db);
         if let Some(job) = &self.log_table {
             job.finish(db, &self.store, self.merge.cells());
         }
@@ -329,6 +334,8 @@ impl FlushJob {
         let Some(hot) = &self.hot else { return };
         let heats = self.merge.take_heats();
         let numbers = [
+            ("over", hot.over.map_or(0, u64::from)),
+            ("budget_bytes", self.keep_budget),
             ("keys", heats.keys),
             ("updates", heats.updates),
             ("kept_before", heats.kept),
@@ -342,7 +349,8 @@ impl FlushJob {
         self.store.work.lock().hot.learn(heats);
     }
 
-    fn leave(&self) {
+    fn leave(&self, db: &Inner) {
+        db.keeping.sub(self.keep_budget);
         let mut work = self.store.work.lock();
         work.flushing = false;
         work.running.retain(|(id, _)| *id != self.id);
@@ -350,7 +358,7 @@ impl FlushJob {
 
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
-        self.leave();
+        self.leave(db);
         db.remove_leftovers(&self.merge.leftovers());
         self.store
     }

@@ -33,6 +33,8 @@ pub struct SegmentListing {
     pub bytes: u64,
     /// Cells, range tombstones apart.
     pub cells: u64,
+    /// What cells that flushes left in memory take of it, at most.
+    pub kept_bytes: u64,
     /// The oldest log file it needs.
     pub log_front: Option<u64>,
 }
@@ -191,6 +193,7 @@ pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
         generation: segment.generation().0,
         bytes: segment.bytes() as u64,
         cells: segment.cells() as u64,
+        kept_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
         log_front: segment.log_front().map(|file| file.0),
     };
     let frozen =

@@ -11,6 +11,7 @@ use super::store::Store;
 use crate::error::Result;
 use crate::log::Entry;
 use crate::memory::{Flat, Segment};
+use crate::strategy::keep_budget;
 use crate::types::{Generation, KeptCell, LogPosition};
 use std::sync::Arc;
 
@@ -38,14 +39,12 @@ impl Inner {
         }))
     }
 
-    /// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more than
-    /// leaves all stores together a tenth of the database's; and at most half of what it takes, so that each flush
-    /// frees memory.
+    /// How much memory of hot keys a flush of so many bytes may leave.
     pub(super) fn keep_budget(&self, store: &Store, flush_bytes: u64) -> u64 {
         let all = self.budget.write_memory();
         let limit = store.settings().options.write_limit(all);
-        let others =
+        let others: u64 =
             self.stores().iter().filter(|s| s.id != store.id).map(|s| s.version().kept_bytes()).sum();
-        (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)
+        keep_budget(limit, all, others + self.keeping.get(), flush_bytes)
     }
 }

@@ -206,12 +206,13 @@ impl LogTableJob {
     }
 
     /// Counts what a step left in the log.
-    pub(super) fn note(&mut self, db: &Inner, outputs: &[Arc<TableInfo>]) {
+    pub(super) fn note(&mut self, db: &Inner, outputs: &[Arc<TableInfo>]) -> Left {
         let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
         db.metrics.log_tables.add(tables);
         db.metrics.log_table_bytes_saved.add(bytes);
+        Left { tables, bytes }
     }
 
     /// Tells what was decided, on which numbers, and what it gave.
@@ -221,10 +222,27 @@ impl LogTableJob {
         let numbers = [
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),
+            ("log_bytes", self.choice.log_bytes),
+            ("referred_bytes", self.choice.referred_bytes),
+            ("merge_memory", self.choice.merge_memory),
             ("log_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];
         db.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+    }
+}
+
+/// What a step left in the log, as it was counted.
+pub(super) struct Left {
+    tables: u64,
+    bytes: u64,
+}
+
+impl Left {
+    /// The step was not installed.
+    pub(super) fn take_back(&self, db: &Inner) {
+        db.metrics.log_tables.sub(self.tables);
+        db.metrics.log_table_bytes_saved.sub(self.bytes);
     }
 }
 

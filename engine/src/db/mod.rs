@@ -123,6 +123,8 @@ pub(crate) struct Inner {
     spares: Arc<Spares>,
     /// What merges in memory take beside that while they run.
     joining: Counter,
+    /// What flushes under way may leave in memory.
+    keeping: Counter,
     table_bytes: Counter,
     level0_runs: Counter,
     debt: Counter,

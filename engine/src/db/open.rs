@@ -491,6 +491,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         memory_used: Counter::default(),
         spares,
         joining: Counter::default(),
+        keeping: Counter::default(),
         table_bytes: Counter::default(),
         level0_runs: Counter::default(),
         debt: Counter::default(),

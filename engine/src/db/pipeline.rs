@@ -38,6 +38,8 @@ pub(crate) struct JoinJob {
     join: Option<Join>,
     kind: MemoryMerge,
     reason: String,
+    /// What the decision rested on.
+    facts: PipelineFacts,
     sources: Vec<Segment>,
     /// All cells of the sources were logged before this.
     logged_to: LogPosition,
@@ -65,7 +67,7 @@ impl JoinJob {
             return None;
         }
         let mut flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
-        let (kind, reason, flushes, expected) = {
+        let (kind, reason, facts, flushes, expected) = {
             let mut work = store.work.lock();
             if work.joining || work.flushing || store.is_dropped() {
                 return None;
@@ -87,7 +89,7 @@ impl JoinJob {
             work.joining = true;
             // Of several that are begun together each sees what the others will take.
             db.joining.add(expected);
-            (kind, reason, work.flushes, expected)
+            (kind, reason, facts, work.flushes, expected)
         };
         if kind == MemoryMerge::CompactNewest {
             sources.truncate(1);
@@ -108,6 +110,7 @@ impl JoinJob {
             join,
             kind,
             reason,
+            facts,
             sources,
             bytes,
             expected,
@@ -197,6 +200,10 @@ impl JoinJob {
             ("keys", keys as u64),
             ("cells_out", joined.cells() as u64),
             ("freed_bytes", freed),
+            ("expected_keys", self.facts.distinct),
+            ("dead_bytes", self.facts.dead_bytes),
+            ("flush_ns_per_kib", (self.facts.flush_ns * 1024.0) as u64),
+            ("copy_ns_per_kib", (self.facts.copy_ns * 1024.0) as u64),
             ("micros", self.busy_ns / 1_000),
         ];
         let kind = match self.kind {

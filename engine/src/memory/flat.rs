@@ -42,6 +42,7 @@ pub(crate) struct Flat {
     key_range: Option<KeyRange>,
     bytes: usize,
     dead_bytes: usize,
+    kept_bytes: usize,
 }
 
 /// What a flat segment is made of.
@@ -63,6 +64,8 @@ pub(super) struct Parts {
     pub(super) fragments: Arc<Fragments>,
     /// What cells that nobody sees take of the chunks.
     pub(super) dead_bytes: usize,
+    /// What cells take that flushes kept, at most.
+    pub(super) kept_bytes: usize,
 }
 
 /// Chunks and how places address them.
@@ -115,6 +118,7 @@ impl Flat {
             stats,
             fragments,
             dead_bytes: build.dead_bytes,
+            kept_bytes: 0,
         })
     }
 
@@ -143,6 +147,7 @@ impl Flat {
             fragments,
             bytes: chunk_bytes + arrays + ranges,
             dead_bytes: parts.dead_bytes,
+            kept_bytes: parts.kept_bytes,
         };
         if let Some((first, last)) = flat.ends() {
             let keys = KeyRange { start: first.to_vec(), end: Some(successor(last)) };
@@ -254,9 +259,9 @@ impl Flat {
         }
     }
 
-    /// Whether it is what a flush left in memory, with nothing joined to it.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.sketch.is_none() && self.has_kept()
+    /// What cells that flushes left in memory take of it, at most: joins count those that they drop as well.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// The entries of the keys in the range.

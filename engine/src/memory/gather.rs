@@ -66,6 +66,7 @@ impl Flat {
             stats,
             fragments: Arc::new(fragments),
             dead_bytes: 0,
+            kept_bytes: 0,
         }))
     }
 

@@ -288,6 +288,7 @@ impl Join {
             self.stats.note_range(&tombstone);
         }
         let generation = self.sources.iter().map(|source| source.flat.generation()).max();
+        let kept_bytes = self.sources.iter().map(|source| source.flat.kept_bytes()).sum();
         Flat::assemble(Parts {
             generation: generation.expect("a join has sources"),
             shared: self.shared,
@@ -301,6 +302,7 @@ impl Join {
             stats: self.stats,
             fragments,
             dead_bytes,
+            kept_bytes,
         })
     }
 }

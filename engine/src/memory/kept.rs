@@ -48,6 +48,7 @@ impl Flat {
             stats,
             fragments: Arc::new(Fragments::default()),
             dead_bytes: 0,
+            kept_bytes: cells.iter().map(|kept| cell::room(&kept.cell.as_ref())).sum(),
         })
     }
 }

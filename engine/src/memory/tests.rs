@@ -1,6 +1,6 @@
 //! Segments against a sorted map, alone and with readers beside the writer.
 
-use super::{Active, Flat, MemoryOptions, Segment, Visibility};
+use super::{Active, Flat, Join, MemoryOptions, Segment, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -335,6 +335,28 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let flat = Flat::from_active(&active, &Visibility { visible: SeqNo::MAX, snapshots: &[] });
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
     assert!(cell_chunks <= active.bytes() && cell_chunks.is_multiple_of(SMALL.chunk_bytes));
+}
+
+/// TRI-5: what is known of a hot key beside its cell is its updates, and how often it was kept.
+#[test]
+fn a_kept_cell_takes_nine_bytes_more_than_others() {
+    let kept: Vec<KeptCell> = (0..500u64)
+        .map(|i| KeptCell { cell: cell(i.to_be_bytes(), 0, i + 1, "v"), updates: 3, kept: 1 })
+        .collect();
+    let flat = Flat::of_kept(Generation(1), &kept, SMALL);
+    let chunks: usize = flat.chunk_list().iter().map(|chunk| chunk.bytes()).sum();
+    assert_eq!(flat.bytes() - chunks, 500 * (12 + 8 + 1));
+    let cells: usize = kept.iter().map(|kept| super::cell::room(&kept.cell.as_ref())).sum();
+    assert_eq!(flat.kept_bytes(), cells);
+    // Joined with others they still count.
+    let flat = Arc::new(flat);
+    let newer = Flat::from_active(
+        &active_of(&[cell(b"other", 0, 900, "v")]),
+        &Visibility { visible: SeqNo::MAX, snapshots: &[] },
+    );
+    let mut join = Join::new(&[Arc::new(newer), flat.clone()], None);
+    while join.advance(100) {}
+    assert_eq!(join.finish().kept_bytes(), cells);
 }
 
 /// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers

@@ -34,7 +34,7 @@ pub(crate) enum FrontPlan {
     Leave { reason: String },
 }
 
-/// What to do about it. `live` need not be counted to its end once it is over half of the file and memory is not small.
+/// What to do about it. `live` need not be counted to its end once one store has over half of the file and memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.log_limit;

@@ -111,6 +111,13 @@ pub(crate) struct HotPlan {
     pub(crate) reason: String,
 }
 
+/// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more than leaves
+/// all stores together a tenth of the database's, what flushes under way may leave counted with what `others` have; and
+/// at most half of what it takes, so that each flush frees memory.
+pub(crate) fn keep_budget(limit: u64, all: u64, others: u64, flush_bytes: u64) -> u64 {
+    (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)
+}
+
 impl HotKeys {
     /// Which keys stay when at most `budget` bytes may. O(1).
     pub(crate) fn plan(&self, budget: u64, state: &HotState) -> HotPlan {
@@ -227,6 +234,15 @@ mod tests {
         assert_eq!(over("factor", 10_000, &state), Some(3));
         assert_eq!(over("factor", 9_999, &state), Some(5));
         assert_eq!(over("factor", 999, &state), Some(55));
+    }
+
+    #[test]
+    fn all_stores_together_keep_a_tenth_and_a_flush_at_most_half() {
+        assert_eq!(keep_budget(500, 1000, 0, 400), 50, "a tenth of its own limit");
+        assert_eq!(keep_budget(1000, 1000, 0, 400), 100);
+        assert_eq!(keep_budget(1000, 1000, 70, 400), 30, "the others have the rest");
+        assert_eq!(keep_budget(1000, 1000, 130, 400), 0);
+        assert_eq!(keep_budget(1000, 1000, 0, 60), 30);
     }
 
     #[test]

@@ -48,16 +48,25 @@ pub(crate) struct LogTableChoice {
     /// table would take; in percent.
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
+    /// As in the facts.
+    pub(crate) log_bytes: u64,
+    pub(crate) referred_bytes: u64,
+    pub(crate) merge_memory: u64,
 }
 
 /// Whether to leave values in the log.
 pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
-    let no = |reason: &str| LogTableChoice {
-        leave: false,
+    let LogTableFacts { log_bytes, referred_bytes, merge_memory, .. } = *facts;
+    let choice = |leave: bool, reason: &str, saved_percent, live_percent| LogTableChoice {
+        leave,
         reason: reason.into(),
-        saved_percent: 0,
-        live_percent: 0,
+        saved_percent,
+        live_percent,
+        log_bytes,
+        referred_bytes,
+        merge_memory,
     };
+    let no = |reason: &str| choice(false, reason, 0, 0);
     if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {
         return no("too little was logged");
     }
@@ -79,12 +88,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
         () => (true, "the log holds the values already"),
     };
     let percent = |share: f64| (share.clamp(0.0, 9.99) * 100.0) as u64;
-    LogTableChoice {
-        leave,
-        reason: reason.into(),
-        saved_percent: percent(saved),
-        live_percent: percent(live),
-    }
+    choice(leave, reason, percent(saved), percent(live))
 }
 
 #[cfg(test)]

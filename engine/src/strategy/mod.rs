@@ -50,7 +50,7 @@ pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;
 pub use hot::{HotFactor, HotKeys, HotTop};
-pub(crate) use hot::{HotPlan, HotState, KEPT_MAX};
+pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::major;

@@ -358,10 +358,9 @@ impl Version {
         }
     }
 
-    /// Memory of segments that flushes kept.
+    /// What cells that flushes kept take of memory.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let kept = |s: &&Segment| s.as_flat().is_some_and(|flat| flat.is_kept());
-        self.frozen.iter().filter(kept).map(|s| s.bytes() as u64).sum()
+        self.frozen.iter().filter_map(|s| s.as_flat()).map(|flat| flat.kept_bytes() as u64).sum()
     }
 
     /// The same with other frozen segments.

@@ -110,6 +110,61 @@ fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_li
     assert!(events.iter().any(|e| e.kind == EventKind::Clean && e.family == "quiet"));
 }
 
+/// The same history with a threshold over what memory has: it is small beside its limit (TRI-2).
+#[test]
+fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {
+    let world = SimWorld::new(1);
+    let (db, scheduler) = open_with(&world, Options { log_flush_threshold: 0.5, ..options() }, "eager");
+    for n in 0..256u64 {
+        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    churn(&db, &scheduler, 0, 20_000);
+    db.settle().unwrap();
+    let done = db.statistics();
+    assert!(done.flushes == 0 && done.log_bytes <= 4 * options().write_memory, "{done:?}");
+    let small = |e: &&siltstone::Event| e.kind == EventKind::Clean && e.reason.contains("memory has only");
+    let events = db.events();
+    let cleaned: Vec<_> = events.iter().filter(small).collect();
+    assert!(!cleaned.is_empty());
+    assert!(
+        cleaned.iter().all(|e| e.numbers["is_gone"] == 1 && e.numbers["logged_bytes"] > 0),
+        "{cleaned:?}"
+    );
+}
+
+/// Not the one that was looked at first, though the other has so much memory that not all of it is looked at at once.
+#[test]
+fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
+    let world = SimWorld::new(1);
+    let options = Options {
+        write_memory: 4 << 20,
+        memory_budget: 16 << 20,
+        log_file_bytes: 256 << 10,
+        log_flush_threshold: 0.0,
+        ..options()
+    };
+    let (db, scheduler) = open_with(&world, options, "eager");
+    let (less, more) =
+        (db.family("quiet").unwrap(), db.create_family("more", FamilyOptions::default()).unwrap());
+    let mut put = |family: &siltstone::Family, n: u64| {
+        family.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        scheduler.run(1);
+    };
+    // Of each seven cells of the oldest files three are of one and four of the other.
+    for n in 0..3_500u64 {
+        put(if n % 7 < 3 { &less } else { &more }, n * 5);
+    }
+    // What comes later lies among them.
+    for n in (0..17_500u64).filter(|n| n % 5 == 2) {
+        put(&more, n);
+    }
+    churn(&db, &scheduler, 0, 120_000);
+    db.settle().unwrap();
+    let events = db.events();
+    let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");
+    assert!(flushed.family == "more" && flushed.reason.contains("of the oldest file"), "{flushed}");
+}
+
 /// Guard: what cleaning logs again carries the generation of the segment it was found in.
 #[test]
 fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {

@@ -181,6 +181,40 @@ fn each_memory_flush_is_an_event_that_says_of_how_much() {
     assert!(flat.iter().all(|event| event.numbers["bytes"] >= event.numbers["share"]));
 }
 
+/// What events say adds up to what statistics count.
+#[test]
+fn statistics_are_the_sums_of_events() {
+    let world = SimWorld::new(3);
+    let (db, scheduler) =
+        simulated(&world, options(), FamilyOptions { log_tables: true, ..policy("sketch") });
+    for round in 0..40u32 {
+        for n in 0..150u32 {
+            db.put(format!("key{:03}", n % 100).as_bytes(), format!("{round:>80}").as_bytes()).unwrap();
+            db.put(format!("once{:06}", round * 150 + n).as_bytes(), &[n as u8; 200]).unwrap();
+            scheduler.run(1);
+        }
+    }
+    db.settle().unwrap();
+    let (events, done) = (db.events(), db.statistics());
+    let of = |kind: EventKind| events.iter().filter(move |e| e.kind == kind);
+    let sum = |kind, name: &str| of(kind).map(|e| e.numbers[name]).sum::<u64>();
+    assert_eq!(of(EventKind::Flush).count() as u64, done.flushes);
+    assert_eq!(sum(EventKind::Flush, "bytes"), done.flushed_bytes);
+    assert_eq!(of(EventKind::Merge).count() as u64, done.merges);
+    assert_eq!(sum(EventKind::Merge, "bytes"), done.merged_bytes);
+    assert_eq!(of(EventKind::MemoryCompaction).count() as u64, done.memory_compactions);
+    assert_eq!(of(EventKind::MemoryMerge).count() as u64, done.index_merges);
+    let freed = sum(EventKind::MemoryCompaction, "freed_bytes") + sum(EventKind::MemoryMerge, "freed_bytes");
+    assert_eq!(freed, done.memory_freed_bytes);
+    assert_eq!(
+        (sum(EventKind::Keep, "kept_cells"), sum(EventKind::Keep, "kept_bytes")),
+        (done.kept_cells, done.kept_bytes)
+    );
+    assert_eq!(sum(EventKind::LogTable, "left_bytes"), done.log_table_bytes_saved);
+    assert!(done.flushes > 2 && done.merges > 0 && done.memory_compactions > 0, "{done:?}");
+    assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
+}
+
 /// ACC-5 within one segment, by the rule of `sketch`.
 #[test]
 fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep_theirs() {
