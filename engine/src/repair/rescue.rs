@@ -86,8 +86,8 @@ impl Rescue<'_> {
             let message = match self.plan.sure {
                 true => format!("{}; nothing in it was lost", damaged.why),
                 false => format!(
-                    "{}; the tables found were merged by sequence number, deleted keys may show again, and a table \
-                     that only what is unreadable named would not be missed",
+                    "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
+                     only it knew would not be missed: a table that is gone, a log that ends too early",
                     damaged.why
                 ),
             };

@@ -146,7 +146,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     let (db, scheduler) = open_with(&world, options, "eager");
     let (less, more) =
         (db.family("quiet").unwrap(), db.create_family("more", FamilyOptions::default()).unwrap());
-    let mut put = |family: &siltstone::Family, n: u64| {
+    let put = |family: &siltstone::Family, n: u64| {
         family.put(&n.to_be_bytes(), &[7; 100]).unwrap();
         scheduler.run(1);
     };

@@ -4,7 +4,7 @@
 //! reported range of writes. An excused key may be absent or show an older value of its own, never a value it never
 //! had. Where the list of tables had to be rebuilt, deleted keys may show an older value (the report says so), but
 //! a key that has a value must have its newest; unless a table was taken away of which only the unreadable part of the
-//! manifest knew, which nothing can tell.
+//! manifest knew, or the log's newest frames were damaged, of which only it knew that they were synced: what nothing can tell.
 
 use super::fixture::{DIR, FAMILIES, Fixture, History, Size, Written, builder, env, fixture};
 use super::{Damage, Damages, VIOLATIONS_KEPT};
@@ -78,6 +78,12 @@ fn one(
         false => Vec::new(),
     };
     let db = builder(disk, i).open(DIR).map_err(|e| format!("after the repair opening fails: {e:?}"))?;
+    // Only the manifest knew how far the log was synced.
+    let is_log = |damage: &Damage| damage.file().extension().is_some_and(|extension| extension == "log");
+    let end = match repair.rebuilt && damages.iter().any(is_log) {
+        true => db.snapshot().seq().0,
+        false => u64::MAX,
+    };
     for (family, history) in fixture.families.iter().enumerate() {
         let name = FAMILIES[family];
         let Ok(handle) = db.family(name) else {
