@@ -9,9 +9,10 @@
 use super::fixture::{DIR, FAMILIES, Fixture, History, Size, Written, builder, env, fixture};
 use super::{Damage, Damages, VIOLATIONS_KEPT};
 use siltstone::storage::sim::Rng;
-use siltstone::{Loss, RepairReport};
+use siltstone::{KeyRange, Loss, RepairReport};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What came of the rescues.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,7 @@ pub struct RescueReport {
 pub fn rescue(seed: u64, rescues: u64) -> RescueReport {
     let fixture = fixture(seed, Size::Large);
     let damages = Damages::new(&fixture, seed, 1);
+    let tables = tables(&fixture, seed);
     let mut report = RescueReport::default();
     for i in 0..rescues {
         let mut rng = Rng::new(seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -42,7 +44,7 @@ pub fn rescue(seed: u64, rescues: u64) -> RescueReport {
         for damage in &list {
             damage.make(&disk, &fixture.earlier);
         }
-        let done = catch_unwind(AssertUnwindSafe(|| one(&fixture, &disk, i, &list, &mut report)));
+        let done = catch_unwind(AssertUnwindSafe(|| one(&fixture, &tables, &disk, i, &list, &mut report)));
         let what = match done {
             Ok(Ok(())) => continue,
             Ok(Err(what)) => what,
@@ -57,6 +59,7 @@ pub fn rescue(seed: u64, rescues: u64) -> RescueReport {
 
 fn one(
     fixture: &Fixture,
+    tables: &Tables,
     disk: &siltstone::storage::sim::SimStorage,
     i: u64,
     damages: &[Damage],
@@ -73,8 +76,8 @@ fn one(
     if !check.is_clean() {
         return Err(format!("after the repair a check finds {:?}", check.damages));
     }
-    let unmissed: Vec<(usize, Vec<u8>)> = match repair.rebuilt {
-        true => damages.iter().flat_map(|damage| unmissed(fixture, damage, &repair)).collect(),
+    let unmissed: Vec<&(usize, KeyRange)> = match repair.rebuilt {
+        true => damages.iter().filter_map(|damage| unmissed(tables, damage, &repair)).collect(),
         false => Vec::new(),
     };
     let db = builder(disk, i).open(DIR).map_err(|e| format!("after the repair opening fails: {e:?}"))?;
@@ -96,7 +99,9 @@ fn one(
         for (key, writes) in history {
             let found = handle.get(key).map_err(|e| format!("get after the repair: {e:?}"))?;
             report.keys += 1;
-            let excused = is_excused(&repair, name, key, writes) || is_between(&unmissed, family, key);
+            let excused = is_excused(&repair, name, key, writes)
+                || unmissed.iter().any(|(of, keys)| *of == family && keys.contains(key))
+                || writes.last().is_some_and(|write| write.seq > end);
             report.excused += u64::from(excused);
             judge(writes, found.as_deref(), excused, repair.rebuilt).map_err(|what| {
                 let lost: Vec<&String> = repair.lost.iter().map(|loss| &loss.message).collect();
@@ -110,19 +115,26 @@ fn one(
     db.close().map_err(|e| format!("closing after the repair: {e:?}"))
 }
 
-/// Some of the keys that are read in a table that is gone and that nothing names, the first and the last among them.
-fn unmissed(fixture: &Fixture, damage: &Damage, repair: &RepairReport) -> Vec<(usize, Vec<u8>)> {
-    let Damage::Missing { file } = damage else { return Vec::new() };
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    if !name.ends_with(".table") || repair.lost.iter().any(|loss| loss.file == name) {
-        return Vec::new();
+/// Family and keys of each table.
+type Tables = BTreeMap<PathBuf, (usize, KeyRange)>;
+
+fn tables(fixture: &Fixture, seed: u64) -> Tables {
+    let disk = fixture.disk.clone_killed();
+    let db = builder(&disk, seed).open_read_only(DIR).expect("the fixture opens");
+    let mut tables = Tables::new();
+    for (family, name) in FAMILIES.iter().enumerate() {
+        for (_, _, info) in db.family(name).expect("a family").shape().tables() {
+            tables.insert(Path::new(DIR).join(info.id.file_name()), (family, info.live_range()));
+        }
     }
-    fixture.touched.get(file).into_iter().flatten().flat_map(|touched| touched.keys.clone()).collect()
+    tables
 }
 
-fn is_between(keys: &[(usize, Vec<u8>)], family: usize, key: &[u8]) -> bool {
-    let mine = || keys.iter().filter(|(of, _)| *of == family);
-    mine().any(|(_, first)| &**first <= key) && mine().any(|(_, last)| key <= &**last)
+/// What a table had that is gone and that nothing names.
+fn unmissed<'t>(tables: &'t Tables, damage: &Damage, repair: &RepairReport) -> Option<&'t (usize, KeyRange)> {
+    let Damage::Missing { file } = damage else { return None };
+    let name = file.file_name()?.to_string_lossy();
+    tables.get(file).filter(|_| !repair.lost.iter().any(|loss| loss.file == name))
 }
 
 fn is_excused(repair: &RepairReport, family: &str, key: &[u8], writes: &[Written]) -> bool {
