@@ -45,7 +45,7 @@ pub enum MemoryPolicy {
 }
 
 impl Default for MemoryPolicy {
-    /// `sketch`: ahead where keys repeat, and behind nowhere (docs/performance.md).
+    /// `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere (docs/performance.md).
     fn default() -> Self {
         MemoryPolicy::Sketch(Segments::default())
     }
