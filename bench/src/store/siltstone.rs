@@ -116,7 +116,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("range+f64", "files of at most 64 MiB (F)", |_, family, mib| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
-        rangemerge.f = (mib * f64::from(1 << 20)) as u64;
+        rangemerge.f = bytes_of(mib);
         true
     }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
@@ -178,7 +178,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("warm+fill8", "the same, at most 8 MiB a second", |options, _, mib| {
-        options.cache_fill_rate = (mib * f64::from(1 << 20)) as u64;
+        options.cache_fill_rate = bytes_of(mib);
         true
     }),
     ("cold+onestep", "a merge is one step", |options, _, _| {
@@ -186,11 +186,11 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("warm+step16", "steps of 16 MiB", |options, _, mib| {
-        options.step_bytes = (mib * f64::from(1 << 20)) as u64;
+        options.step_bytes = bytes_of(mib);
         true
     }),
     ("warm+rate32", "merges and flushes write at most 32 MiB a second", |options, _, mib| {
-        options.rate_limit = (mib * f64::from(1 << 20)) as u64;
+        options.rate_limit = bytes_of(mib);
         true
     }),
     (
@@ -205,7 +205,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+auto8",
         "merges write 8 MiB a second while nothing is owed, and faster with the debt",
         |options, _, mib| {
-            options.rate_limit_auto = (mib * f64::from(1 << 20)) as u64;
+            options.rate_limit_auto = bytes_of(mib);
             true
         },
     ),
@@ -214,10 +214,14 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("none+cache512", "a block cache of 512 MiB whatever the workload's is", |options, _, mib| {
-        options.memory_budget = options.write_memory + (mib * f64::from(1 << 20)) as u64;
+        options.memory_budget = options.write_memory + bytes_of(mib);
         true
     }),
 ];
+
+fn bytes_of(mib: f64) -> u64 {
+    (mib * f64::from(1 << 20)) as u64
+}
 
 /// The name of a part, and the number behind it.
 fn split(part: &str) -> (&str, Option<f64>) {

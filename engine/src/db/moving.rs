@@ -35,12 +35,16 @@ use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
 use crate::version::shape::{ShapeChange, TableInfo};
-use crate::version::{TablesHeld, Version};
+use crate::version::{TableHandle, TablesHeld, Version};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 /// A flush may keep hot cells in memory, but none for ever: after so many there is none left.
 const FLUSHES_MAX: u32 = 10;
+
+/// A table of an attached family: level, run and what it is called here.
+type Linked = (usize, u64, Arc<TableInfo>);
 
 impl Db {
     /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From the beginning
@@ -183,9 +187,17 @@ impl Inner {
         let _one = self.families.lock();
         self.check_writable()?;
         self.check_name_is_free(name)?;
-        let linked = self.link_attached(dir, &arriving)?;
+        let mut linked = Vec::new();
+        let opened = self.link_attached(dir, &arriving, &mut linked).and_then(|()| {
+            let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
+            self.open_tables(&infos, &mut [])
+        });
+        // No edit names them yet.
+        let drop_links =
+            || self.remove_outputs(&linked.iter().map(|(_, _, info)| info.clone()).collect::<Vec<_>>());
+        let opened = opened.inspect_err(|_| drop_links())?;
         kill_point!("attach-linked");
-        let store = self.add_attached(name, arriving, settings, linked, floor)?;
+        let store = self.add_attached(name, arriving, settings, linked, opened, floor)?;
         kill_point!("attach-committed");
         self.recount_memory();
         self.fit_cache();
@@ -215,22 +227,21 @@ impl Inner {
         Ok((others.remove(0), last_seq))
     }
 
-    /// Gives the tables names in this database, durably: each with its level, run and new info.
-    fn link_attached(&self, dir: &Path, arriving: &StoreState) -> Result<Vec<(usize, u64, Arc<TableInfo>)>> {
+    /// Gives the tables names in this database, durably: each with its level, run and new info. `linked` has those that
+    /// got one also after a failure.
+    fn link_attached(&self, dir: &Path, arriving: &StoreState, linked: &mut Vec<Linked>) -> Result<()> {
         let storage = &self.env.storage;
         let job = self.next_job();
-        let mut linked = Vec::new();
         for (part, (level, run, info)) in arriving.shape.tables().enumerate() {
             let id = TableId { epoch: self.epoch, job, part: part as u32 };
             let (from, target) = (dir.join(info.id.file_name()), self.dir.join(id.file_name()));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
+            linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
             // Whoever brought the file may not have synced it.
             let synced = storage.append(&target).and_then(|mut file| file.sync());
             synced.map_err(|e| Error::io("sync", &target, e))?;
-            linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
         }
-        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
-        Ok(linked)
+        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
     }
 
     /// The one edit, with writes held; after it the store is in the list.
@@ -239,11 +250,10 @@ impl Inner {
         name: &str,
         arriving: StoreState,
         settings: Settings,
-        linked: Vec<(usize, u64, Arc<TableInfo>)>,
+        linked: Vec<Linked>,
+        opened: BTreeMap<TableId, Arc<TableHandle>>,
         floor: SeqNo,
     ) -> Result<Arc<Store>> {
-        let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-        let opened = self.open_tables(&infos, &mut [])?;
         // Run ids of level 0 are generations too.
         let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
         let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));

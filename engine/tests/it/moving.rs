@@ -177,3 +177,33 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     assert_eq!(second.get_versions(&[1], 9).unwrap().len(), 1);
     assert!(second.get(&[2]).unwrap().is_none());
 }
+
+#[test]
+fn an_attach_that_fails_half_way_leaves_no_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to, moving) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("moving"));
+    let (a, b) = (Db::open(&from).unwrap(), Db::open(&to).unwrap());
+    let family = a.create_family("events", history()).unwrap();
+    for n in 0..3u8 {
+        family.put_at(&[n], Timestamp(1), b"v").unwrap();
+        a.flush().unwrap();
+    }
+    a.detach("events", &moving).unwrap();
+    let tables = |dir: &Path| -> Vec<_> {
+        let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "table")).collect()
+    };
+    let last = tables(&moving).into_iter().max().unwrap();
+    assert!(tables(&moving).len() > 1);
+    // One that cannot be linked, then one that cannot be opened.
+    let bytes = fs::read(&last).unwrap();
+    fs::remove_file(&last).unwrap();
+    assert!(b.attach("moved", &moving).is_err());
+    assert_eq!(tables(&to).len(), 0);
+    fs::write(&last, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(b.attach("moved", &moving).is_err());
+    assert_eq!(tables(&to).len(), 0);
+    fs::write(&last, &bytes).unwrap();
+    let family = b.attach("moved", &moving).unwrap();
+    assert_eq!(family.scan::<&[u8]>(..).count(), 3);
+}
