@@ -272,7 +272,8 @@ impl FlushJob {
             let upto = if planted!(Bug::KeepUnsynced) { self.logged_to } else { self.logged_to.max(kept_to) };
             db.log()?.sync_to(upto).inspect_err(|e| db.poison(e))?;
         }
-        let kept_now = (step.aside.len() as u64, kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64));
+        self.kept.0 += step.aside.len() as u64;
+        self.kept.1 += kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64);
         kill_point!("flush-before-install");
         // Who waits for the flush may look at the count as soon as it is installed.
         let left = self.log_table.as_mut().map(|job| job.note(db, &step.outputs));
@@ -290,7 +291,6 @@ impl FlushJob {
         })
         .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
         kill_point!("flush-after-install");
-        self.kept = (self.kept.0 + kept_now.0, self.kept.1 + kept_now.1);
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
             let mut work = self.store.work.lock();

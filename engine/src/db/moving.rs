@@ -188,14 +188,11 @@ impl Inner {
         self.check_writable()?;
         self.check_name_is_free(name)?;
         let mut linked = Vec::new();
-        let opened = self.link_attached(dir, &arriving, &mut linked).and_then(|()| {
-            let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-            self.open_tables(&infos, &mut [])
-        });
+        let done = self.link_attached(dir, &arriving, &mut linked);
+        let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
+        let opened = done.and_then(|()| self.open_tables(&infos, &mut []));
         // No edit names them yet.
-        let drop_links =
-            || self.remove_outputs(&linked.iter().map(|(_, _, info)| info.clone()).collect::<Vec<_>>());
-        let opened = opened.inspect_err(|_| drop_links())?;
+        let opened = opened.inspect_err(|_| self.remove_outputs(&infos))?;
         kill_point!("attach-linked");
         let store = self.add_attached(name, arriving, settings, linked, opened, floor)?;
         kill_point!("attach-committed");

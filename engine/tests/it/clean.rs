@@ -90,16 +90,20 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
     }
 }
 
-#[test]
-fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_limit() {
-    let world = SimWorld::new(1);
-    let (db, scheduler) = open_with(&world, Options { log_flush_threshold: 0.0, ..options() }, "eager");
-    // The oldest two files are needed wholly.
+/// A log that filled up while its oldest two files are needed wholly.
+fn with_needed_front(log_flush_threshold: f64) -> Db {
+    let (db, scheduler) = open_with(&SimWorld::new(1), Options { log_flush_threshold, ..options() }, "eager");
     for n in 0..256u64 {
         db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
     }
     churn(&db, &scheduler, 0, 20_000);
     db.settle().unwrap();
+    db
+}
+
+#[test]
+fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_limit() {
+    let db = with_needed_front(0.0);
     assert!(db.statistics().log_bytes <= 4 * options().write_memory);
     let events = db.events();
     let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");
@@ -113,13 +117,7 @@ fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_li
 /// The same history with a threshold over what memory has: it is small beside its limit (TRI-2).
 #[test]
 fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {
-    let world = SimWorld::new(1);
-    let (db, scheduler) = open_with(&world, Options { log_flush_threshold: 0.5, ..options() }, "eager");
-    for n in 0..256u64 {
-        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
-    }
-    churn(&db, &scheduler, 0, 20_000);
-    db.settle().unwrap();
+    let db = with_needed_front(0.5);
     let done = db.statistics();
     assert!(done.flushes == 0 && done.log_bytes <= 4 * options().write_memory, "{done:?}");
     let small = |e: &&siltstone::Event| e.kind == EventKind::Clean && e.reason.contains("memory has only");
