@@ -41,6 +41,8 @@ pub enum EventKind {
     MemoryMerge,
     /// Segments in memory became one, without what nobody can see.
     MemoryCompaction,
+    /// One of the last two came to nothing: a flush took its segments, or there was no room to begin it.
+    MemoryAbort,
     /// Tables were merged.
     Merge,
     /// What a merge put into the block cache and took out.

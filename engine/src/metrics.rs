@@ -77,7 +77,7 @@ pub struct Statistics {
     pub log_syncs: u64,
     /// Log on disk now.
     pub log_bytes: u64,
-    /// Flushes finished.
+    /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
     /// Table bytes written by flushes.
     pub flushed_bytes: u64,
@@ -85,9 +85,9 @@ pub struct Statistics {
     pub log_tables: u64,
     /// Bytes of those values, which were not written again.
     pub log_table_bytes_saved: u64,
-    /// Merges finished, moves apart.
+    /// Merges finished, or given up after a step of them was installed; moves apart.
     pub merges: u64,
-    /// Steps made durable by merges and flushes.
+    /// Steps made durable by merges.
     pub merge_steps: u64,
     /// Tables moved down without rewriting.
     pub moves: u64,

@@ -49,7 +49,8 @@ pub struct Options {
     /// Background workers that flush and merge. Default 2.
     pub workers: usize,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause. Default 64 MiB.
+    /// cause. A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
+    /// steps. Default 64 MiB.
     pub step_bytes: u64,
     /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
     /// its part, as writers wait for the memory it frees. Default 0.

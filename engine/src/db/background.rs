@@ -229,6 +229,11 @@ impl Inner {
 
     fn fail_job(&self, job: Job, error: &Error) {
         let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
+        // A range's flush that met damage in the range's tables is taken up again at once, and goes around them.
+        let goes_around = match &job {
+            Job::Flush(job) => job.reads_tables() && error.kind() == ErrorKind::Corruption,
+            _ => false,
+        };
         let (store, what) = match job {
             Job::Flush(job) => (job.abandon(self, error), "flush"),
             Job::Merge(job) => (job.abandon(self, error), "merge"),
@@ -240,12 +245,13 @@ impl Inner {
             let not_before = self.env.clock.monotonic_ns() + pause;
             let mut work = store.work.lock();
             match what {
+                "flush" if goes_around => {}
                 "flush" => work.flush_not_before = not_before,
                 _ => work.merge_not_before = not_before,
             }
             drop(work);
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
-            if what == "flush" || error.kind() == ErrorKind::DiskFull {
+            if (what == "flush" && !goes_around) || error.kind() == ErrorKind::DiskFull {
                 *self.background_error.lock() = Some(error.clone());
             }
         }
@@ -463,9 +469,15 @@ impl Inner {
     /// Tells writers of the debt that the plans just made have found. (Counted only when tables change it would be that
     /// of the plans before the last change, and a writer stopped by it would wait for ever.)
     fn recount_debt(&self, stores: &[Arc<Store>]) {
-        let debt = stores.iter().map(|store| store.work.lock().debt).sum();
-        let falls = debt < self.debt.get();
-        self.debt.set(debt);
+        let (mut all, mut of_writers) = (0, 0);
+        for store in stores {
+            let work = store.work.lock();
+            all += work.debt;
+            of_writers += work.debt_of_writers;
+        }
+        let falls = of_writers < self.debt_of_writers.get();
+        self.debt.set(all);
+        self.debt_of_writers.set(of_writers);
         self.tune_rate();
         if falls {
             self.scheduler.notify();
@@ -618,7 +630,7 @@ impl Inner {
         let rate = merge_rate(
             self.options.rate_limit_auto,
             self.rate_limit.get(),
-            &self.pressure(self.level0_runs.get()),
+            &Pressure { debt: self.debt.get(), ..self.pressure(self.level0_runs.get()) },
         );
         if rate != self.limiter.rate() {
             self.limiter.set_rate(rate);
@@ -635,7 +647,7 @@ impl Inner {
             memory_joining: self.joining.get(),
             memory_low,
             memory_hard,
-            debt: self.debt.get(),
+            debt: self.debt_of_writers.get(),
             debt_low,
             debt_hard: debt_low.saturating_mul(4),
             level0_runs,

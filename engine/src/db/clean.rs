@@ -153,7 +153,8 @@ impl CleanJob {
                 }
                 db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, None);
             }
-            FrontPlan::Leave { .. } => {
+            FrontPlan::Leave { reason } => {
+                self.record(db, format!("{reason}: it is left"), None, 0, false);
                 db.jobs.pause_cleaning(db.env.clock.monotonic_ns() + PAUSE_NS, Some(self.front));
             }
         }

@@ -368,7 +368,7 @@ impl Inner {
 
     fn alter_family(&self, store: &Arc<Store>, options: FamilyOptions) -> Result<()> {
         self.check_writable()?;
-        let settings = Settings::resolve(&store.name, options.clone(), &self.registry)?;
+        let mut settings = Settings::resolve(&store.name, options.clone(), &self.registry)?;
         let _one = self.families.lock();
         self.check_writable()?;
         store.check_not_dropped()?;
@@ -376,6 +376,9 @@ impl Inner {
             return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
         }
         let before = store.settings().options.strategy.clone();
+        if before == options.strategy {
+            settings.inherited = store.settings().inherited.clone();
+        }
         self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
         store.set_settings(settings);
         let what = match before == options.strategy {
@@ -383,6 +386,8 @@ impl Inner {
             false => format!("options changed: strategy {before} gives way to {}", options.strategy),
         };
         self.events.record(EventKind::Family, &store.name, what, &[]);
+        // Writers that stopped for runs the strategy before allowed may go on.
+        self.recount_memory();
         self.scheduler.notify();
         Ok(())
     }

@@ -61,6 +61,8 @@ pub(crate) struct FlushJob {
     log_table: Option<Box<LogTableJob>>,
     segments: u64,
     memory_bytes: u64,
+    /// Installed so far.
+    steps: u64,
     began_ns: u64,
     busy_ns: u64,
     reported: u64,
@@ -123,7 +125,8 @@ impl FlushJob {
         let memory_bytes = version.flush.all().map(|s| s.bytes() as u64).sum();
         let range = KeyRange { start: version.flush.clip.clone(), end: version.flush.end.clone() };
         let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
-        let merged = by_range.filter(|_| version.flush.of_range).and_then(|by_range| {
+        // What an earlier job left goes to level 0: the range's tables may be what it failed at.
+        let merged = by_range.filter(|_| version.flush.of_range && !left_over).and_then(|by_range| {
             let pieces = &version.flush.segments;
             let memory = range_memory(&version, range.clone(), pieces, db.snapshots.visible());
             let plan = by_range.flush(&version.shape, &memory)?;
@@ -236,6 +239,7 @@ impl FlushJob {
             log_table,
             segments: version.flush.segments.len() as u64,
             memory_bytes,
+            steps: 0,
             began_ns,
             busy_ns,
             reported,
@@ -244,6 +248,11 @@ impl FlushJob {
 
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Whether it merges the memory of a range with the range's tables.
+    pub(crate) fn reads_tables(&self) -> bool {
+        !self.plan.inputs.is_empty()
     }
 
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
@@ -291,6 +300,7 @@ impl FlushJob {
         })
         .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
         kill_point!("flush-after-install");
+        self.steps += 1;
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !done {
             let mut work = self.store.work.lock();
@@ -299,26 +309,28 @@ impl FlushJob {
             }
             return Ok(Advanced::Wait(0));
         }
-        self.finish(db);
-        Ok(Advanced::Done)
-    }
-
-    fn finish(&mut self, db: &Arc<Inner>) {
         self.note_kept(db);
         self.leave(db);
         if let Some(job) = &self.log_table {
             job.finish(db, &self.store, self.merge.cells());
         }
+        db.note_drain(self.memory_bytes, self.busy_ns);
+        self.tell(db, self.plan.reason.clone());
+        Ok(Advanced::Done)
+    }
+
+    /// Counts it and tells of it.
+    fn tell(&self, db: &Inner, reason: String) {
         let (taken, survived) = self.merge.cells();
         let written = survived - self.merge.cells_aside();
         let bytes = self.merge.bytes_written();
         db.metrics.flushes.add(1);
         db.metrics.flushed_bytes.add(bytes);
         db.metrics.cells_dropped.add(taken - survived);
-        db.note_drain(self.memory_bytes, self.busy_ns);
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
             ("segments", self.segments),
+            ("steps", self.steps),
             ("memory_bytes", self.memory_bytes),
             ("bytes_in", self.plan.bytes),
             ("bytes", bytes),
@@ -326,7 +338,7 @@ impl FlushJob {
             ("cells_out", written),
             ("micros", micros),
         ];
-        db.events.record(EventKind::Flush, &self.store.name, self.plan.reason.clone(), &numbers);
+        db.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
     }
 
     /// Tells of what was kept, and remembers what was met for the next flush.
@@ -357,8 +369,11 @@ impl FlushJob {
     }
 
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
-    pub(crate) fn abandon(self, db: &Inner, _why: &Error) -> Arc<Store> {
+    pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(db);
+        if self.steps > 0 {
+            self.tell(db, format!("{}; given up: {why}", self.plan.reason));
+        }
         db.remove_leftovers(&self.merge.leftovers());
         self.store
     }

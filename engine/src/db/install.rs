@@ -249,17 +249,21 @@ impl Inner {
     pub(crate) fn recount_memory(&self) {
         let (mut memory, mut tables, mut level0) = (0, 0, 0);
         // Where a store is being planned for, what is known stays until that says more.
-        let mut debt = Some(0);
+        let mut debt = Some((0, 0));
         for store in self.stores().iter() {
             let version = store.version();
             memory += version.memory_bytes();
             tables += version.shape.live_bytes();
             let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
-            let usual = store.settings().options.strategy.strategy().level0_runs();
-            let over = runs.saturating_sub(usual) as u64;
+            let settings = store.settings();
+            let usual = settings.options.strategy.strategy().level0_runs();
+            let over = settings.inherited.level0_beyond(runs.saturating_sub(usual) as u64);
             store.set_level0_over(over);
             level0 = level0.max(over);
-            debt = debt.and_then(|debt| Some(debt + store.work.try_lock()?.debt));
+            debt = debt.and_then(|(all, of_writers)| {
+                let work = store.work.try_lock()?;
+                Some((all + work.debt, of_writers + work.debt_of_writers))
+            });
         }
         self.memory_used.set(memory);
         // A database that is closed keeps none.
@@ -267,8 +271,9 @@ impl Inner {
         self.spares.set_room(if self.state() == State::Open { room as usize } else { 0 });
         self.table_bytes.set(tables);
         self.level0_runs.set(level0);
-        if let Some(debt) = debt {
-            self.debt.set(debt);
+        if let Some((all, of_writers)) = debt {
+            self.debt.set(all);
+            self.debt_of_writers.set(of_writers);
         }
         self.tune_rate();
     }

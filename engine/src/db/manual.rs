@@ -110,12 +110,18 @@ impl Inner {
                 None => manual.end(None),
                 Some(plan) => {
                     *manual.state.lock() = Progress::Running;
-                    if !self.start_merge(store, plan, Some(manual.clone())) {
+                    if self.start_merge(store, plan, Some(manual.clone())) {
+                        continue;
+                    }
+                    if store.work.lock().running.is_empty() {
                         let refused = Error::new(
                             ErrorKind::Conflict,
                             "the compaction's plan was refused; see the events",
                         );
                         manual.end(Some(&refused));
+                    } else {
+                        // A flush of a range came between.
+                        *manual.state.lock() = Progress::Waiting;
                     }
                 }
             }

@@ -46,6 +46,8 @@ pub(crate) struct MergeJob {
     /// A step whose outputs are being read into the cache.
     before: Option<(Before, Step)>,
     fills: Fills,
+    /// Installed so far.
+    steps: u64,
     began_ns: u64,
 }
 
@@ -95,7 +97,9 @@ impl Inner {
         };
         let strategy = settings.options.strategy.strategy();
         work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
+        work.debt_of_writers = settings.inherited.debt_beyond(work.debt);
         if merges_max == 0 || self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id)) {
+            work.unions = unions.into_inner();
             return Vec::new();
         }
         let plan = strategy.plan(&version.shape, &facts, &work.plan_state);
@@ -207,6 +211,7 @@ impl MergeJob {
             reported: 0,
             before: None,
             fills: Fills::default(),
+            steps: 0,
             began_ns,
         })
     }
@@ -252,7 +257,8 @@ impl MergeJob {
                 opened: None,
             })?;
             db.metrics.moves.add(1);
-            self.finish(db, EventKind::Move);
+            self.leave(None);
+            self.tell(db, EventKind::Move, self.plan.reason.clone());
             return Ok(Advanced::Done);
         };
         let wait = db.limiter.wait().max(db.fill_limiter.wait());
@@ -321,6 +327,7 @@ impl MergeJob {
         self.fills.evicted_blocks += blocks;
         self.fills.evicted_bytes += bytes;
         db.metrics.merge_steps.add(1);
+        self.steps += 1;
         match upto {
             Some(key) => {
                 let mut work = self.store.work.lock();
@@ -331,8 +338,8 @@ impl MergeJob {
                 Ok(Advanced::Wait(0))
             }
             None => {
-                db.metrics.merges.add(1);
-                self.finish(db, EventKind::Merge);
+                self.leave(None);
+                self.tell(db, EventKind::Merge, self.plan.reason.clone());
                 self.note_fills(db);
                 Ok(Advanced::Done)
             }
@@ -361,12 +368,13 @@ impl MergeJob {
         db.events.record(EventKind::Fill, &self.store.name, reason, &numbers);
     }
 
-    fn finish(&self, db: &Inner, kind: EventKind) {
-        self.leave(None);
+    /// Counts it and tells of it.
+    fn tell(&self, db: &Inner, kind: EventKind, reason: String) {
         let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
         let bytes = self.merge.as_ref().map_or(0, Merge::bytes_written);
         db.metrics.merged_bytes.add(bytes);
         if kind == EventKind::Merge {
+            db.metrics.merges.add(1);
             db.metrics.merged_in_bytes.add(self.plan.bytes);
         }
         db.metrics.cells_dropped.add(taken - kept);
@@ -377,10 +385,11 @@ impl MergeJob {
             ("bytes", bytes),
             ("cells_in", taken),
             ("cells_out", kept),
+            ("steps", self.steps),
             ("to_level", self.plan.output.level as u64),
             ("micros", micros),
         ];
-        db.events.record(kind, &self.store.name, self.plan.reason.clone(), &numbers);
+        db.events.record(kind, &self.store.name, reason, &numbers);
     }
 
     fn leave(&self, error: Option<&Error>) {
@@ -393,6 +402,9 @@ impl MergeJob {
     /// Gives up: the steps that were installed stay.
     pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
+        if self.steps > 0 {
+            self.tell(db, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
+        }
         let left = self.merge.as_ref().map(Merge::leftovers).unwrap_or_default();
         db.remove_leftovers(&left);
         if let Some((before, step)) = self.before {

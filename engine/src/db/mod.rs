@@ -128,6 +128,7 @@ pub(crate) struct Inner {
     table_bytes: Counter,
     level0_runs: Counter,
     debt: Counter,
+    debt_of_writers: Counter,
     drain_ns_per_kib: Counter,
     delay_owed: AtomicU64,
     /// The directory's lock; absent when read-only.

@@ -495,6 +495,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         table_bytes: Counter::default(),
         level0_runs: Counter::default(),
         debt: Counter::default(),
+        debt_of_writers: Counter::default(),
         fitting: Mutex::new(()),
         drain_ns_per_kib: Counter::default(),
         delay_owed: AtomicU64::new(0),

@@ -83,7 +83,13 @@ impl JoinJob {
             let copies = kind == MemoryMerge::Indices && !Join::can_share_chunks(&flats);
             let kind = if copies { MemoryMerge::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
-            if db.memory_taken() + expected > db.budget.write_memory() {
+            let (taken, bound) = (db.memory_taken(), db.budget.write_memory());
+            if taken + expected > bound {
+                drop(work);
+                let reason = format!("{reason}; there is no room for it");
+                let numbers =
+                    [("begun", 0), ("expected_bytes", expected), ("memory_bytes", taken), ("bound", bound)];
+                db.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
                 return None;
             }
             work.joining = true;
@@ -128,7 +134,7 @@ impl JoinJob {
         let from = db.env.clock.monotonic_ns();
         if place_of(&self.store.version(), &self.sources).is_none() {
             self.leave(db);
-            db.metrics.joins_aborted.add(1);
+            self.overtaken(db);
             return Ok(Advanced::Done);
         }
         let more = self.join.as_mut().is_some_and(|join| join.advance(ENTRIES));
@@ -165,7 +171,7 @@ impl JoinJob {
         });
         self.busy_ns += db.env.clock.monotonic_ns() - from;
         if !swapped {
-            db.metrics.joins_aborted.add(1);
+            self.overtaken(db);
             return;
         }
         kill_point!("join-after-swap");
@@ -211,6 +217,21 @@ impl JoinJob {
             _ => EventKind::MemoryCompaction,
         };
         db.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
+    }
+
+    /// A flush has taken the segments meanwhile (ACC-7).
+    fn overtaken(&self, db: &Inner) {
+        db.metrics.joins_aborted.add(1);
+        let reason = format!("{}; a flush took its segments", self.reason);
+        let segments = self.sources.len() as u64;
+        let numbers = [
+            ("begun", 1),
+            ("segments", segments),
+            ("bytes", self.bytes),
+            ("expected_bytes", self.expected),
+            ("micros", self.busy_ns / 1_000),
+        ];
+        db.events.record(EventKind::MemoryAbort, &self.store.name, reason, &numbers);
     }
 
     /// Whether it works on that store's memory.

@@ -53,8 +53,9 @@ pub(crate) struct StoreWork {
     pub(crate) merge_not_before: u64,
     /// Distinct keys of unions of tables that plans asked for lately.
     pub(crate) unions: Vec<(Vec<TableId>, u64)>,
-    /// Debt found by the last plan.
+    /// Debt found by the last plan, and what of it was not inherited.
     pub(crate) debt: u64,
+    pub(crate) debt_of_writers: u64,
     /// What the last plan put off.
     pub(crate) deferred: Vec<Deferred>,
     /// A frozen segment is being laid out flat, or scattered.
@@ -79,6 +80,31 @@ pub(crate) struct StoreWork {
 pub(crate) struct Settings {
     pub(crate) options: FamilyOptions,
     pub(crate) read: ReadRules,
+    pub(crate) inherited: Arc<Inherited>,
+}
+
+/// What a strategy owed of a family when it took that over, by opening or `alter`. Tables that another strategy left may be
+/// many times what backpressure allows, and no writer is to wait until all of them are merged. So it is not held
+/// against writers: what they add is, while this is worked off.
+pub(crate) struct Inherited {
+    debt: AtomicU64,
+    level0_runs: AtomicU64,
+}
+
+impl Inherited {
+    fn new() -> Self {
+        Self { debt: AtomicU64::new(u64::MAX), level0_runs: AtomicU64::new(u64::MAX) }
+    }
+
+    /// The part of the debt there is now that was not inherited. What it is asked first is what was inherited.
+    pub(crate) fn debt_beyond(&self, now: u64) -> u64 {
+        now - self.debt.fetch_min(now, Ordering::Relaxed).min(now)
+    }
+
+    /// The same of runs in level 0.
+    pub(crate) fn level0_beyond(&self, now: u64) -> u64 {
+        now - self.level0_runs.fetch_min(now, Ordering::Relaxed).min(now)
+    }
 }
 
 impl Settings {
@@ -107,7 +133,7 @@ impl Settings {
             operator,
             filter,
         };
-        Ok(Self { options, read })
+        Ok(Self { options, read, inherited: Arc::new(Inherited::new()) })
     }
 
     pub(crate) fn table_options(&self, last_level: bool) -> TableOptions {

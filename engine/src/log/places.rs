@@ -99,6 +99,8 @@ impl PlaceScan {
             let Some(info) = self.left.pop_front() else { return Ok(false) };
             let identity = FileIdentity::new(self.found.database, info.file);
             let reader = LogReader::open(&self.env, &self.dir, identity)?;
+            // What is reserved behind the history would be read as well, and be brought into memory for it.
+            let reader = reader.map(|reader| reader.up_to(info.used));
             let (file, used) = (info.file, info.used);
             let places = FilePlaces { file, first_seq: 0, offsets: Vec::new(), owned: 0, entries: 0, used };
             self.reading = reader.map(|reader| Reading { reader, at: HEADER_BYTES, places });

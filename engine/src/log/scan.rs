@@ -36,6 +36,12 @@ impl LogReader {
         }
     }
 
+    /// As if the file ended there.
+    pub(super) fn up_to(mut self, end: u64) -> Self {
+        self.length = self.length.min(end);
+        self
+    }
+
     /// The header, or why there is none (see [`Header::decode`]).
     pub(super) fn header(&mut self, database_id: u64) -> Result<Result<Header, Fault>> {
         let (file, path) = (self.identity.file, self.path.clone());

@@ -64,6 +64,16 @@ impl<'a> RunPlanner<'a> {
         runs.iter().filter(|run| self.at_rest(level, run)).map(|run| (level, run)).collect()
     }
 
+    /// A new run of that level, newer than all that are there or on their way. Its id is `id` but where one of them has that
+    /// or a higher one: a run of which a part was merged before its turn.
+    pub(super) fn new_run(&self, level: usize, id: u64) -> Target {
+        let there = self.shape.levels.get(level).and_then(|l| l.runs.first()).map(|run| run.id);
+        let outputs = self.taken.iter().map(|merge| merge.plan.output);
+        let coming = outputs.filter(|output| output.level == level).map(|output| output.run);
+        let newest = coming.chain(there).max();
+        Target { level, run: newest.map_or(id, |newest| id.max(newest + 1)) }
+    }
+
     /// Plans to merge these runs, newest first and with nothing between them, into the output, which is the oldest of
     /// them or a new run right behind that. Says whether that may run now; if not, it is deferred.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {

@@ -18,7 +18,7 @@
 //! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
 
 use super::runs::{DEEPEST, RunPlanner, within};
-use super::{Facts, Plan, PlanState, Strategy, Target};
+use super::{Facts, Plan, PlanState, Strategy};
 use crate::types::size_text;
 use crate::version::shape::{Run, Shape};
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl Strategy for SmaOptions {
             );
             // More urgent the fuller the level, and the smaller the merge among equals.
             let score = runs.len() as f64 / self.k as f64 + 0.1 / (level + 1) as f64;
-            let output = Target { level: level + 1, run: oldest[0].1.id };
+            let output = planner.new_run(level + 1, oldest[0].1.id);
             planner.merge(oldest, output, score, what);
         }
         if self.k != Self::NEVER {

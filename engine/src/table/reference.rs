@@ -223,7 +223,7 @@ impl Images {
 
 /// Reads a file front to back; keeps the bytes if asked to.
 fn read_through(log: &ClosedLogFile, length: u64, keep: bool, image: &mut Vec<u8>) -> Result<()> {
-    image.resize(if keep { length } else { length.min(PIECE_BYTES) } as usize, 0);
+    *image = vec![0; if keep { length } else { length.min(PIECE_BYTES) } as usize];
     let mut at = 0;
     while at < length {
         let piece = (length - at).min(PIECE_BYTES) as usize;

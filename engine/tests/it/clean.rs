@@ -114,6 +114,21 @@ fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_li
     assert!(events.iter().any(|e| e.kind == EventKind::Clean && e.family == "quiet"));
 }
 
+#[test]
+fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_again() {
+    let (db, scheduler) = open(&SimWorld::new(1));
+    for n in 0..256u64 {
+        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    churn(&db, &scheduler, 0, 300);
+    let events = db.events();
+    let of_front: Vec<_> =
+        events.iter().filter(|e| e.kind == EventKind::Clean && e.numbers["file"] == 1).collect();
+    assert!(of_front.len() == 1 && of_front[0].reason.ends_with("it is left"), "{of_front:?}");
+    let log = db.statistics().log_bytes;
+    assert!(log > 4 * LOG_FILE, "{log} bytes of log, so it was due all the time");
+}
+
 /// The same history with a threshold over what memory has: it is small beside its limit (TRI-2).
 #[test]
 fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {

@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::MemoryPolicy;
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, Db, Event, EventKind, FamilyOptions, Options, Statistics};
+use siltstone::{Builder, Compression, Db, Event, EventKind, FamilyOptions, Options, Statistics};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -211,8 +211,49 @@ fn statistics_are_the_sums_of_events() {
         (done.kept_cells, done.kept_bytes)
     );
     assert_eq!(sum(EventKind::LogTable, "left_bytes"), done.log_table_bytes_saved);
+    assert_eq!(sum(EventKind::MemoryAbort, "begun"), done.memory_merges_aborted);
     assert!(done.flushes > 2 && done.merges > 0 && done.memory_compactions > 0, "{done:?}");
     assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
+}
+
+/// The steps that were installed before a flush or a merge failed are in tables, so they count.
+#[test]
+fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
+    for (point, kind) in
+        [("flush-before-install", EventKind::Flush), ("merge-before-install", EventKind::Merge)]
+    {
+        let world = SimWorld::new(1);
+        let options = Options { step_bytes: 16 << 10, ..options() };
+        let strategy = "leveled{table_bytes=16384}".parse().unwrap();
+        let (compression, compression_last) = (Compression::None, None);
+        let family = FamilyOptions { strategy, compression, compression_last, ..policy("none") };
+        let (db, _) = simulated(&world, options, family);
+        let (disk, mut met) = (world.storage.clone(), 0);
+        let hook = move |name| {
+            met += u32::from(name == point);
+            if name == point && met == 3 {
+                disk.fail_at(OpKind::SyncDir, 1, Mode::Once, std::io::ErrorKind::Other);
+            }
+        };
+        with_kill_hook(hook, || {
+            for n in 0..4_000u32 {
+                // Whoever waits for the flush is told.
+                let _ = db.put(&(n * 7919 % 4_000).to_be_bytes(), &[n as u8; 100]);
+            }
+            let _ = (db.flush(), db.default_family().compact::<&str>(..));
+        });
+        world.clock.advance_us(1_000_000);
+        db.flush().unwrap();
+        let (events, done) = (db.events(), db.statistics());
+        let of = |kind: EventKind| events.iter().filter(move |e| e.kind == kind);
+        let given_up: Vec<_> = of(kind).filter(|e| e.reason.contains("given up")).collect();
+        let failures = of(EventKind::Failure).count();
+        assert!(failures == 1 && given_up.len() == 1, "{kind:?}: {failures} failures, {given_up:?}");
+        assert!(given_up[0].numbers["steps"] == 2 && given_up[0].numbers["bytes"] > 0, "{given_up:?}");
+        let told = |kind| (of(kind).count() as u64, of(kind).map(|e| e.numbers["bytes"]).sum::<u64>());
+        assert_eq!(told(EventKind::Flush), (done.flushes, done.flushed_bytes));
+        assert_eq!(told(EventKind::Merge), (done.merges, done.merged_bytes));
+    }
 }
 
 /// ACC-5 within one segment, by the rule of `sketch`.

@@ -168,6 +168,38 @@ fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
     }
 }
 
+/// A flush of a range reads the range's tables, so that damage there must not keep memory from being written.
+#[test]
+fn a_damaged_table_of_a_range_stops_no_writer() {
+    let world = SimWorld::new(5);
+    let (db, scheduler) = open(&world, "rangemerge{f=16384}");
+    let put = |n: u32, fill: u8| drop(db.put(format!("key{n:05}").as_bytes(), &[fill; 60]).unwrap());
+    (0..3000).for_each(|n| put(n, 7));
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let shape = db.default_family().shape();
+    let (_, _, table) = shape.tables().nth(shape.tables().count() / 2).unwrap();
+    let path = std::path::Path::new("/db").join(table.id.file_name());
+    world.storage.corrupt(&path, table.bytes / 3, 1).unwrap();
+    for round in 0..30_000u32 {
+        scheduler.run(u32::from(round % 8 == 0) * 4);
+        put(round * 7919 % 3000, 8);
+    }
+    let events = db.events();
+    let failed =
+        events.iter().filter(|e| e.kind == EventKind::Failure && e.reason.starts_with("flush failed"));
+    assert!(failed.count() > 0, "the damage was met");
+    // No flush waits for the range, and each of its keys is there again.
+    let range = table.live_range();
+    for n in 0..3000u32 {
+        let key = format!("key{n:05}");
+        if !range.contains(key.as_bytes()) {
+            assert_eq!(*db.get(key.as_bytes()).unwrap().unwrap(), [8; 60], "{key}");
+        }
+    }
+    assert!(db.statistics().log_bytes <= 6 * options().write_memory);
+}
+
 #[test]
 fn a_range_that_is_hardly_written_does_not_hold_the_log() {
     let world = SimWorld::new(5);

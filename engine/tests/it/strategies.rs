@@ -123,6 +123,44 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
     assert_eq!(db.statistics().merged_bytes, written, "one small run is in order everywhere");
 }
 
+#[test]
+fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
+    for next in ["leveled", "rangemerge{f=65536}"] {
+        let world = SimWorld::new(1);
+        let options = Options { write_memory: 64 << 10, memory_budget: 1 << 20, ..Options::default() };
+        let never = FamilyOptions {
+            strategy: strategy("nomerge"),
+            compression: Compression::None,
+            compression_last: None,
+            ..FamilyOptions::default()
+        };
+        let (db, _) = open(&world, &options, Some(never));
+        let mut rng = Rng::new(1);
+        let mut put = |db: &Db| drop(db.put(&rng.range(0..1 << 40).to_be_bytes(), &[7; 100]).unwrap());
+        (0..60_000).for_each(|_| put(&db));
+        db.settle().unwrap();
+        let family = db.default_family();
+        let runs = family.shape().levels[0].runs.len();
+        assert!(runs > 60 && db.statistics().debt == 0, "{runs} runs");
+        family.alter(FamilyOptions { strategy: strategy(next), ..family.options() }).unwrap();
+        drop((family, db));
+        // Nobody works here but when a writer waits.
+        let (db, scheduler) = open(&world, &options, None);
+        put(&db);
+        scheduler.run(1);
+        put(&db);
+        let now = db.statistics();
+        assert_eq!((now.stops, now.delays), (0, 0), "{next}");
+        assert!(now.debt > 32 * options.write_memory, "{next}: a debt of {}", now.debt);
+        // What is added to it counts.
+        while db.statistics().stops == 0 && db.statistics().flushes < 60 {
+            put(&db);
+        }
+        db.settle().unwrap();
+        assert_eq!(db.statistics().debt, 0, "{next}");
+    }
+}
+
 /// A family whose tables take what their cells take, as in the simulator.
 fn counted_in_bytes(strategy: &StrategyOptions) -> FamilyOptions {
     FamilyOptions {

@@ -136,6 +136,11 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
                 let write_memory = (32 << 10) << rng.range(0..3);
                 db.set_memory(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;
             }
+            10 => {
+                let family = db.family(FAMILIES[rng.index(FAMILIES.len())]).map_err(text)?;
+                let options = FamilyOptions { strategy: work::strategy(&mut rng), ..family.options() };
+                family.alter(options).map_err(|e| format!("alter: {e}"))?;
+            }
             _ => std::thread::sleep(Duration::from_millis(2)),
         }
     }

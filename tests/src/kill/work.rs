@@ -132,23 +132,11 @@ fn builder(seed: u64) -> Builder {
         cache_fill: *rng.pick(&crate::settings::FILLS),
         ..Options::default()
     };
-    let strategies: Vec<StrategyOptions> = [
-        "leveled{table_bytes=64KiB, multiplier=4}",
-        "sma{k=2, table_bytes=64KiB}",
-        "nomerge{table_bytes=64KiB}",
-        "geometric{table_bytes=64KiB}",
-        "remerge{table_bytes=64KiB}",
-        "exploring{min_runs=2, table_bytes=64KiB}",
-    ]
-    .iter()
-    .map(|text| text.parse().expect("a strategy"))
-    .collect();
     let mut family = || FamilyOptions {
         compression: *rng.pick(&[Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }]),
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
-        // Leveled as often as the others together.
-        strategy: strategies[if rng.chance(50) { 0 } else { rng.index(strategies.len()) }].clone(),
+        strategy: strategy(&mut rng),
         memory: rng.pick(&["none", "eager", "sketch"]).parse().expect("a policy"),
         hot_keys: rng.pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule"),
         log_tables: rng.chance(70),
@@ -156,6 +144,22 @@ fn builder(seed: u64) -> Builder {
     };
     let builder = Builder::new().options(options);
     [FAMILIES[0], FAMILIES[1], INGESTED].iter().fold(builder, |builder, name| builder.family(name, family()))
+}
+
+/// How a family is merged, leveled as often as by the others together.
+pub fn strategy(rng: &mut Rng) -> StrategyOptions {
+    const STRATEGIES: [&str; 8] = [
+        "leveled{table_bytes=64KiB, multiplier=4}",
+        "sma{k=2, table_bytes=64KiB}",
+        "nomerge{table_bytes=64KiB}",
+        "geometric{table_bytes=64KiB}",
+        "remerge{table_bytes=64KiB}",
+        "exploring{min_runs=2, table_bytes=64KiB}",
+        "rangemerge{f=65536}",
+        "rangemerge{f=16384, deltas=2}",
+    ];
+    let text = if rng.chance(50) { STRATEGIES[0] } else { rng.pick::<&str>(&STRATEGIES) };
+    text.parse().expect("a strategy")
 }
 
 /// The number in a stream's marker, the same in both families; 0 when there is none.
