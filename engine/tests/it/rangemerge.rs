@@ -173,7 +173,9 @@ fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
 fn a_damaged_table_of_a_range_stops_no_writer() {
     let world = SimWorld::new(5);
     let (db, scheduler) = open(&world, "rangemerge{f=16384}");
-    let put = |n: u32, fill: u8| drop(db.put(format!("key{n:05}").as_bytes(), &[fill; 60]).unwrap());
+    let put = |n: u32, fill: u8| {
+        db.put(format!("key{n:05}").as_bytes(), &[fill; 60]).unwrap();
+    };
     (0..3000).for_each(|n| put(n, 7));
     db.flush().unwrap();
     db.settle().unwrap();

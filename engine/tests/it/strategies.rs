@@ -136,7 +136,9 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         };
         let (db, _) = open(&world, &options, Some(never));
         let mut rng = Rng::new(1);
-        let mut put = |db: &Db| drop(db.put(&rng.range(0..1 << 40).to_be_bytes(), &[7; 100]).unwrap());
+        let mut put = |db: &Db| {
+            db.put(&rng.range(0..1 << 40).to_be_bytes(), &[7; 100]).unwrap();
+        };
         (0..60_000).for_each(|_| put(&db));
         db.settle().unwrap();
         let family = db.default_family();
