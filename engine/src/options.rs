@@ -49,7 +49,7 @@ pub struct Options {
     /// Background workers that flush and merge. Default 2.
     pub workers: usize,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause. A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
+    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
     /// steps. Default 64 MiB.
     pub step_bytes: u64,
     /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
@@ -224,6 +224,9 @@ pub struct FamilyOptions {
     /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
     /// Default false.
     pub log_tables: bool,
+    /// Values are left in the log only while merges have written at most so many bytes for each byte that came to them: a
+    /// merge reads these values besides the table, uncompressed, and then writes them. Default 1.
+    pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Share of its write memory, or of the database's where it has none of its own, at which the segment being written is
@@ -250,6 +253,7 @@ impl Default for FamilyOptions {
             memory: MemoryPolicy::default(),
             hot_keys: HotKeys::default(),
             log_tables: false,
+            log_tables_merged_max: 1.0,
             write_memory: 0,
             active_share: 0.1,
             merge_operator: None,
@@ -277,6 +281,9 @@ impl FamilyOptions {
         }
         if !(0.02..=0.25).contains(&self.active_share) {
             return refuse("active_share is not between 0.02 and 0.25");
+        }
+        if !(0.0..=1e6).contains(&self.log_tables_merged_max) {
+            return refuse("log_tables_merged_max is not between 0 and 1,000,000");
         }
         self.memory.check().map_err(|why| Error::invalid(format!("family option memory: {why}")))?;
         self.hot_keys.check().map_err(|why| Error::invalid(format!("family option hot_keys: {why}")))?;

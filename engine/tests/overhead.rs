@@ -89,6 +89,7 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
     let family = FamilyOptions {
         hot_keys: if triad { "factor" } else { "off" }.parse().unwrap(),
         log_tables: triad,
+        log_tables_merged_max: 1e6,
         memory: "none".parse().unwrap(),
         compression: Compression::None,
         strategy: "nomerge".parse().unwrap(),

@@ -151,6 +151,7 @@ impl Setup {
             .expect("the rule is written as it should be"),
             write_memory: *rng.pick(&[0, 8 << 10]),
             log_tables: rng.one_in(2),
+            log_tables_merged_max: 1e6,
             ..FamilyOptions::default()
         }
     }

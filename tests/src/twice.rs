@@ -124,6 +124,7 @@ fn draw_setup(rng: &mut Rng, now_us: u64) -> Setup {
     for family in &mut setup.families {
         let options = &mut family.options;
         options.log_tables = true;
+        options.log_tables_merged_max = 1e6;
         options.hot_keys =
             rng.pick(&["factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule");
         options.memory = rng.pick(&["eager{segments=2}", "sketch{segments=2}"]).parse().expect("a policy");

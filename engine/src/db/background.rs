@@ -215,6 +215,10 @@ impl Inner {
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {
                         *self.background_error.lock() = None;
                     }
+                    if let Job::Merge(job) = &job {
+                        let mut met = self.merge_error.lock();
+                        *met = met.take().filter(|(store, _)| *store != job.store().id);
+                    }
                     self.put_back(id, None, 0);
                     return self.scheduler.notify();
                 }
@@ -251,6 +255,9 @@ impl Inner {
             }
             drop(work);
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
+            if what == "merge" && error.kind() == ErrorKind::Corruption {
+                *self.merge_error.lock() = Some((store.id, error.clone()));
+            }
             if (what == "flush" && !goes_around) || error.kind() == ErrorKind::DiskFull {
                 *self.background_error.lock() = Some(error.clone());
             }
@@ -471,6 +478,7 @@ impl Inner {
     fn recount_debt(&self, stores: &[Arc<Store>]) {
         let (mut all, mut of_writers) = (0, 0);
         for store in stores {
+            self.count_level0(store, &store.version());
             let work = store.work.lock();
             all += work.debt;
             of_writers += work.debt_of_writers;
@@ -557,8 +565,8 @@ impl Inner {
         });
         for job in dropped {
             if let Job::Join(join) = job {
+                join.overtaken(self);
                 join.abandon(self);
-                self.metrics.joins_aborted.add(1);
             }
         }
     }
@@ -698,7 +706,12 @@ impl Inner {
         let mut failed = None;
         self.scheduler.wait(&mut || {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
-            failed.is_some() || backpressure(&self.pressure(level0_runs())) != Delay::Stop
+            let pressure = self.pressure(level0_runs());
+            let for_merges = Pressure { memory_used: 0, memory_joining: 0, ..pressure };
+            if failed.is_none() && backpressure(&for_merges) == Delay::Stop {
+                failed = self.merge_error.lock().as_ref().map(|(_, met)| met.clone());
+            }
+            failed.is_some() || backpressure(&pressure) != Delay::Stop
         });
         let waited = self.env.clock.monotonic_ns() - from;
         if waited >= STALL_NS {

@@ -386,7 +386,7 @@ impl Inner {
             false => format!("options changed: strategy {before} gives way to {}", options.strategy),
         };
         self.events.record(EventKind::Family, &store.name, what, &[]);
-        // Writers that stopped for runs the strategy before allowed may go on.
+        // Writers that stopped for runs that the strategy before did not allow may go on.
         self.recount_memory();
         self.scheduler.notify();
         Ok(())

@@ -315,6 +315,8 @@ impl FlushJob {
             job.finish(db, &self.store, self.merge.cells());
         }
         db.note_drain(self.memory_bytes, self.busy_ns);
+        let (taken, survived) = self.merge.cells();
+        db.metrics.cells_dropped.add(taken - survived);
         self.tell(db, self.plan.reason.clone());
         Ok(Advanced::Done)
     }
@@ -326,7 +328,6 @@ impl FlushJob {
         let bytes = self.merge.bytes_written();
         db.metrics.flushes.add(1);
         db.metrics.flushed_bytes.add(bytes);
-        db.metrics.cells_dropped.add(taken - survived);
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
             ("segments", self.segments),

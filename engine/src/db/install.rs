@@ -245,6 +245,16 @@ impl Inner {
         self.memory_used.get() + self.joining.get()
     }
 
+    /// Counts the runs in level 0 for which the store's writers are held up.
+    pub(super) fn count_level0(&self, store: &Store, version: &Version) -> u64 {
+        let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
+        let settings = store.settings();
+        let usual = settings.options.strategy.strategy().level0_runs();
+        let over = settings.inherited.level0_beyond(runs.saturating_sub(usual) as u64);
+        store.set_level0_over(over);
+        over
+    }
+
     /// Counts write memory and table bytes anew.
     pub(crate) fn recount_memory(&self) {
         let (mut memory, mut tables, mut level0) = (0, 0, 0);
@@ -254,12 +264,7 @@ impl Inner {
             let version = store.version();
             memory += version.memory_bytes();
             tables += version.shape.live_bytes();
-            let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
-            let settings = store.settings();
-            let usual = settings.options.strategy.strategy().level0_runs();
-            let over = settings.inherited.level0_beyond(runs.saturating_sub(usual) as u64);
-            store.set_level0_over(over);
-            level0 = level0.max(over);
+            level0 = level0.max(self.count_level0(store, &version));
             debt = debt.and_then(|(all, of_writers)| {
                 let work = store.work.try_lock()?;
                 Some((all + work.debt, of_writers + work.debt_of_writers))

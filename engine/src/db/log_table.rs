@@ -123,6 +123,8 @@ impl Inner {
             value_bytes_min: VALUE_BYTES_MIN as u64,
             referred_bytes: referred_bytes(&version),
             merge_memory: self.cache.may_keep_at_most().saturating_sub(self.table_memory()),
+            merged: 0.0,
+            merged_max: store.settings().options.log_tables_merged_max,
         };
         if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
             let p = open.table().properties();
@@ -133,6 +135,9 @@ impl Inner {
             facts.compressed = open.info.bytes as f64 / (p.key_bytes + p.value_bytes).max(1) as f64;
         }
         facts.compressed = facts.compressed.min(1.0);
+        let m = &self.metrics;
+        let came = m.flushed_bytes.get() as f64 + m.log_table_bytes_saved.get() as f64 * facts.compressed;
+        facts.merged = m.merged_bytes.get() as f64 / came.max(1.0);
         Some(facts)
     }
 }
@@ -225,6 +230,7 @@ impl LogTableJob {
             ("log_bytes", self.choice.log_bytes),
             ("referred_bytes", self.choice.referred_bytes),
             ("merge_memory", self.choice.merge_memory),
+            ("merged_percent", self.choice.merged_percent),
             ("log_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];

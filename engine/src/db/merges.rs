@@ -220,6 +220,10 @@ impl MergeJob {
         self.id
     }
 
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Does a little, and rests after it where that is wanted.
     pub(crate) fn advance(&mut self, db: &Arc<Inner>) -> Result<Advanced> {
         if !self.pace.rests() {
@@ -257,8 +261,8 @@ impl MergeJob {
                 opened: None,
             })?;
             db.metrics.moves.add(1);
-            self.leave(None);
             self.tell(db, EventKind::Move, self.plan.reason.clone());
+            self.leave(None);
             return Ok(Advanced::Done);
         };
         let wait = db.limiter.wait().max(db.fill_limiter.wait());
@@ -338,8 +342,11 @@ impl MergeJob {
                 Ok(Advanced::Wait(0))
             }
             None => {
-                self.leave(None);
+                db.metrics.merged_in_bytes.add(self.plan.bytes);
+                let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
+                db.metrics.cells_dropped.add(taken - kept);
                 self.tell(db, EventKind::Merge, self.plan.reason.clone());
+                self.leave(None);
                 self.note_fills(db);
                 Ok(Advanced::Done)
             }
@@ -375,9 +382,7 @@ impl MergeJob {
         db.metrics.merged_bytes.add(bytes);
         if kind == EventKind::Merge {
             db.metrics.merges.add(1);
-            db.metrics.merged_in_bytes.add(self.plan.bytes);
         }
-        db.metrics.cells_dropped.add(taken - kept);
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
             ("score_percent", (self.plan.score * 100.0) as u64),

@@ -220,7 +220,7 @@ impl JoinJob {
     }
 
     /// A flush has taken the segments meanwhile (ACC-7).
-    fn overtaken(&self, db: &Inner) {
+    pub(super) fn overtaken(&self, db: &Inner) {
         db.metrics.joins_aborted.add(1);
         let reason = format!("{}; a flush took its segments", self.reason);
         let segments = self.sources.len() as u64;

@@ -282,8 +282,12 @@ fn frames_behind_a_damaged_one_are_saved() {
 #[test]
 fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let family =
-        FamilyOptions { log_tables: true, memory: "none".parse().unwrap(), ..FamilyOptions::default() };
+    let family = FamilyOptions {
+        log_tables: true,
+        log_tables_merged_max: 1e6,
+        memory: "none".parse().unwrap(),
+        ..FamilyOptions::default()
+    };
     let db = Builder::new().options(small()).family("default", family).open(dir.path()).unwrap();
     let gone = db.create_family("gone", FamilyOptions::default()).unwrap();
     for n in 0..600 {

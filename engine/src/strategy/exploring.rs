@@ -229,7 +229,7 @@ impl ExploringOptions {
         let (level, oldest) = picked[picked.len() - 1];
         let takes_oldest = |runs: &[Run]| runs.last().is_some_and(|last| last.id == oldest.id);
         let output = match level {
-            0 if takes_oldest(&shape.levels[0].runs) => planner.new_run(1, picked[0].1.id),
+            0 if takes_oldest(&shape.levels[0].runs) => planner.output(1, &picked),
             _ => Target { level, run: oldest.id },
         };
         let what = format!(

@@ -5,7 +5,9 @@
 //! files stay on disk until merges have taken the tables apart, dead bytes, frames and keys included and uncompressed.
 //! So it must pay clearly in bytes not written, and what stays on disk must not be much more than a table would be. And
 //! merges must be able to hold the log files of their inputs in memory: a value at a time, a merge that takes no order of the
-//! log fetches at some microsecond each, which costs more processor time than was saved.
+//! log fetches at some microsecond each, which costs more processor time than was saved. The share of all bytes that can
+//! be saved is 1/(2+W), where W is what merges write of a byte, and what a merge costs more comes W times: so W must be
+//! small (`FamilyOptions::log_tables_merged_max`).
 
 /// What the decision rests on.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,9 @@ pub(crate) struct LogTableFacts {
     /// Bytes of log that this store's tables refer to already, and what merges may hold of log files in memory.
     pub(crate) referred_bytes: u64,
     pub(crate) merge_memory: u64,
+    /// Bytes that merges have written for each byte that came to them, and how many it may be.
+    pub(crate) merged: f64,
+    pub(crate) merged_max: f64,
 }
 
 /// A reference with what an entry has besides.
@@ -52,6 +57,8 @@ pub(crate) struct LogTableChoice {
     pub(crate) log_bytes: u64,
     pub(crate) referred_bytes: u64,
     pub(crate) merge_memory: u64,
+    /// The same, in percent.
+    pub(crate) merged_percent: u64,
 }
 
 /// Whether to leave values in the log.
@@ -65,6 +72,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
         log_bytes,
         referred_bytes,
         merge_memory,
+        merged_percent: (facts.merged * 100.0) as u64,
     };
     let no = |reason: &str| choice(false, reason, 0, 0);
     if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {
@@ -81,6 +89,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
     let live = plain / facts.log_bytes as f64;
     let (leave, reason) = match () {
         () if saved < SAVED_MIN => (false, "references would save little"),
+        () if facts.merged > facts.merged_max => (false, "merges write what comes too often"),
         () if live < LIVE_MIN => (false, "too little of the log is live"),
         () if facts.referred_bytes + facts.log_bytes > facts.merge_memory => {
             (false, "merges could not hold so much of the log in memory")
@@ -108,6 +117,8 @@ mod tests {
             value_bytes_min: 48,
             referred_bytes: 0,
             merge_memory: 1 << 30,
+            merged: 0.5,
+            merged_max: 1.0,
         }
     }
 
@@ -137,6 +148,8 @@ mod tests {
         assert!(leave_in_log(&after).leave);
         let tight = LogTableFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
         assert_eq!(refused(tight), "merges could not hold so much of the log in memory");
+        let churn = LogTableFacts { merged: 1.1, ..facts };
+        assert_eq!(refused(churn), "merges write what comes too often");
         let wide = LogTableFacts { key_bytes: 200.0, ..facts };
         assert_eq!(refused(wide), "references would save little");
     }

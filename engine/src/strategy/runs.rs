@@ -64,10 +64,15 @@ impl<'a> RunPlanner<'a> {
         runs.iter().filter(|run| self.at_rest(level, run)).map(|run| (level, run)).collect()
     }
 
-    /// A new run of that level, newer than all that are there or on their way. Its id is `id` but where one of them has that
-    /// or a higher one: a run of which a part was merged before its turn.
-    pub(super) fn new_run(&self, level: usize, id: u64) -> Target {
-        let there = self.shape.levels.get(level).and_then(|l| l.runs.first()).map(|run| run.id);
+    /// Where a merge of these runs, newest first, goes on that level: to a run of the newest one's id, also if that is
+    /// there already and ends where they begin (an earlier attempt made a part of it). But newer than all that is there or
+    /// on its way: of a run of which a part was merged before its turn, that part has its id.
+    pub(super) fn output(&self, level: usize, runs: &[Placed<'_>]) -> Target {
+        let id = runs[0].1.id;
+        let there = self.shape.levels.get(level).and_then(|l| l.runs.first());
+        let range = cover(runs.iter().flat_map(|(_, run)| run.tables()));
+        let apart = |run: &Run| range.as_ref().is_none_or(|range| run.overlapping(range).next().is_none());
+        let there = there.filter(|run| run.id != id || !apart(run)).map(|run| run.id);
         let outputs = self.taken.iter().map(|merge| merge.plan.output);
         let coming = outputs.filter(|output| output.level == level).map(|output| output.run);
         let newest = coming.chain(there).max();

@@ -75,7 +75,7 @@ impl Strategy for SmaOptions {
             );
             // More urgent the fuller the level, and the smaller the merge among equals.
             let score = runs.len() as f64 / self.k as f64 + 0.1 / (level + 1) as f64;
-            let output = planner.new_run(level + 1, oldest[0].1.id);
+            let output = planner.output(level + 1, oldest);
             planner.merge(oldest, output, score, what);
         }
         if self.k != Self::NEVER {

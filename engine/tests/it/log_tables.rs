@@ -15,6 +15,7 @@ const VALUE_BYTES: usize = 400;
 fn family(log_tables: bool) -> FamilyOptions {
     FamilyOptions {
         log_tables,
+        log_tables_merged_max: 1e6,
         memory: "none".parse().unwrap(),
         compression: siltstone::Compression::None,
         strategy: "leveled{l0_runs_trigger=4}".parse().unwrap(),

@@ -185,8 +185,11 @@ fn each_memory_flush_is_an_event_that_says_of_how_much() {
 #[test]
 fn statistics_are_the_sums_of_events() {
     let world = SimWorld::new(3);
-    let (db, scheduler) =
-        simulated(&world, options(), FamilyOptions { log_tables: true, ..policy("sketch") });
+    let (db, scheduler) = simulated(
+        &world,
+        options(),
+        FamilyOptions { log_tables: true, log_tables_merged_max: 1e6, ..policy("sketch") },
+    );
     for round in 0..40u32 {
         for n in 0..150u32 {
             db.put(format!("key{:03}", n % 100).as_bytes(), format!("{round:>80}").as_bytes()).unwrap();
@@ -318,6 +321,27 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
         // The first one after a flush merges indices: what it meets decides about the next.
         assert_eq!(next.kind, EventKind::MemoryMerge, "seed {seed}: {next}");
     }
+}
+
+#[test]
+fn a_merge_in_memory_that_a_flush_overtook_is_an_event() {
+    let (db, _) = simulated(&SimWorld::new(1), options(), policy("eager"));
+    let (of, mut overtaken) = (db.clone(), 0);
+    let hook = move |name| {
+        if name == "join-before-swap" && overtaken < 3 {
+            overtaken += 1;
+            of.flush().unwrap();
+        }
+    };
+    with_kill_hook(hook, || {
+        for _ in 0..60 {
+            overwrite(&db, 0..1);
+            db.settle().unwrap();
+        }
+    });
+    let begun = |event: &Event| event.kind == EventKind::MemoryAbort && event.numbers["begun"] == 1;
+    let told = db.events().iter().filter(|event| begun(event)).count() as u64;
+    assert!(told == 3 && db.statistics().memory_merges_aborted == 3, "{told} are told of");
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn builder(seed: u64) -> Builder {
         memory: rng.pick(&["none", "eager", "sketch"]).parse().expect("a policy"),
         hot_keys: rng.pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule"),
         log_tables: rng.chance(70),
+        log_tables_merged_max: 1e6,
         ..FamilyOptions::default()
     };
     let builder = Builder::new().options(options);

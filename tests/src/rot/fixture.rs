@@ -166,7 +166,12 @@ fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
         // Its values are left in the log where they are long enough.
-        1 => FamilyOptions { compression: Compression::None, log_tables: true, ..options },
+        1 => FamilyOptions {
+            compression: Compression::None,
+            log_tables: true,
+            log_tables_merged_max: 1e6,
+            ..options
+        },
         _ => FamilyOptions {
             timestamps: Timestamps::Explicit,
             compression: Compression::Zstd { level: 1 },
