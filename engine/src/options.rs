@@ -224,8 +224,8 @@ pub struct FamilyOptions {
     /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
     /// Default false.
     pub log_tables: bool,
-    /// Values are left in the log only while merges have written at most so many bytes for each byte that came to them: a
-    /// merge reads these values besides the table, uncompressed, and then writes them. Default 1.
+    /// Values are left in the log only while merges of the family have written, of late, at most so many bytes for each byte
+    /// that came: a merge reads these values besides the table, uncompressed, and then writes them. Default 1.
     pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,

@@ -216,8 +216,7 @@ impl Inner {
                         *self.background_error.lock() = None;
                     }
                     if let Job::Merge(job) = &job {
-                        let mut met = self.merge_error.lock();
-                        *met = met.take().filter(|(store, _)| *store != job.store().id);
+                        job.store().work.lock().damage = None;
                     }
                     self.put_back(id, None, 0);
                     return self.scheduler.notify();
@@ -253,11 +252,11 @@ impl Inner {
                 "flush" => work.flush_not_before = not_before,
                 _ => work.merge_not_before = not_before,
             }
+            if what == "merge" && error.kind() == ErrorKind::Corruption {
+                work.damage = Some(error.clone());
+            }
             drop(work);
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
-            if what == "merge" && error.kind() == ErrorKind::Corruption {
-                *self.merge_error.lock() = Some((store.id, error.clone()));
-            }
             if (what == "flush" && !goes_around) || error.kind() == ErrorKind::DiskFull {
                 *self.background_error.lock() = Some(error.clone());
             }
@@ -476,14 +475,15 @@ impl Inner {
     /// Tells writers of the debt that the plans just made have found. (Counted only when tables change it would be that
     /// of the plans before the last change, and a writer stopped by it would wait for ever.)
     fn recount_debt(&self, stores: &[Arc<Store>]) {
-        let (mut all, mut of_writers) = (0, 0);
+        let (mut all, mut of_writers, mut falls) = (0, 0, false);
         for store in stores {
-            self.count_level0(store, &store.version());
+            let before = store.level0_over();
+            falls |= self.count_level0(store, &store.version()) < before;
             let work = store.work.lock();
             all += work.debt;
             of_writers += work.debt_of_writers;
         }
-        let falls = of_writers < self.debt_of_writers.get();
+        falls |= of_writers < self.debt_of_writers.get();
         self.debt.set(all);
         self.debt_of_writers.set(of_writers);
         self.tune_rate();
@@ -680,13 +680,13 @@ impl Inner {
     }
 
     /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
-    /// bound until a step has made room. Never waits for a whole merge. `level0_runs` says how many runs too many the level 0
-    /// has that it writes to: who writes to other families is not held up for them.
-    pub(crate) fn throttle(&self, bytes: u64, level0_runs: &dyn Fn() -> u64) -> Result<()> {
-        let delay = match backpressure(&self.pressure(level0_runs())) {
+    /// bound until a step has made room. Never waits for a whole merge. `fullest` is the store with most runs too many in level 0 of
+    /// those it writes to: who writes to other families is not held up for them.
+    pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
+        let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {
             Delay::NsPerByte(0.0) => return Ok(()),
             Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
-            Delay::Stop => return self.wait_for_room(level0_runs),
+            Delay::Stop => return self.wait_for_room(fullest),
         };
         let owed = self.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
         if owed >= PAUSE_NS {
@@ -698,19 +698,17 @@ impl Inner {
         Ok(())
     }
 
-    fn wait_for_room(&self, level0_runs: &dyn Fn() -> u64) -> Result<()> {
+    fn wait_for_room<'s>(&self, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
         self.metrics.stops.add(1);
         let from = self.env.clock.monotonic_ns();
-        let pressure = self.pressure(level0_runs());
+        let now = || self.pressure(fullest().map_or(0, Store::level0_over));
+        let pressure = now();
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
-            let pressure = self.pressure(level0_runs());
-            let for_merges = Pressure { memory_used: 0, memory_joining: 0, ..pressure };
-            if failed.is_none() && backpressure(&for_merges) == Delay::Stop {
-                failed = self.merge_error.lock().as_ref().map(|(_, met)| met.clone());
-            }
+            let pressure = now();
+            failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
             failed.is_some() || backpressure(&pressure) != Delay::Stop
         });
         let waited = self.env.clock.monotonic_ns() - from;
@@ -726,6 +724,23 @@ impl Inner {
             self.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// The damage for which merges don't get on that writers are stopped for: those of the store with the fullest
+    /// level 0 they write to, or of one whose debt makes the difference.
+    fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
+        let damage = |store: &Store, debt: u64| {
+            let rest = Pressure { memory_used: 0, memory_joining: 0, debt, ..*pressure };
+            let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
+            let (with, without) = match debt {
+                0 => (rest, Pressure { level0_runs: 0, ..rest }),
+                _ => (rest, Pressure { debt: debt.saturating_sub(work.debt_of_writers), ..rest }),
+            };
+            let decides = backpressure(&with) == Delay::Stop && backpressure(&without) != Delay::Stop;
+            work.damage.clone().filter(|_| decides)
+        };
+        let of_level0 = fullest.and_then(|store| damage(store, 0));
+        of_level0.or_else(|| self.stores().iter().find_map(|store| damage(store, pressure.debt.max(1))))
     }
 
     /// Notes what a flush's bytes cost, for the delay of writers.

@@ -386,6 +386,10 @@ impl Inner {
             false => format!("options changed: strategy {before} gives way to {}", options.strategy),
         };
         self.events.record(EventKind::Family, &store.name, what, &[]);
+        {
+            let mut work = store.work.lock();
+            (work.merge_not_before, work.damage) = (0, None);
+        }
         // Writers that stopped for runs that the strategy before did not allow may go on.
         self.recount_memory();
         self.scheduler.notify();

@@ -328,6 +328,7 @@ impl FlushJob {
         let bytes = self.merge.bytes_written();
         db.metrics.flushes.add(1);
         db.metrics.flushed_bytes.add(bytes);
+        self.store.work.lock().rewritten.came(bytes as f64, db.budget.write_memory());
         let micros = (db.env.clock.monotonic_ns() - self.began_ns) / 1_000;
         let numbers = [
             ("segments", self.segments),

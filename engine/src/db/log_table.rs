@@ -123,7 +123,7 @@ impl Inner {
             value_bytes_min: VALUE_BYTES_MIN as u64,
             referred_bytes: referred_bytes(&version),
             merge_memory: self.cache.may_keep_at_most().saturating_sub(self.table_memory()),
-            merged: 0.0,
+            merged: store.work.lock().rewritten.times(),
             merged_max: store.settings().options.log_tables_merged_max,
         };
         if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
@@ -135,9 +135,6 @@ impl Inner {
             facts.compressed = open.info.bytes as f64 / (p.key_bytes + p.value_bytes).max(1) as f64;
         }
         facts.compressed = facts.compressed.min(1.0);
-        let m = &self.metrics;
-        let came = m.flushed_bytes.get() as f64 + m.log_table_bytes_saved.get() as f64 * facts.compressed;
-        facts.merged = m.merged_bytes.get() as f64 / came.max(1.0);
         Some(facts)
     }
 }
@@ -223,7 +220,11 @@ impl LogTableJob {
     /// Tells what was decided, on which numbers, and what it gave.
     /// `cells` are those the flush met, and of these those that survived.
     pub(super) fn finish(&self, db: &Inner, store: &Store, cells: (u64, u64)) {
-        store.work.lock().survived = Some(cells.1 as f64 / cells.0.max(1) as f64);
+        {
+            let mut work = store.work.lock();
+            work.survived = Some(cells.1 as f64 / cells.0.max(1) as f64);
+            work.rewritten.came(self.left_bytes as f64 * self.choice.compressed, db.budget.write_memory());
+        }
         let numbers = [
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),

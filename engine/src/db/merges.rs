@@ -380,6 +380,7 @@ impl MergeJob {
         let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
         let bytes = self.merge.as_ref().map_or(0, Merge::bytes_written);
         db.metrics.merged_bytes.add(bytes);
+        self.store.work.lock().rewritten.merged(bytes);
         if kind == EventKind::Merge {
             db.metrics.merges.add(1);
         }

@@ -94,8 +94,6 @@ pub(crate) struct Inner {
     poisoned: Mutex<Option<Error>>,
     /// Why flushing fails at present.
     background_error: Mutex<Option<Error>>,
-    /// Damage that a store's merges met last, until one of them is done again.
-    merge_error: Mutex<Option<(crate::types::StoreId, Error)>>,
     stores: ArcSwap<Vec<Arc<Store>>>,
     /// One change of the set of families at a time.
     families: Mutex<()>,

@@ -470,7 +470,6 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         state: AtomicU8::new(State::Open as u8),
         poisoned: Mutex::new(None),
         background_error: Mutex::new(None),
-        merge_error: Mutex::new(None),
         stores: ArcSwap::from_pointee(parts.stores),
         families: Mutex::new(()),
         snapshots,

@@ -51,6 +51,8 @@ pub(crate) struct StoreWork {
     pub(crate) flush_not_before: u64,
     /// The same for merges.
     pub(crate) merge_not_before: u64,
+    /// Damage that its merges met last, until one of them is done again.
+    pub(crate) damage: Option<Error>,
     /// Distinct keys of unions of tables that plans asked for lately.
     pub(crate) unions: Vec<(Vec<TableId>, u64)>,
     /// Debt found by the last plan, and what of it was not inherited.
@@ -72,8 +74,38 @@ pub(crate) struct StoreWork {
     pub(crate) hot: HotState,
     /// The part of the cells that the last flush wrote, where it noted that.
     pub(crate) survived: Option<f64>,
+    /// What merges have written of what came.
+    pub(crate) rewritten: Rewritten,
     /// Measured cost of copying in memory; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
+}
+
+/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges wrote; the
+/// older the less they count.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    came: f64,
+    merged: f64,
+}
+
+impl Rewritten {
+    /// A flush brought so much. What came before `memory` 64 times over counts half.
+    pub(crate) fn came(&mut self, bytes: f64, memory: u64) {
+        self.came += bytes;
+        if self.came > 64.0 * memory as f64 {
+            self.came /= 2.0;
+            self.merged /= 2.0;
+        }
+    }
+
+    pub(crate) fn merged(&mut self, bytes: u64) {
+        self.merged += bytes as f64;
+    }
+
+    /// How often a byte that came was written by merges.
+    pub(crate) fn times(&self) -> f64 {
+        self.merged / self.came.max(1.0)
+    }
 }
 
 /// Options with the names in them resolved.

@@ -146,7 +146,7 @@ impl Inner {
         if logged > limit && ops.len() > 1 {
             return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
         }
-        self.throttle(bytes, &|| ops.iter().map(|op| op.store.level0_over()).max().unwrap_or(0))?;
+        self.throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()))?;
         let wall_us = self.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };

@@ -59,6 +59,8 @@ pub(crate) struct LogTableChoice {
     pub(crate) merge_memory: u64,
     /// The same, in percent.
     pub(crate) merged_percent: u64,
+    /// As in the facts.
+    pub(crate) compressed: f64,
 }
 
 /// Whether to leave values in the log.
@@ -73,6 +75,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
         referred_bytes,
         merge_memory,
         merged_percent: (facts.merged * 100.0) as u64,
+        compressed: facts.compressed,
     };
     let no = |reason: &str| choice(false, reason, 0, 0);
     if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {

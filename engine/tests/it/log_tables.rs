@@ -123,6 +123,26 @@ fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
 }
 
 #[test]
+fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
+    let log_tables = |log_tables_merged_max: f64| {
+        let dir = tempfile::tempdir().unwrap();
+        let family = FamilyOptions { log_tables_merged_max, ..family(true) };
+        let db = builder(1 << 20, true).family("default", family).open(dir.path()).unwrap();
+        for round in 1..3 {
+            fill(&db, round);
+            db.flush().unwrap();
+            // Writes as much as came.
+            db.default_family().compact::<&str>(..).unwrap();
+        }
+        assert_reads(&db, 2);
+        let refused = |e: &siltstone::Event| e.reason == "merges write what comes too often";
+        (db.statistics().log_tables, db.events().iter().filter(|event| refused(event)).count())
+    };
+    assert_eq!(log_tables(2.0), (2, 0));
+    assert_eq!(log_tables(0.5), (1, 1));
+}
+
+#[test]
 fn a_merge_writes_the_values_and_the_log_files_go() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
