@@ -56,18 +56,25 @@ pub(super) fn contents(parts: &[Part]) -> Contents {
             let id = format!("figure 10: throughput, {workload}, {} alone over all together", part.name);
             figure(id, workload, ops_s, &alone(part.settings[0]), &all, paper, AtMost(1.05));
         }
-        for (workload, paper) in
-            [("ws1", 1.5), ("ws1:r50", 1.5), ("ws2", 1.51), ("ws2:r50", 1.25), ("ws3", 2.2), ("ws3:r50", 2.2)]
-        {
-            let id = format!("figure 9B: throughput, {workload}, all together over none");
-            figure(id, workload, ops_s, &all, BASE, paper, AtLeast(1.0));
+        for (what, config) in [("all together", all.as_str()), ("our default", OURS)] {
+            for (workload, paper) in [
+                ("ws1", 1.5),
+                ("ws1:r50", 1.5),
+                ("ws2", 1.51),
+                ("ws2:r50", 1.25),
+                ("ws3", 2.2),
+                ("ws3:r50", 2.2),
+            ] {
+                let id = format!("figure 9B: throughput, {workload}, {what} over none");
+                figure(id, workload, ops_s, config, BASE, paper, AtLeast(1.0));
+            }
+            for (workload, paper) in [("ws1", 1.0), ("ws2", 0.25), ("ws3", 0.25)] {
+                let id = format!("figure 9C: write amplification, {workload}, {what} over none");
+                figure(id, workload, write_amp, config, BASE, paper, AtMost(paper));
+            }
+            let id = format!("figure 9D: flushed and merged bytes, ws1, {what} over none");
+            figure(id, "ws1", flushed_merged_bytes, config, BASE, 0.1, AtMost(0.125));
         }
-        for (workload, paper) in [("ws1", 1.0), ("ws2", 0.25), ("ws3", 0.25)] {
-            let id = format!("figure 9C: write amplification, {workload}, all together over none");
-            figure(id, workload, write_amp, &all, BASE, paper, AtMost(paper));
-        }
-        let id = "figure 9D: flushed and merged bytes, ws1, all together over none".to_string();
-        figure(id, "ws1", flushed_merged_bytes, &all, BASE, 0.1, AtMost(0.125));
         configs.push(all);
     }
     let cells = WORKLOADS.iter().map(|workload| Cell { workload, memory: 1.0, configs: configs.clone() });
@@ -94,6 +101,7 @@ mod tests {
         assert_eq!(cells.len(), 6);
         let of = |id: &str| figures.iter().find(|figure| figure.id.contains(id)).unwrap();
         assert_eq!(of("B alone over all together").below, ["none+l4+a2+b"]);
+        assert_eq!(of("figure 9D: flushed and merged bytes, ws1, our default over none").above, "default");
         assert!(contents(&[part("A", &["a1"])]).figures.iter().all(|figure| !figure.id.contains("together")));
     }
 }

@@ -78,12 +78,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "level 0 waits, for at most 6 flushes, while under 40 % of it is redundant",
         |_, family, _| {
             let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
-            *leveled = LeveledOptions {
-                l0_runs_trigger: 2,
-                defer_below: Some(0.4),
-                defer_runs_max: 6,
-                ..leveled.clone()
-            };
+            *leveled = LeveledOptions { defer_below: Some(0.4), defer_runs_max: 6, ..leveled.clone() };
             true
         },
     ),
