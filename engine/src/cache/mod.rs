@@ -416,6 +416,11 @@ impl BlockCache {
         self.data.set_capacity(shares.data());
     }
 
+    /// Bytes it may hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.shares.lock().capacity
+    }
+
     /// Counts so far.
     pub(crate) fn stats(&self) -> CacheStats {
         let count = |class: Class| HitCount {

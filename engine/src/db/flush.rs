@@ -213,7 +213,6 @@ impl FlushJob {
                 cache: db.cache.clone(),
             },
             step_bytes: db.options.step_bytes,
-            step_fill_bytes: u64::MAX,
             cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
             aside: hot.as_ref().map(|hot| AsideRules {
                 over: hot.over,

@@ -26,7 +26,7 @@ const READ_AHEAD_RESTING: usize = 64 << 10;
 /// Beside readers it syncs whenever it has written this much: a device that is given more at once keeps readers waiting
 /// until it has written all of it.
 const SYNC_RESTING: u64 = 256 << 10;
-/// What a step may put into the cache, as a part of the cache.
+/// What the steps of all merges beside each other may put into the cache, as a part of the cache.
 const FILL_STEPS: u64 = 32;
 /// Not less, or every block of a small or absent cache would end a step.
 const FILL_STEP_MIN: u64 = 64 << 10;
@@ -46,6 +46,8 @@ pub(crate) struct MergeJob {
     /// A step whose outputs are being read into the cache.
     before: Option<(Before, Step)>,
     fills: Fills,
+    /// Held by one whose steps fill the cache, and may end for that.
+    filling: Option<Arc<()>>,
     /// Installed so far.
     steps: u64,
     began_ns: u64,
@@ -62,6 +64,13 @@ struct Fills {
 }
 
 impl Inner {
+    /// What a step may put into the cache: all merges that do it share what is there twice meanwhile. (The paper warms one
+    /// region after another; here regions merge beside each other.)
+    fn step_fill_bytes(&self) -> u64 {
+        let filling = Arc::strong_count(&self.filling) as u64 - 1;
+        (self.cache.capacity() / FILL_STEPS / filling.max(1)).max(FILL_STEP_MIN)
+    }
+
     /// The merges the store's strategy would start now, best first.
     pub(super) fn plan_store(
         self: &Arc<Self>,
@@ -200,6 +209,9 @@ impl MergeJob {
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
+        // A range keeps one file.
+        let cut = merge.is_some() && store.settings().options.strategy.strategy().by_range().is_none();
+        let filling = (cut && db.options.cache_fill == CacheFill::Step).then(|| db.filling.clone());
         let began_ns = db.env.clock.monotonic_ns();
         Some(Self {
             id,
@@ -211,6 +223,7 @@ impl MergeJob {
             reported: 0,
             before: None,
             fills: Fills::default(),
+            filling,
             steps: 0,
             began_ns,
         })
@@ -277,6 +290,9 @@ impl MergeJob {
                 return Ok(Advanced::More);
             }
             return self.publish_filled(db);
+        }
+        if self.filling.is_some() {
+            merge.end_steps_at_filled(db.step_fill_bytes());
         }
         let progress = merge.advance()?;
         // What is still in the builder is an estimate, which may turn out too high.
@@ -489,13 +505,6 @@ fn machine(
         },
         // Read back as a whole, it is published as a whole.
         step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },
-        // A range keeps one file.
-        step_fill_bytes: match db.options.cache_fill {
-            CacheFill::Step if settings.options.strategy.strategy().by_range().is_none() => {
-                (db.cache.stats().capacity / FILL_STEPS).max(FILL_STEP_MIN)
-            }
-            CacheFill::None | CacheFill::WriteThrough | CacheFill::Before | CacheFill::Step => u64::MAX,
-        },
         cells,
         aside: None,
     };

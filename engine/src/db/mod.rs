@@ -111,6 +111,8 @@ pub(crate) struct Inner {
     rate_limit: Counter,
     /// Of what merges put into the cache.
     fill_limiter: Limiter,
+    /// A copy is held by each merge that fills the cache by steps.
+    filling: Arc<()>,
     jobs: Jobs,
     next_job: AtomicU32,
     scheduler: Arc<dyn Scheduler>,

@@ -482,6 +482,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         limiter: Limiter::new(env.clock.clone(), options.rate_limit),
         rate_limit: Counter::default(),
         fill_limiter: Limiter::new(env.clock.clone(), options.cache_fill_rate),
+        filling: Arc::new(()),
         jobs: Jobs::default(),
         next_job: AtomicU32::new(1),
         scheduler: scheduler(),

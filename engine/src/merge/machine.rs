@@ -33,9 +33,6 @@ pub(crate) struct MergeSpec {
     pub(crate) output: OutputRules,
     /// A step ends at the first table end after this many output bytes.
     pub(crate) step_bytes: u64,
-    /// Or after so many bytes that it put into the cache, for which a table may end at an eighth of its size: until the
-    /// step is published they are there beside those that they replace.
-    pub(crate) step_fill_bytes: u64,
     /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
     pub(crate) cells: Option<u64>,
     /// For a flush: which keys are not written but handed out with the step.
@@ -104,7 +101,7 @@ impl Merge {
             output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
             range: spec.range,
             step_bytes: spec.step_bytes,
-            step_fill_bytes: spec.step_fill_bytes,
+            step_fill_bytes: u64::MAX,
             step_began: 0,
             step_filled: 0,
             cells: spec.cells,
@@ -113,6 +110,12 @@ impl Merge {
             started: false,
             done: false,
         }
+    }
+
+    /// A step also ends after so many bytes that it put into the cache, for which a table may end at an eighth of its
+    /// size: until the step is published they are there beside those that they replace. May change at any time.
+    pub(crate) fn end_steps_at_filled(&mut self, bytes: u64) {
+        self.step_fill_bytes = bytes;
     }
 
     /// Values of the outputs stay in the log where these places are known. To be said before the first advance.

@@ -3,7 +3,7 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
-use siltstone::strategy::HotKeys;
+use siltstone::strategy::{HotKeys, LeveledOptions, StrategyOptions};
 use siltstone::testing::with_kill_hook;
 use siltstone::{Builder, CacheFill, Compression, Db, EventKind, Family, FamilyOptions, Options, Statistics};
 use std::cell::Cell;
@@ -263,6 +263,69 @@ fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
         let filled = db.statistics().cache_filled_blocks - filled;
         assert!(filled > 100 && told == filled, "{fill_by:?}: {told} told of {filled}");
     }
+}
+
+#[test]
+fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
+    // Of what two families have in the cache, all of it read, and merge one after the other or at once: the steps.
+    let steps = |at_once: bool| {
+        let world = SimWorld::new(22);
+        let write_memory = 1 << 20;
+        let options = Options {
+            write_memory,
+            memory_budget: write_memory + (8 << 20),
+            workers: 2,
+            cache_fill: CacheFill::Step,
+            ..Options::default()
+        };
+        let waits = "nomerge".parse().unwrap();
+        let merges = StrategyOptions::Leveled(LeveledOptions {
+            table_bytes: 256 << 10,
+            l0_runs_trigger: 1,
+            defer_below: None,
+            ..Default::default()
+        });
+        let family = FamilyOptions {
+            strategy: waits,
+            compression: Compression::None,
+            hot_keys: HotKeys::Off,
+            ..Default::default()
+        };
+        let builder = Builder::new().options(options).env(world.env());
+        let builder = builder.scheduler(Arc::new(SimScheduler::for_world(&world)));
+        let db = builder.family("a", family.clone()).family("b", family).open("/db").unwrap();
+        let families = ["a", "b"].map(|name| db.family(name).unwrap());
+        for round in 1..=2 {
+            for family in &families {
+                (0..KEYS).for_each(|n| put(family, n, round));
+                family.flush().unwrap();
+            }
+        }
+        for family in &families {
+            assert_eq!(family.scan::<&[u8]>(..).count() as u64, KEYS);
+        }
+        for family in &families {
+            family.alter(FamilyOptions { strategy: merges.clone(), ..family.options() }).unwrap();
+            if !at_once {
+                db.settle().unwrap();
+            }
+        }
+        db.settle().unwrap();
+        let of = |kind, number: &str| -> Vec<u64> {
+            db.events().iter().filter(|event| event.kind == kind).map(|event| event.numbers[number]).collect()
+        };
+        let (steps, filled) = (of(EventKind::Merge, "steps"), of(EventKind::Fill, "filled_bytes"));
+        assert!(
+            filled.iter().sum::<u64>() > 2 * (8 << 20) / 32 * 2,
+            "{filled:?} bytes filled in {steps:?} steps"
+        );
+        steps
+    };
+    let (alone, beside) = (steps(false), steps(true));
+    assert_eq!((alone.len(), beside.len()), (2, 2), "{alone:?} {beside:?}");
+    // The last to end is alone in the end.
+    let most = |steps: &[u64]| *steps.iter().max().unwrap();
+    assert!(most(&beside) * 2 >= most(&alone) * 3, "{beside:?} steps beside each other, {alone:?} alone");
 }
 
 #[test]
