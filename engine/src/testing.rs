@@ -296,6 +296,8 @@ mod switches {
         FilterFalseNegative = "filter-false-negative",
         /// A reader takes its read point before the version.
         ReadPointBeforeVersion = "read-point-before-version",
+        /// A read of a range of time does not look at later versions, which leave no room for those it finds.
+        ForgetLaterVersions = "forget-later-versions",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);

@@ -13,6 +13,7 @@ use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
     Condition, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Snapshot, TableWriter, Timestamp,
 };
+use std::ops::RangeInclusive;
 
 /// Wrong results against the model.
 pub const MODEL: Row =
@@ -163,6 +164,15 @@ impl Run {
         (Some(snapshot), seq)
     }
 
+    /// Half the reads of a family with explicit timestamps are of some of them.
+    fn times(&mut self, family: usize) -> RangeInclusive<u64> {
+        if !self.setup.families[family].rules.explicit || self.rng.chance(50) {
+            return 0..=u64::MAX;
+        }
+        let ends = [0, 1].map(|_| self.setup.stamp(family, &mut self.rng));
+        ends[0].min(ends[1])..=ends[0].max(ends[1])
+    }
+
     fn get(&mut self) -> Checked {
         let (family, key) = (self.rng.index(3), self.setup.key(&mut self.rng));
         let (snapshot, seq) = self.read_point();
@@ -182,19 +192,23 @@ impl Run {
             ));
         }
         let count = self.rng.range(1..6) as usize;
+        let times = self.times(family);
         let at = self.at(seq);
         let of = &self.subject().families[family];
         let versions = match &snapshot {
-            None => of.get_versions(&key, count),
-            Some(snapshot) => of.at(snapshot).get_versions(&key, count),
+            None => of.get_versions_in(&key, stamps(&times), count),
+            Some(snapshot) => of.at(snapshot).get_versions_in(&key, stamps(&times), count),
         };
         let found: Vec<_> =
             versions.map_err(failed("versions"))?.into_iter().map(|(t, v)| (t.0, v.to_vec())).collect();
-        let expected = self.model.get_versions(family, &key, count, at);
+        let mut expected = self.model.get_versions(family, &key, usize::MAX, at);
+        expected.retain(|(t, _)| times.contains(t));
+        expected.truncate(count);
         if found != expected {
             let stamps = |of: &[(u64, Vec<u8>)]| of.iter().map(|v| v.0).collect::<Vec<_>>();
             let (expected, found) = (stamps(&expected), stamps(&found));
-            return Err(format!("versions of {name} at {at:?}: expected {expected:?}, found {found:?}"));
+            let asked = format!("{count} versions of {name} of {times:?} at {at:?}");
+            return Err(format!("{asked}: expected {expected:?}, found {found:?}"));
         }
         Ok(())
     }
@@ -204,22 +218,26 @@ impl Run {
         let range = if self.rng.one_in(4) { KeyRange::all() } else { self.setup.range(&mut self.rng) };
         let (snapshot, seq) = self.read_point();
         let back = self.rng.chance(50);
+        let times = self.times(family);
         let at = self.at(seq);
         let of = &self.subject().families[family];
         let scan = match &snapshot {
             None => of.scan::<&[u8]>(bounds(&range)),
             Some(snapshot) => of.at(snapshot).scan::<&[u8]>(bounds(&range)),
         };
+        let scan = scan.times(stamps(&times));
         let found = rows(if back { scan.reverse() } else { scan }).map_err(failed("scan"))?;
-        let expected = match back {
+        let mut expected = match back {
             true => self.model.scan_back(family, &range, at),
             false => self.model.scan(family, &range, at),
         };
+        expected.retain(|row| times.contains(&row.1));
         if found == expected {
             return Ok(());
         }
         let difference = difference(&expected, &found);
-        Err(format!("scan of {range} in family {family}, backward {back}, at {at:?}: {difference}"))
+        let asked = format!("scan of {range} of {times:?} in family {family}, backward {back}");
+        Err(format!("{asked}, at {at:?}: {difference}"))
     }
 
     fn conditional_write(&mut self) -> Checked {
@@ -384,6 +402,10 @@ impl Run {
         self.subject = Some(Subject::open(&self.setup, &self.world).map_err(failed("open again"))?);
         self.compare(&self.subject().db, self.model.seq())
     }
+}
+
+fn stamps(times: &RangeInclusive<u64>) -> RangeInclusive<Timestamp> {
+    Timestamp(*times.start())..=Timestamp(*times.end())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::format::{Format, Row};
 use crate::open;
 use clap::Args;
-use siltstone::{Entry, Family, Timestamps};
+use siltstone::{Entry, Family, Timestamp, Timestamps};
 use std::io::{BufWriter, Write};
 use std::ops::Bound;
 
@@ -26,6 +26,12 @@ pub(crate) struct Scan {
     /// Only keys before this one
     #[arg(long)]
     end: Option<Bytes>,
+    /// Only versions with this timestamp or a later one (families with explicit timestamps)
+    #[arg(long, value_name = "TIMESTAMP")]
+    from_time: Option<u64>,
+    /// Only versions with a timestamp before this one (families with explicit timestamps)
+    #[arg(long, value_name = "TIMESTAMP")]
+    to_time: Option<u64>,
     /// At most this many rows
     #[arg(long)]
     limit: Option<usize>,
@@ -47,6 +53,12 @@ impl Scan {
         let scan = match &self.prefix {
             Some(Bytes(prefix)) => family.scan_prefix(prefix),
             None => family.scan::<&[u8]>(bounds(self.start.as_ref(), self.end.as_ref())),
+        };
+        let from = self.from_time.map_or(Bound::Unbounded, |time| Bound::Included(Timestamp(time)));
+        let to = self.to_time.map_or(Bound::Unbounded, |time| Bound::Excluded(Timestamp(time)));
+        let scan = match (from, to) {
+            (Bound::Unbounded, Bound::Unbounded) => scan,
+            times => scan.times(times),
         };
         let scan = if self.reverse { scan.reverse() } else { scan };
         let mut out = BufWriter::new(std::io::stdout().lock());

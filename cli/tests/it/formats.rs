@@ -72,6 +72,13 @@ fn versions_travel_with_their_timestamps() {
         assert_eq!(found.iter().map(|row| row.1).collect::<Vec<_>>(), [4, 3, 2]);
     }
     siltstone(&["load", &place.db(), &place.text("rows.tsv")]).refused(1, &["line 1", "keeps none"]);
+    let scan = |times: &[&str]| {
+        let scan = ["scan", &place.db(), "--family", "history"];
+        siltstone(&[&scan[..], times].concat()).fine()
+    };
+    assert_eq!(scan(&["--from-time", "3"]), "k\tv4\t4\nk\tv3\t3\n");
+    assert_eq!(scan(&["--from-time", "1", "--to-time", "4"]), "k\tv3\t3\nk\tv2\t2\n");
+    siltstone(&["scan", &place.db(), "--from-time", "3"]).refused(1, &["no timestamps"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::event::EventKind;
 use crate::memory::Active;
 use crate::options::{Durability, FamilyOptions};
 use crate::snapshot::Snapshot;
-use crate::types::{Generation, KeyRange, Kind, Pinned, SeqNo, StoreId, Timestamp};
+use crate::types::{Generation, KeyRange, Kind, Pinned, SeqNo, StoreId, TimeRange, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
 use crate::version::shape::Shape;
@@ -164,8 +164,20 @@ impl Family {
 
     /// The newest versions of a key, at most `count`, newest first.
     pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.get_versions_in(key, .., count)
+    }
+
+    /// The newest versions of a key with these timestamps, at most `count`, newest first. Where timestamps are implicit
+    /// there is an answer for all times only. Memory and tables that say nothing about the times are not read, as in
+    /// [`Scan::times`].
+    pub fn get_versions_in(
+        &self,
+        key: &[u8],
+        times: impl RangeBounds<Timestamp>,
+        count: usize,
+    ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.db.check_open()?;
-        self.db.get_versions(&self.store, key, None, count)
+        self.db.get_versions(&self.store, key, None, TimeRange::from_bounds(&times), count)
     }
 
     /// The keys of a range in order, as of now. An error shows at the first step.
@@ -254,8 +266,19 @@ impl Reader {
 
     /// See [`Family::get_versions`].
     pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.get_versions_in(key, .., count)
+    }
+
+    /// See [`Family::get_versions_in`].
+    pub fn get_versions_in(
+        &self,
+        key: &[u8],
+        times: impl RangeBounds<Timestamp>,
+        count: usize,
+    ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.check()?;
-        self.family.db.get_versions(&self.family.store, key, Some(self.snapshot.seq()), count)
+        let (read, times) = (Some(self.snapshot.seq()), TimeRange::from_bounds(&times));
+        self.family.db.get_versions(&self.family.store, key, read, times, count)
     }
 
     /// See [`Family::scan`].

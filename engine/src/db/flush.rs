@@ -32,7 +32,7 @@ use crate::strategy::{
     HotKeys, HotPlan, InputRun, KEPT_MAX, MergeKind, MergePlan, PipelineState, RunningMerge, Target,
     validate_flush,
 };
-use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId};
+use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::FlushSet;
 use crate::version::shape::{Run, Shape};
 use std::collections::BTreeSet;
@@ -181,7 +181,7 @@ impl FlushJob {
         let apart = version
             .flush
             .scattered
-            .chains(&range)
+            .chains(&range, TimeRange::ALL)
             .map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) });
         let apart_tombstones = version.flush.scattered.with_ranges(&range).flat_map(&tombstones);
         let mut sources: Vec<Source> = sources.chain(apart).collect();

@@ -5,7 +5,7 @@ use super::visible::{Found, Lookup, pin, resolve};
 use super::{Inner, visible::ReadRules};
 use crate::error::Result;
 use crate::memory::Segment;
-use crate::types::{CellRef, Fragments, Owner, Pinned, SeqNo, Timestamp, hash};
+use crate::types::{CellRef, Fragments, Owner, Pinned, SeqNo, TimeRange, Timestamp, hash};
 use crate::version::Version;
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ impl Inner {
         let settings = store.settings();
         let rules = &settings.read;
         if rules.explicit {
-            return Ok(self.get_versions(store, key, read, 1)?.pop().map(|(_, value)| value));
+            return Ok(self.get_versions(store, key, read, TimeRange::ALL, 1)?.pop().map(|(_, value)| value));
         }
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
@@ -34,7 +34,8 @@ impl Inner {
         let mut newest = SeqNo::ZERO;
         if store.settings().read.explicit {
             // A write of any timestamp, or a range tombstone of any, concerns the key.
-            let fragments = collect(&version, key, read, &mut |cell, _| newest = newest.max(cell.seq))?;
+            let fragments =
+                collect(&version, key, read, TimeRange::ALL, &mut |cell, _| newest = newest.max(cell.seq))?;
             let covers = fragments.find(key).map_or(SeqNo::ZERO, |f| f.covers[0].seq);
             return Ok(newest.max(covers));
         }
@@ -43,21 +44,26 @@ impl Inner {
         Ok(lookup.newest())
     }
 
-    /// Up to `count` visible versions, newest timestamp first.
+    /// Up to `count` visible versions of those times, newest first.
     pub(crate) fn get_versions(
         &self,
         store: &Store,
         key: &[u8],
         read: Option<SeqNo>,
+        times: TimeRange,
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
         store.check_not_dropped()?;
         let settings = store.settings();
         let rules = &settings.read;
+        let looks_at = rules.looks_at(times)?;
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
         let mut cells: Vec<Found> = Vec::new();
-        let tombstones = collect(&version, key, read, &mut |cell, owner| {
+        let tombstones = collect(&version, key, read, looks_at, &mut |cell, owner| {
+            if cell.timestamp < looks_at.first {
+                return;
+            }
             cells.push(Found {
                 timestamp: cell.timestamp,
                 seq: cell.seq,
@@ -70,10 +76,14 @@ impl Inner {
         cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
         let mut found = Vec::new();
         resolve(rules, key, &cells, &tombstones, read, now_us, &mut |timestamp, value| {
-            if found.len() < count {
+            if times.contains(timestamp) && found.len() < count {
                 found.push((timestamp, value));
             }
-            if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if timestamp > times.first && found.len() < count {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         });
         Ok(found)
     }
@@ -141,11 +151,12 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
     Ok(())
 }
 
-/// Visits every cell of the key in every source, and gathers the range tombstones over it.
+/// Visits every cell of the key in every source that speaks of those times, and gathers the range tombstones over it.
 fn collect(
     version: &Version,
     key: &[u8],
     read: SeqNo,
+    times: TimeRange,
     take: &mut dyn FnMut(&CellRef<'_>, &dyn Owner),
 ) -> Result<Fragments> {
     let mut visit = |cell: &CellRef<'_>, owner: &dyn Owner| {
@@ -159,7 +170,7 @@ fn collect(
             tombstones.extend(fragments.tombstones_within(&only));
         }
     };
-    for segment in memory_of(version, key) {
+    for segment in memory_of(version, key).filter(|segment| segment.speaks_of(times)) {
         if segment.has_ranges() {
             add(&segment.fragments());
         }
@@ -167,7 +178,7 @@ fn collect(
     }
     let hash = hash(key);
     for run in &version.runs {
-        let Some(open) = run.find(key) else { continue };
+        let Some(open) = run.find(key).filter(|open| open.speaks_of(times)) else { continue };
         add(open.table().fragments());
         let _ = open.table().get(key, hash, read, &mut visit)?;
     }

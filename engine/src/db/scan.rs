@@ -9,14 +9,14 @@ use super::store::{Settings, Store};
 use super::visible::{Found, resolve};
 use super::{Inner, Shared};
 use crate::error::{Error, Result};
-use crate::memory::SegmentCursor;
+use crate::memory::{Segment, SegmentCursor};
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
-use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, Timestamp};
+use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
 use crate::version::{Chain, Version};
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 /// A key and its value, as a scan yields them.
@@ -58,6 +58,7 @@ pub struct Scan {
     settings: Arc<Settings>,
     tombstones: Fragments,
     range: KeyRange,
+    times: TimeRange,
     read: SeqNo,
     now_us: u64,
     reverse: bool,
@@ -71,7 +72,7 @@ pub struct Scan {
     /// Resolved versions of the current key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,
     cells: Vec<Found>,
-    _version: Arc<Version>,
+    version: Arc<Version>,
     _snapshot: Option<Snapshot>,
     _db: Shared,
 }
@@ -87,12 +88,13 @@ impl Inner {
         let settings = crate::sync::Guard::into_inner(store.settings());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
-        let (cursors, tombstones) = sources(&version, &range, read);
+        let (cursors, tombstones) = sources(&version, &range, read, TimeRange::ALL);
         Scan {
             cursor: Merging::new(cursors),
             settings,
             tombstones,
             range,
+            times: TimeRange::ALL,
             read,
             now_us,
             reverse: false,
@@ -102,7 +104,7 @@ impl Inner {
             key_taken: false,
             ready: VecDeque::new(),
             cells: Vec::new(),
-            _version: version,
+            version,
             _snapshot: snapshot,
             _db: db.clone(),
             refused: refused.err(),
@@ -112,7 +114,7 @@ impl Inner {
     /// Whether anything concerning a key of the range was written after `seq`.
     pub(crate) fn written_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<bool> {
         let version = store.version();
-        let (mut cursors, tombstones) = sources(&version, range, SeqNo::MAX);
+        let (mut cursors, tombstones) = sources(&version, range, SeqNo::MAX, TimeRange::ALL);
         if tombstones.iter().any(|f| f.covers[0].seq > seq) {
             return Ok(true);
         }
@@ -175,28 +177,32 @@ impl Cursor for Source {
     }
 }
 
-/// Cursors over everything in the version that overlaps the range, newest first, and its range tombstones.
-fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fragments) {
+/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first, and its
+/// range tombstones.
+fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> (Vec<Source>, Fragments) {
     let mut cursors = Vec::new();
     let mut tombstones = Vec::new();
+    let concerns =
+        |segment: &Segment, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
     let mut add = |fragments: &Fragments, within: &KeyRange| {
         if !fragments.is_empty() {
             tombstones.extend(fragments.tombstones_within(within).filter(|t| t.seq <= read));
         }
     };
-    if !version.active.is_empty() {
+    if !version.active.is_empty() && version.active.speaks_of(times) {
         add(&version.active.fragments(), range);
         cursors.push(Source::Segment(version.active.cursor()));
     }
-    for segment in version.frozen.iter().filter(|segment| segment.concerns(range, read)) {
+    for segment in version.frozen.iter().filter(|segment| concerns(segment, range)) {
         add(&segment.fragments(), range);
         cursors.push(Source::Segment(segment.cursor()));
     }
     version.scattered.with_ranges(range).for_each(|piece| add(&piece.fragments(), range));
-    cursors.extend(version.scattered.chains(range).map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
+    let chains = version.scattered.chains(range, times);
+    cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-    for segment in version.flush.segments.iter().filter(|segment| segment.concerns(&above, read)) {
+    for segment in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
         add(&segment.fragments(), &above);
         match clip.is_empty() {
             true => cursors.push(Source::Segment(segment.cursor())),
@@ -205,7 +211,7 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fr
     }
     let apart = &version.flush.scattered;
     apart.with_ranges(&above).for_each(|piece| add(&piece.fragments(), &above));
-    cursors.extend(apart.chains(&above).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
+    cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
         let within = run.within(range);
@@ -217,7 +223,15 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo) -> (Vec<Source>, Fr
                 add(open.table().fragments(), &range.intersect(&open.info.live_range()));
             }
         }
-        cursors.push(Source::Run(Box::new(RunCursor::new(&run.tables, within, options))));
+        let tables = &run.tables[within.clone()];
+        let cursor = match times == TimeRange::ALL || tables.iter().all(|open| open.speaks_of(times)) {
+            true => RunCursor::new(&run.tables, within, options),
+            false => {
+                let some: Arc<[_]> = tables.iter().filter(|open| open.speaks_of(times)).cloned().collect();
+                RunCursor::new(&some, 0..some.len(), options)
+            }
+        };
+        cursors.push(Source::Run(Box::new(cursor)));
     }
     (cursors, Fragments::new(tombstones))
 }
@@ -228,6 +242,42 @@ impl Scan {
     pub fn reverse(mut self) -> Self {
         assert!(!self.started, "a scan cannot turn around once it began");
         self.reverse = !self.reverse;
+        self
+    }
+
+    /// Only versions with these timestamps, of a family with explicit ones (of another the first step says so). Which
+    /// versions a key has does not depend on it: a version is the newest, or deleted, or one too many, by all of
+    /// them. Before the first entry was taken.
+    ///
+    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Those that are
+    /// newer than them are, unless the family keeps all versions: they decide how many are kept.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # use siltstone::{Db, FamilyOptions, Timestamp, Timestamps};
+    /// # let db = Db::open(dir.path())?;
+    /// let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..Default::default() };
+    /// let events = db.create_family("events", options)?;
+    /// for day in 1..=9 {
+    ///     events.put_at(b"door", Timestamp(day), b"opened")?;
+    /// }
+    /// let days = events.scan::<&str>(..).times(Timestamp(3)..Timestamp(6));
+    /// let days: Vec<_> = days.map(|entry| entry.map(|e| e.timestamp.0)).collect::<siltstone::Result<_>>()?;
+    /// assert_eq!(days, [5, 4, 3]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    #[must_use]
+    pub fn times(mut self, times: impl RangeBounds<Timestamp>) -> Self {
+        assert!(!self.started, "a scan's times are said before it begins");
+        self.times = TimeRange::from_bounds(&times);
+        match self.settings.read.looks_at(self.times) {
+            Ok(looks_at) => {
+                let (cursors, tombstones) = sources(&self.version, &self.range, self.read, looks_at);
+                self.cursor = Merging::new(cursors);
+                self.tombstones = tombstones;
+            }
+            Err(why) => self.refused = self.refused.or(Some(why)),
+        }
         self
     }
 
@@ -332,7 +382,8 @@ impl Scan {
         self.cells.clear();
         while self.cursor.valid() && self.cursor.cell().key == self.key {
             let cell = self.cursor.cell();
-            if cell.seq <= self.read {
+            // Older ones say nothing about those asked for.
+            if cell.seq <= self.read && cell.timestamp >= self.times.first {
                 let (timestamp, seq, kind, written) = (cell.timestamp, cell.seq, cell.kind, cell.written);
                 let value = self.cursor.pinned_value();
                 self.cells.push(Found { timestamp, seq, kind, written, value });
@@ -343,9 +394,11 @@ impl Scan {
             self.cells.reverse();
         }
         self.cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
-        let Self { settings, key, cells, tombstones, ready, .. } = self;
+        let Self { settings, key, cells, tombstones, ready, times, .. } = self;
         resolve(&settings.read, key, cells, tombstones, self.read, self.now_us, &mut |timestamp, value| {
-            ready.push_back((timestamp, value));
+            if times.contains(timestamp) {
+                ready.push_back((timestamp, value));
+            }
             if settings.read.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if self.reverse {

@@ -6,8 +6,9 @@
 //! `versions` timestamps that are left are the answer. With implicit timestamps the first decisive cell, going
 //! from the newest source to the oldest, ends the search ([`Lookup`]).
 
+use crate::error::{Error, Result};
 use crate::operator::{CompactionFilter, MergeOperator};
-use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, Timestamp, born_us};
+use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, TimeRange, Timestamp, born_us};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -25,6 +26,17 @@ impl ReadRules {
     /// Whether a read needs to know the time.
     pub(crate) fn needs_now(&self) -> bool {
         self.ttl_us > 0 || self.filter.is_some()
+    }
+
+    /// The timestamps that say something about versions with those: a cell speaks of itself and a tombstone of older
+    /// ones, but newer versions count too where only so many are kept.
+    pub(crate) fn looks_at(&self, times: TimeRange) -> Result<TimeRange> {
+        match (self.explicit, self.versions) {
+            (false, _) if times == TimeRange::ALL => Ok(times),
+            (false, _) => Err(Error::invalid(format!("{times} of a family that keeps no timestamps"))),
+            (true, kept) if kept == 0 || planted!(Bug::ForgetLaterVersions) => Ok(times),
+            (true, _) => Ok(TimeRange { last: Timestamp::MAX, ..times }),
+        }
     }
 
     fn expired(&self, born_us: u64, now_us: u64) -> bool {

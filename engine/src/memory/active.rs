@@ -143,7 +143,6 @@ impl Active {
 
     /// Timestamps that this segment says anything about: a tombstone speaks about all up to its own, a range
     /// tombstone about its bounds. A read of other timestamps may skip the segment.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }

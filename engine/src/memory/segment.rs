@@ -7,7 +7,8 @@ use super::flatten::Visibility;
 use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
-    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, LogFileId, Pinned, SeqNo, Timestamp, Visit,
+    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, LogFileId, Pinned, SeqNo, TimeRange, Timestamp,
+    Visit,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -233,9 +234,14 @@ impl Segment {
     }
 
     /// Timestamps it says anything about; see [`Active::times`].
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())
+    }
+
+    /// Whether cells of those timestamps may depend on what it holds (ACC-10). Whoever asks after taking a read point
+    /// is told of all that is visible there.
+    pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
+        times == TimeRange::ALL || self.times().is_some_and(|mine| times.overlaps(&mine))
     }
 }
 

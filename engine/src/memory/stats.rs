@@ -92,7 +92,6 @@ impl Stats {
         self.seqs.get().map(|(low, high)| SeqNo(low)..=SeqNo(high))
     }
 
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(super) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.times.get().map(|(low, high)| Timestamp(low)..=Timestamp(high))
     }

@@ -420,6 +420,15 @@ fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
     assert_eq!(asked(KeyRange::new("q", "z"), 9), (true, true), "only under a range tombstone");
     assert_eq!(asked(KeyRange::new("r", "z"), 9), (true, false), "behind all it says");
     assert_eq!(asked(KeyRange::all(), 2), (true, false), "at a read point before its first write");
+    let times = |from, to| TimeRange::from_bounds(&(Timestamp(from)..Timestamp(to)));
+    let of = |times| (active.speaks_of(times), flat.speaks_of(times));
+    assert_eq!(of(times(9, 10)), (true, true), "the last of its range tombstone's times");
+    assert_eq!(of(times(10, 99)), (false, false), "later than all it says");
+    let dated = Segment::from(active_of(&[cell("g", 4, 3, "v"), cell("m", 6, 5, "v")]));
+    assert!(dated.speaks_of(times(6, 7)) && !dated.speaks_of(times(7, 99)) && !dated.speaks_of(times(0, 4)));
+    assert!(!dated.speaks_of(times(6, 6)), "no time at all");
+    let dated = Segment::from(active_of(&[Cell { kind: Kind::Tombstone, ..cell("g", 4, 3, "") }]));
+    assert!(dated.speaks_of(times(0, 1)), "a tombstone speaks of all times up to its own");
     for key in ["a", "g", "h", "m", "z"] {
         let expected = usize::from(key == "g" || key == "m");
         assert_eq!(got(&flat, key.as_bytes(), SeqNo(9)).len(), expected, "{key}");

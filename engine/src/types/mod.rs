@@ -10,6 +10,7 @@ mod key;
 mod pinned;
 mod size;
 mod sketch;
+mod time;
 mod tombstone;
 
 pub(crate) use cell::born_us;
@@ -23,5 +24,6 @@ pub(crate) use pinned::Owner;
 pub use pinned::Pinned;
 pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
+pub(crate) use time::TimeRange;
 pub(crate) use tombstone::Fragments;
 pub use tombstone::RangeTombstone;

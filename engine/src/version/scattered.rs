@@ -11,7 +11,7 @@
 
 use crate::error::Result;
 use crate::memory::{Segment, SegmentCursor};
-use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned};
+use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned, TimeRange};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -120,13 +120,17 @@ impl Scattered {
         (taken, Scattered::new(self.bounds.clone(), ranges, self.newest))
     }
 
-    /// Cursors over all pieces that may concern the keys, newest first.
-    pub(crate) fn chains(self: &Arc<Self>, range: &KeyRange) -> impl Iterator<Item = Chain> + use<'_> {
+    /// Cursors over all pieces that may concern the keys at those timestamps, newest first.
+    pub(crate) fn chains(
+        self: &Arc<Self>,
+        range: &KeyRange,
+        times: TimeRange,
+    ) -> impl Iterator<Item = Chain> + use<'_> {
         let depth = match self.is_empty() {
             true => 0,
             false => self.ranges[self.within(range)].iter().map(Vec::len).max().unwrap_or(0),
         };
-        (0..depth).map(|depth| Chain { all: self.clone(), depth, at: None })
+        (0..depth).map(move |depth| Chain { all: self.clone(), depth, times, at: None })
     }
 }
 
@@ -134,13 +138,16 @@ impl Scattered {
 pub(crate) struct Chain {
     all: Arc<Scattered>,
     depth: usize,
+    /// Pieces that say nothing about these are left out.
+    times: TimeRange,
     /// The range, and a valid cursor in its piece.
     at: Option<(usize, SegmentCursor)>,
 }
 
 impl Chain {
     fn cursor(&self, range: usize) -> Option<SegmentCursor> {
-        Some(self.all.ranges[range].get(self.depth)?.cursor())
+        let piece = self.all.ranges[range].get(self.depth)?;
+        piece.speaks_of(self.times).then(|| piece.cursor())
     }
 
     /// To the first cell in that range or behind.

@@ -9,7 +9,7 @@ use crate::log;
 use crate::memory::{Active, Segment};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
-use crate::types::{Generation, KeyRange, TableId, common_prefix, prefix64};
+use crate::types::{Generation, KeyRange, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -86,6 +86,14 @@ impl OpenTable {
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         key >= self.start() && self.info.range.ends_after(key)
+    }
+
+    /// Whether cells of those timestamps may depend on what the table holds (ACC-10): a tombstone speaks of all up to its
+    /// own, a range tombstone of timestamps that are not among the table's.
+    pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
+        let (first, last) = self.info.times;
+        let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
+        self.info.range_tombstones > 0 || times.overlaps(&(first..=last))
     }
 
     /// First key the table answers for.

@@ -4,6 +4,7 @@ use siltstone::{
     Batch, Builder, CompactionControl, CompactionFilter, Db, Durability, ErrorKind, EventKind, FamilyOptions,
     MergeOperator, Options, TableWriter, Timestamp, Timestamps,
 };
+use std::ops::Bound;
 use std::sync::Arc;
 
 struct Sum;
@@ -131,6 +132,93 @@ fn versions_timestamps_and_deletes_by_time() {
     let wrong = h.alter(FamilyOptions { timestamps: Timestamps::Implicit, versions: 1, ..h.options() });
     assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.default_family().put_at(b"k", Timestamp(1), b"").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..Default::default() };
+    let db = Builder::new().family("h", options).open(dir.path()).unwrap();
+    let h = db.family("h").unwrap();
+    let at = Timestamp;
+    // Three tables: of the times 1 to 3, 4 to 6 and 7 to 9; memory has the time 10.
+    for t in 1..=10 {
+        h.put_at(b"a", at(t), t.to_string().as_bytes()).unwrap();
+        h.put_at(b"b", at(t), b"x").unwrap();
+        if t % 3 == 0 {
+            h.flush().unwrap();
+        }
+    }
+    assert_eq!(h.shape().tables().count(), 3);
+    let lookups = || db.statistics().cache_hits + db.statistics().cache_misses;
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let read = |times: (Bound<Timestamp>, Bound<Timestamp>)| {
+        let before = lookups();
+        let got = h.get_versions_in(b"a", times, 100).unwrap();
+        let got: Vec<u64> = got.iter().map(|(t, _)| t.0).collect();
+        let by_get = lookups() - before;
+        let scanned: Vec<_> = h.scan("a"..="a").times(times).map(|e| e.unwrap().timestamp.0).collect();
+        let by_scan = lookups() - before - by_get;
+        let mut back: Vec<_> =
+            h.scan("a"..="a").times(times).reverse().map(|e| e.unwrap().timestamp.0).collect();
+        back.reverse();
+        assert_eq!((&got, &got), (&scanned, &back), "{times:?}");
+        (got, by_get, by_scan)
+    };
+    let from_to = |from, to| (Bound::Included(at(from)), Bound::Excluded(at(to)));
+    read(all); // whose first look opens the tables
+    let (times, one_get, one_scan) = read(from_to(4, 7));
+    assert_eq!(times, [6, 5, 4]);
+    assert!(one_get > 0 && one_scan > 0);
+    assert_eq!(read(from_to(5, 6)), (vec![5], one_get, one_scan), "one table");
+    assert_eq!(read(from_to(3, 5)), (vec![4, 3], 2 * one_get, 2 * one_scan), "two tables");
+    assert_eq!(read(from_to(10, 11)), (vec![10], 0, 0), "memory alone");
+    assert_eq!(read(from_to(11, 99)), (vec![], 0, 0));
+    assert_eq!(read(from_to(5, 5)), (vec![], 0, 0));
+    assert_eq!(read((Bound::Excluded(at(8)), Bound::Unbounded)).0, [10, 9]);
+    let two = h.get_versions_in(b"a", at(2)..at(9), 2).unwrap();
+    assert_eq!(two.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [8, 7], "the newest of those");
+
+    // A delete of later times hides earlier ones, from wherever it is.
+    h.delete_at(b"a", at(5)).unwrap();
+    h.flush().unwrap();
+    assert_eq!(read(from_to(4, 5)).0, [0; 0], "by a table of the time 5 alone");
+    h.delete_range_at("a".."b", at(7), at(8)).unwrap();
+    for step in ["memory", "a table", "merged"] {
+        assert_eq!(read(from_to(4, 9)).0, [6], "the deletes in {step}");
+        assert_eq!(read(all).0, [10, 9, 6], "the deletes in {step}");
+        match step {
+            "memory" => h.flush().unwrap(),
+            _ => h.compact::<&str>(..).unwrap(),
+        }
+    }
+
+    // Which versions there are does not depend on the times asked for: b has 10, 9 and 8 left.
+    let snapshot = db.snapshot();
+    h.alter(FamilyOptions { versions: 3, ..h.options() }).unwrap();
+    let stamps = |found: Vec<(Timestamp, siltstone::Pinned)>| found.iter().map(|f| f.0.0).collect::<Vec<_>>();
+    for _ in 0..2 {
+        assert_eq!(stamps(h.get_versions_in(b"b", at(1)..at(9), 9).unwrap()), [8]);
+        assert_eq!(stamps(h.at(&snapshot).get_versions_in(b"b", at(7)..=at(9), 9).unwrap()), [9, 8]);
+        let seen: Vec<_> = h.at(&snapshot).scan("b"..).times(..at(9)).map(|e| e.unwrap().timestamp).collect();
+        assert_eq!(seen, [at(8)]);
+        for t in 11..=12 {
+            h.put_at(b"c", at(t), b"later").unwrap();
+        }
+        h.flush().unwrap();
+    }
+    h.put_at(b"b", at(20), b"x").unwrap();
+    assert_eq!(stamps(h.get_versions_in(b"b", at(1)..at(9), 9).unwrap()), [0; 0], "memory's counts too");
+
+    // Without timestamps there is no time to ask for.
+    let plain = db.default_family();
+    plain.put(b"k", b"v").unwrap();
+    assert_eq!(plain.get_versions_in(b"k", .., 9).unwrap().len(), 1);
+    assert_eq!(plain.scan::<&str>(..).times(..).count(), 1);
+    let refused = plain.get_versions_in(b"k", at(1).., 9).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let scanned: Vec<_> = plain.scan::<&str>(..).times(..at(5)).map(|e| e.unwrap_err().kind()).collect();
+    assert_eq!(scanned, [ErrorKind::Invalid]);
 }
 
 #[test]
