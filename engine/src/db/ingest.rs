@@ -6,10 +6,11 @@
 //! active segment is exchanged for a fresh one (its generation orders the run below later flushes) and the tables
 //! are added to level 0.
 
+use super::store::Settings;
 use super::{Family, Inner};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::options::{FamilyOptions, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::options::{FamilyOptions, KEY_BYTES_MAX, Timestamps, VALUE_BYTES_MAX};
 use crate::storage::Env;
 use crate::sync::Mutex;
 use crate::table::{Table, TableBuilder, TableOptions};
@@ -20,6 +21,13 @@ use crate::version::shape::{ShapeChange, TableInfo};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Name in a table's properties of what its cells have for timestamps.
+const TIMESTAMPS: &str = "timestamps";
+
+fn timestamps_name(explicit: bool) -> &'static str {
+    if explicit { "explicit" } else { "implicit" }
+}
 
 /// Writes a table outside any database, to be ingested later. Keys must come in ascending order.
 ///
@@ -76,15 +84,12 @@ impl TableWriter {
             }
             _ => {}
         }
-        let builder =
+        let mut builder =
             TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
+        let explicit = options.timestamps == Timestamps::Explicit;
+        builder.set_name(TIMESTAMPS, timestamps_name(explicit));
         let written = if options.keeps_written() { created } else { 0 };
-        Ok(Self {
-            builder,
-            written,
-            explicit: options.timestamps == crate::options::Timestamps::Explicit,
-            last: None,
-        })
+        Ok(Self { builder, written, explicit, last: None })
     }
 
     /// Adds a key and its value; keys strictly ascending.
@@ -133,7 +138,7 @@ impl TableWriter {
 
 impl Family {
     /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not overlap each
-    /// other. Files are linked, or copied from another file system; the originals stay and may be removed or replaced,
+    /// other, and they must have been written for a family with the same timestamps, explicit or not. Files are linked, or copied from another file system; the originals stay and may be removed or replaced,
     /// but a linked one must not be written to.
     pub fn ingest(&self, paths: &[impl AsRef<Path>]) -> Result<SeqNo> {
         let paths: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
@@ -149,8 +154,7 @@ impl Inner {
         }
         let store = &family.store;
         let settings = store.settings();
-        let timed = settings.read.explicit || settings.options.keeps_written();
-        let mut infos = self.read_foreign(paths, timed)?;
+        let mut infos = self.read_foreign(paths, &settings)?;
         infos.sort_by(|(_, a), (_, b)| a.range.start.cmp(&b.range.start));
         if infos.windows(2).any(|w| w[0].1.range.overlaps(&w[1].1.range)) {
             return Err(Error::invalid("the tables to ingest overlap each other"));
@@ -169,7 +173,7 @@ impl Inner {
     }
 
     /// Opens and verifies every byte of the files.
-    fn read_foreign(&self, paths: &[PathBuf], timed: bool) -> Result<Vec<(PathBuf, TableInfo)>> {
+    fn read_foreign(&self, paths: &[PathBuf], settings: &Settings) -> Result<Vec<(PathBuf, TableInfo)>> {
         let mut infos = Vec::new();
         for path in paths {
             let table = Table::open_unknown(&self.env.storage, path, &self.cache)?;
@@ -178,6 +182,15 @@ impl Inner {
             if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
                 return Err(Error::invalid(format!("{} was not written for ingesting", path.display())));
             }
+            let written_for = table.properties().names.get(TIMESTAMPS).map(String::as_str);
+            let family_has = timestamps_name(settings.read.explicit);
+            if let Some(written_for) = written_for.filter(|name| *name != family_has) {
+                return Err(Error::invalid(format!(
+                    "{} was written for a family with {written_for} timestamps, this one's are {family_has}",
+                    path.display()
+                )));
+            }
+            let timed = settings.read.explicit || settings.options.keeps_written();
             if !timed && info.times.1 != Timestamp::ZERO {
                 return Err(Error::invalid(format!(
                     "{} has timestamps, the family keeps none",

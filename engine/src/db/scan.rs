@@ -6,7 +6,7 @@
 //! them as a get does.
 
 use super::store::{Settings, Store};
-use super::visible::{Found, resolve};
+use super::visible::{Found, ReadRules, resolve};
 use super::{Inner, Shared};
 use crate::error::{Error, Result};
 use crate::memory::{Segment, SegmentCursor};
@@ -59,13 +59,16 @@ pub struct Scan {
     tombstones: Fragments,
     range: KeyRange,
     times: TimeRange,
+    /// What has to be known for that.
+    looks_at: TimeRange,
     read: SeqNo,
     now_us: u64,
     reverse: bool,
     started: bool,
     failed: bool,
-    /// Why there is nothing to scan; the first step says so.
+    /// Why there is nothing to scan, or nothing of those times; the first step says so.
     refused: Option<Error>,
+    untimed: Option<Error>,
     /// The last key taken, whose older cells are to be skipped.
     key: Vec<u8>,
     key_taken: bool,
@@ -95,6 +98,7 @@ impl Inner {
             tombstones,
             range,
             times: TimeRange::ALL,
+            looks_at: TimeRange::ALL,
             read,
             now_us,
             reverse: false,
@@ -108,6 +112,7 @@ impl Inner {
             _snapshot: snapshot,
             _db: db.clone(),
             refused: refused.err(),
+            untimed: None,
         }
     }
 
@@ -228,6 +233,9 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -
             true => RunCursor::new(&run.tables, within, options),
             false => {
                 let some: Arc<[_]> = tables.iter().filter(|open| open.speaks_of(times)).cloned().collect();
+                if some.is_empty() {
+                    continue;
+                }
                 RunCursor::new(&some, 0..some.len(), options)
             }
         };
@@ -247,10 +255,11 @@ impl Scan {
 
     /// Only versions with these timestamps, of a family with explicit ones (of another the first step says so). Which
     /// versions a key has does not depend on it: a version is the newest, or deleted, or one too many, by all of
-    /// them. Before the first entry was taken.
+    /// them. Before the first entry was taken, and before a seek; it panics afterwards.
     ///
-    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Those that are
-    /// newer than them are, unless the family keeps all versions: they decide how many are kept.
+    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where only so many
+    /// versions are kept, those with later timestamps are, as they decide which these are; so are those with a delete
+    /// of all versions.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -272,11 +281,14 @@ impl Scan {
         self.times = TimeRange::from_bounds(&times);
         match self.settings.read.looks_at(self.times) {
             Ok(looks_at) => {
-                let (cursors, tombstones) = sources(&self.version, &self.range, self.read, looks_at);
-                self.cursor = Merging::new(cursors);
-                self.tombstones = tombstones;
+                let (cursors, tombstones) = match looks_at.is_empty() {
+                    true => (Vec::new(), Fragments::default()),
+                    false => sources(&self.version, &self.range, self.read, looks_at),
+                };
+                (self.cursor, self.tombstones) = (Merging::new(cursors), tombstones);
+                (self.looks_at, self.untimed) = (looks_at, None);
             }
-            Err(why) => self.refused = self.refused.or(Some(why)),
+            Err(why) => self.untimed = Some(why),
         }
         self
     }
@@ -284,6 +296,9 @@ impl Scan {
     /// Goes to the first key at or after `key` (going backward: at or before it) within the range. Reuses the open
     /// cursors, so many seeks over one scan are cheaper than many scans.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if let Some(why) = self.refused.as_ref().or(self.untimed.as_ref()) {
+            return Err(why.clone());
+        }
         self.ready.clear();
         self.key_taken = false;
         self.started = true;
@@ -382,8 +397,7 @@ impl Scan {
         self.cells.clear();
         while self.cursor.valid() && self.cursor.cell().key == self.key {
             let cell = self.cursor.cell();
-            // Older ones say nothing about those asked for.
-            if cell.seq <= self.read && cell.timestamp >= self.times.first {
+            if cell.seq <= self.read && ReadRules::says_of(&cell, self.looks_at) {
                 let (timestamp, seq, kind, written) = (cell.timestamp, cell.seq, cell.kind, cell.written);
                 let value = self.cursor.pinned_value();
                 self.cells.push(Found { timestamp, seq, kind, written, value });
@@ -412,12 +426,12 @@ impl Iterator for Scan {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(why) = self.refused.take() {
-            self.failed = true;
-            return Some(Err(why));
-        }
         if self.failed {
             return None;
+        }
+        if let Some(why) = self.refused.as_ref().or(self.untimed.as_ref()) {
+            self.failed = true;
+            return Some(Err(why.clone()));
         }
         let next = self.advance();
         self.failed = next.is_err();

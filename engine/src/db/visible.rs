@@ -33,10 +33,19 @@ impl ReadRules {
     pub(crate) fn looks_at(&self, times: TimeRange) -> Result<TimeRange> {
         match (self.explicit, self.versions) {
             (false, _) if times == TimeRange::ALL => Ok(times),
-            (false, _) => Err(Error::invalid(format!("{times} of a family that keeps no timestamps"))),
+            (false, _) => {
+                Err(Error::invalid(format!("{times} were asked for of a family that keeps no timestamps")))
+            }
+            (true, _) if times.is_empty() => Ok(times),
             (true, kept) if kept == 0 || planted!(Bug::ForgetLaterVersions) => Ok(times),
             (true, _) => Ok(TimeRange { last: Timestamp::MAX, ..times }),
         }
+    }
+
+    /// Whether a cell says something about those timestamps. Of later ones only tombstones do.
+    #[inline]
+    pub(crate) fn says_of(cell: &CellRef<'_>, looks_at: TimeRange) -> bool {
+        looks_at.first <= cell.timestamp && (cell.timestamp <= looks_at.last || cell.kind == Kind::Tombstone)
     }
 
     fn expired(&self, born_us: u64, now_us: u64) -> bool {
@@ -159,7 +168,8 @@ impl Found {
 }
 
 /// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off. `cells` are
-/// all cells of the key at or below the read point, in order; equal ones (met twice) count once.
+/// all cells of the key at or below the read point, in order; equal ones (met twice) count once. Where only some
+/// timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
 pub(crate) fn resolve(
     rules: &ReadRules,
     key: &[u8],

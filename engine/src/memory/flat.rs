@@ -246,7 +246,6 @@ impl Flat {
     }
 
     /// As [`Active::times`].
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }

@@ -30,6 +30,10 @@ impl TimeRange {
         first.zip(last).map_or(TimeRange::EMPTY, |(first, last)| TimeRange { first, last })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first > self.last
+    }
+
     #[inline]
     pub(crate) fn contains(&self, time: Timestamp) -> bool {
         self.first <= time && time <= self.last
@@ -44,7 +48,10 @@ impl TimeRange {
 
 impl fmt::Display for TimeRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "timestamps {} to {}", self.first, self.last)
+        match self.is_empty() {
+            true => write!(f, "no timestamp"),
+            false => write!(f, "timestamps {} to {}", self.first, self.last),
+        }
     }
 }
 

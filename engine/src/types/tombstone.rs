@@ -6,6 +6,7 @@
 
 use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
+use super::time::TimeRange;
 
 /// Deletes older cells of a range of keys.
 ///
@@ -90,6 +91,14 @@ impl Fragments {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Fragment> {
         self.list.iter()
+    }
+
+    /// Whether one of them deletes cells of those timestamps.
+    pub(crate) fn speak_of(&self, times: TimeRange) -> bool {
+        self.list
+            .iter()
+            .flat_map(|fragment| &fragment.covers)
+            .any(|cover| times.overlaps(&(cover.from..=cover.to)))
     }
 
     /// The tombstones again, cut at `within`'s bounds.

@@ -89,11 +89,11 @@ impl OpenTable {
     }
 
     /// Whether cells of those timestamps may depend on what the table holds (ACC-10): a tombstone speaks of all up to its
-    /// own, a range tombstone of timestamps that are not among the table's.
+    /// own. The table's times are those of its cells; range tombstones have theirs.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         let (first, last) = self.info.times;
         let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
-        self.info.range_tombstones > 0 || times.overlaps(&(first..=last))
+        times.overlaps(&(first..=last)) || self.table().fragments().speak_of(times)
     }
 
     /// First key the table answers for.

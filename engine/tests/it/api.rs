@@ -210,6 +210,27 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
     h.put_at(b"b", at(20), b"x").unwrap();
     assert_eq!(stamps(h.get_versions_in(b"b", at(1)..at(9), 9).unwrap()), [0; 0], "memory's counts too");
 
+    // Only the tables that a range tombstone speaks of are read for it.
+    h.delete_range_at("a".."z", at(1), at(2)).unwrap();
+    h.compact::<&str>(..).unwrap();
+    h.put_at(b"z", at(90), b"x").unwrap();
+    h.flush().unwrap();
+    let read = |times| {
+        let before = lookups();
+        h.scan::<&str>(..).times(times).for_each(|entry| drop(entry.unwrap()));
+        lookups() - before
+    };
+    h.alter(FamilyOptions { versions: 0, ..h.options() }).unwrap();
+    drop(snapshot);
+    let later = db.snapshot();
+    h.delete_range_at("a".."z", at(1), at(2)).unwrap();
+    h.put_at(b"zz", at(95), b"x").unwrap();
+    h.flush().unwrap();
+    assert_eq!(read(from_to(40, 50)), 0, "nothing is of those times");
+    assert_eq!(read(from_to(90, 99)), 2 * read(from_to(95, 99)));
+    assert!(read(from_to(2, 9)) > 0);
+    drop(later);
+
     // Without timestamps there is no time to ask for.
     let plain = db.default_family();
     plain.put(b"k", b"v").unwrap();
@@ -219,6 +240,68 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     let scanned: Vec<_> = plain.scan::<&str>(..).times(..at(5)).map(|e| e.unwrap_err().kind()).collect();
     assert_eq!(scanned, [ErrorKind::Invalid]);
+    let mut refused = plain.scan::<&str>(..).times(..at(5));
+    assert!(refused.next().unwrap().is_err() && refused.seek(b"a").is_err() && refused.next().is_none());
+    assert_eq!(plain.scan::<&str>(..).times(..at(5)).times(..).count(), 1, "the last that is said counts");
+}
+
+/// Of operands whose base is in a table that says nothing about the times, no value is made.
+#[test]
+fn reads_of_a_range_of_time_combine_nothing_of_other_times() {
+    struct NeedsBase;
+    impl MergeOperator for NeedsBase {
+        fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+            [base.expect("there is a base"), &operands.concat()].concat()
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions {
+        timestamps: Timestamps::Explicit,
+        versions: 0,
+        merge_operator: Some("needs-base".into()),
+        ..Default::default()
+    };
+    let builder = Builder::new().merge_operator("needs-base", Arc::new(NeedsBase));
+    let db = builder.family("h", options).open(dir.path()).unwrap();
+    let h = db.family("h").unwrap();
+    h.put_at(b"k", Timestamp(20), b"base").unwrap();
+    h.flush().unwrap();
+    h.put_at(b"k", Timestamp(5), b"five").unwrap();
+    let mut batch = Batch::new();
+    batch.merge_at(&h, b"k", Timestamp(20), b"+more");
+    db.write(&batch).unwrap();
+    let found = h.get_versions_in(b"k", Timestamp(5)..Timestamp(6), 9).unwrap();
+    assert_eq!(found.iter().map(|(t, v)| (t.0, v.to_vec())).collect::<Vec<_>>(), [(5, b"five".to_vec())]);
+    let scanned: Vec<_> = h.scan::<&str>(..).times(..Timestamp(6)).map(|e| e.unwrap().timestamp.0).collect();
+    assert_eq!(scanned, [5]);
+    assert_eq!(h.get_versions_in(b"k", Timestamp(20).., 9).unwrap()[0].1, b"base+more");
+}
+
+#[test]
+fn a_table_for_a_family_of_the_other_kind_of_timestamps_is_not_taken_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let explicit = FamilyOptions { timestamps: Timestamps::Explicit, versions: 0, ..Default::default() };
+    // Its cells know the moment of writing, which is no timestamp.
+    let aging = FamilyOptions { ttl_us: u64::MAX, ..Default::default() };
+    let db = Builder::new()
+        .family("explicit", explicit.clone())
+        .family("aging", aging.clone())
+        .open(dir.path().join("db"))
+        .unwrap();
+    for (name, options) in [("explicit", explicit), ("aging", aging)] {
+        let path = dir.path().join(name);
+        let mut table = TableWriter::create(&path, &options).unwrap();
+        table.put(b"k", name.as_bytes()).unwrap();
+        table.finish().unwrap();
+    }
+    for (table, family) in [("explicit", "aging"), ("aging", "explicit")] {
+        let family = db.family(family).unwrap();
+        let refused = family.ingest(&[dir.path().join(table)]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.to_string().contains(table), "{refused}");
+        family.ingest(&[dir.path().join(family.name())]).unwrap();
+        assert_eq!(family.get(b"k").unwrap().unwrap(), family.name().as_bytes());
+    }
 }
 
 #[test]
