@@ -46,7 +46,8 @@ pub(crate) struct MergeJob {
     /// A step whose outputs are being read into the cache.
     before: Option<(Before, Step)>,
     fills: Fills,
-    /// Held by one whose steps fill the cache, and may end for that.
+    /// Whether a step may end for what it put into the cache, and what is held from when it put something there.
+    steps_fill: bool,
     filling: Option<Arc<()>>,
     /// Installed so far.
     steps: u64,
@@ -64,11 +65,11 @@ struct Fills {
 }
 
 impl Inner {
-    /// What a step may put into the cache: all merges that do it share what is there twice meanwhile. (The paper warms one
-    /// region after another; here regions merge beside each other.)
+    /// What a step may put into the cache: merges that do it share what is there twice meanwhile. (The paper warms one
+    /// region after another; here regions merge beside each other.) Not those of `rangemerge`, whose tables are not cut.
     fn step_fill_bytes(&self) -> u64 {
-        let filling = Arc::strong_count(&self.filling) as u64 - 1;
-        (self.cache.capacity() / FILL_STEPS / filling.max(1)).max(FILL_STEP_MIN)
+        let merges = Arc::strong_count(&self.filling) as u64 - 1;
+        (self.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
     }
 
     /// The merges the store's strategy would start now, best first.
@@ -200,18 +201,19 @@ impl MergeJob {
             db.events.record(EventKind::Defer, &store.name, reason, &[]);
             return None;
         }
+        let settings = store.settings();
         let rest = if manual.is_some() { db.options.compact_rest } else { 0 };
         let pace = Pace::new(rest, db.cache.blocks_asked_for());
         let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         let merge = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(machine(db, store, &version, &plan, id, read_ahead)?),
+            MergeKind::Merge => Some(machine(db, store, &settings, &version, &plan, id, read_ahead)?),
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // A range keeps one file.
-        let cut = merge.is_some() && store.settings().options.strategy.strategy().by_range().is_none();
-        let filling = (cut && db.options.cache_fill == CacheFill::Step).then(|| db.filling.clone());
+        let cuts = settings.options.strategy.strategy().by_range().is_none();
+        let steps_fill = cuts && db.options.cache_fill == CacheFill::Step;
         let began_ns = db.env.clock.monotonic_ns();
         Some(Self {
             id,
@@ -223,7 +225,8 @@ impl MergeJob {
             reported: 0,
             before: None,
             fills: Fills::default(),
-            filling,
+            steps_fill,
+            filling: None,
             steps: 0,
             began_ns,
         })
@@ -291,7 +294,10 @@ impl MergeJob {
             }
             return self.publish_filled(db);
         }
-        if self.filling.is_some() {
+        if self.steps_fill {
+            if self.fills.bytes > 0 {
+                self.filling.get_or_insert_with(|| db.filling.clone());
+            }
             merge.end_steps_at_filled(db.step_fill_bytes());
         }
         let progress = merge.advance()?;
@@ -470,6 +476,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
 fn machine(
     db: &Inner,
     store: &Store,
+    settings: &Settings,
     version: &Version,
     plan: &MergePlan,
     id: u32,
@@ -487,12 +494,11 @@ fn machine(
         })
         .map(|(_, _, table)| table.live_range());
     let below = Below::new(below.collect());
-    let settings = store.settings();
     let last = plan.output.level + 1 >= version.shape.levels.len();
     let spec = MergeSpec {
         sources,
         range: plan.range.clone(),
-        rules: db.keep_rules(&settings, below),
+        rules: db.keep_rules(settings, below),
         output: OutputRules {
             dir: db.dir.clone(),
             table: settings.table_options(last),

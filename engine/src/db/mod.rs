@@ -111,7 +111,7 @@ pub(crate) struct Inner {
     rate_limit: Counter,
     /// Of what merges put into the cache.
     fill_limiter: Limiter,
-    /// A copy is held by each merge that fills the cache by steps.
+    /// A copy is held by each merge whose steps put something into the cache.
     filling: Arc<()>,
     jobs: Jobs,
     next_job: AtomicU32,
