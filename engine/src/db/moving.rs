@@ -25,7 +25,7 @@
 
 use super::family::check_name;
 use super::store::{Settings, Store, memory_options};
-use super::{DEFAULT_FAMILY, Db, Family, Inner};
+use super::{CompactionControl, DEFAULT_FAMILY, Db, Family, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::log;
@@ -49,7 +49,7 @@ type Linked = (usize, u64, Arc<TableInfo>);
 impl Db {
     /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From the beginning
     /// writes to it answer `Busy`, at the end it is gone as after [`Db::drop_family`]; after an error it takes writes
-    /// again. The directory is a database too, with this family, but one that is written to cannot be attached any more.
+    /// again. Values that stand in the log are merged into tables first. The directory is a database too, with this family, but one that is written to cannot be attached any more.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -73,6 +73,10 @@ impl Db {
     }
 }
 
+fn has_log_tables(store: &Store) -> bool {
+    store.version().tables().any(|open| open.info.is_log_table())
+}
+
 impl Inner {
     fn detach(self: &Arc<Self>, name: &str, dir: &Path) -> Result<()> {
         self.check_writable()?;
@@ -84,6 +88,8 @@ impl Inner {
         let _one = self.families.lock();
         self.check_writable()?;
         let store = self.removable(name)?;
+        // Most of it while writes go on.
+        self.merge_log_tables(&store)?;
         let left = self.leave(&store, dir);
         if left.is_err() {
             store.set_leaving(false);
@@ -99,11 +105,9 @@ impl Inner {
         self.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
         self.flush_out(store)?;
-        if store.version().tables().any(|open| open.info.is_log_table()) {
-            let message = format!(
-                "family {} has values in the log; set log_tables to false and compact all of it first",
-                store.name
-            );
+        self.merge_log_tables(store)?;
+        if has_log_tables(store) {
+            let message = format!("family {} has values in the log that no merge took out of it", store.name);
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let storage = &self.env.storage;
@@ -125,6 +129,14 @@ impl Inner {
         kill_point!("detach-described");
         self.forget(store)?;
         Ok(tables)
+    }
+
+    /// Compacts a store that has values in the log, which stays behind.
+    fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
+        match has_log_tables(store) {
+            true => self.compact(store, KeyRange::all(), &CompactionControl::default()),
+            false => Ok(()),
+        }
     }
 
     /// Flushes a store that takes no writes until nothing of it is in memory.

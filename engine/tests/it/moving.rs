@@ -207,3 +207,38 @@ fn an_attach_that_fails_half_way_leaves_no_tables() {
     let family = b.attach("moved", &moving).unwrap();
     assert_eq!(family.scan::<&[u8]>(..).count(), 3);
 }
+
+#[test]
+fn values_in_the_log_go_into_tables_before_a_family_leaves() {
+    for merged in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) =
+            (Db::open(dir.path().join("a")).unwrap(), Db::open(dir.path().join("b")).unwrap());
+        let options = FamilyOptions { log_tables: true, log_tables_merged_max: 1e6, ..Default::default() };
+        let family = here.create_family("events", options).unwrap();
+        let value = |n: u32| vec![n as u8; 5_000];
+        for n in 0..2_000u32 {
+            family.put(&n.to_be_bytes(), &value(n)).unwrap();
+        }
+        family.flush().unwrap();
+        let in_the_log = || family.shape().tables().filter(|(_, _, table)| table.log_bytes > 0).count();
+        assert!(in_the_log() > 0);
+        if merged {
+            // Where nothing else is to be merged with it.
+            family.compact::<&[u8]>(..).unwrap();
+            family.put(&1u32.to_be_bytes(), &value(1)).unwrap();
+        }
+        let moving = dir.path().join("moving");
+        here.detach("events", &moving).unwrap();
+        here.close().unwrap();
+        fs::remove_dir_all(dir.path().join("a")).unwrap();
+        let moved = there.attach("events", &moving).unwrap();
+        for n in 0..2_000u32 {
+            assert_eq!(
+                moved.get(&n.to_be_bytes()).unwrap().unwrap(),
+                value(n),
+                "{n}, merged before {merged}"
+            );
+        }
+    }
+}
