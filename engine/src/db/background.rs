@@ -231,33 +231,43 @@ impl Inner {
     }
 
     fn fail_job(&self, job: Job, error: &Error) {
-        let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
-        // A range's flush that met damage in the range's tables is taken up again at once, and goes around them.
-        let goes_around = match &job {
-            Job::Flush(job) => job.reads_tables() && error.kind() == ErrorKind::Corruption,
-            _ => false,
-        };
+        let is_damage = error.kind() == ErrorKind::Corruption;
+        let pause = if is_damage { RETRY_DAMAGED_NS } else { RETRY_NS };
+        let not_before = self.env.clock.monotonic_ns() + pause;
+        // Work on a family that was dropped meanwhile ends, and concerns nobody else.
+        let matters = |store: &Store| error.kind() != ErrorKind::Canceled && !store.is_dropped();
         let (store, what) = match job {
-            Job::Flush(job) => (job.abandon(self, error), "flush"),
-            Job::Merge(job) => (job.abandon(self, error), "merge"),
-            Job::Join(job) => (job.abandon(self), "in-memory merge"),
+            Job::Flush(job) => {
+                // One of a range that met damage in the range's tables is taken up again at once, and goes around them.
+                let goes_around = job.reads_tables() && is_damage;
+                let store = job.abandon(self, error);
+                if matters(&store) && !goes_around {
+                    store.work.lock().flush_not_before = not_before;
+                    *self.background_error.lock() = Some(error.clone());
+                }
+                (store, "flush")
+            }
+            Job::Merge(job) => {
+                let store = job.abandon(self, error);
+                if matters(&store) {
+                    let mut work = store.work.lock();
+                    work.merge_not_before = not_before;
+                    work.damage = is_damage.then(|| error.clone()).or(work.damage.take());
+                }
+                (store, "merge")
+            }
+            Job::Join(job) => {
+                let store = job.abandon(self);
+                if matters(&store) {
+                    store.work.lock().merge_not_before = not_before;
+                }
+                (store, "in-memory merge")
+            }
             Job::Clean(job) => return job.abandon(self, error, pause),
         };
-        // Work on a family that was dropped meanwhile ends, and concerns nobody else.
-        if error.kind() != ErrorKind::Canceled && !store.is_dropped() {
-            let not_before = self.env.clock.monotonic_ns() + pause;
-            let mut work = store.work.lock();
-            match what {
-                "flush" if goes_around => {}
-                "flush" => work.flush_not_before = not_before,
-                _ => work.merge_not_before = not_before,
-            }
-            if what == "merge" && error.kind() == ErrorKind::Corruption {
-                work.damage = Some(error.clone());
-            }
-            drop(work);
+        if matters(&store) {
             self.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
-            if (what == "flush" && !goes_around) || error.kind() == ErrorKind::DiskFull {
+            if error.kind() == ErrorKind::DiskFull {
                 *self.background_error.lock() = Some(error.clone());
             }
         }
@@ -417,12 +427,8 @@ impl Inner {
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
         self.recount_debt(&stores);
-        let log_front = self.log_front_now(None);
-        let facts: Vec<StoreFacts<'_>> = stores
-            .iter()
-            .zip(&plans)
-            .map(|(store, merges)| self.store_facts(store, merges, log_front, now))
-            .collect();
+        let facts: Vec<StoreFacts<'_>> =
+            stores.iter().zip(&plans).map(|(store, merges)| self.store_facts(store, merges, now)).collect();
         let db = DbFacts {
             memory_low: self.budget.low(),
             memory_wait: self.budget.wait(),
@@ -496,15 +502,16 @@ impl Inner {
         &self,
         store: &Store,
         merges: &'a [crate::strategy::MergePlan],
-        log_front: LogFileId,
         now: u64,
     ) -> StoreFacts<'a> {
         let version = store.version();
+        // What a flush would gain is of use when some are to be chosen.
+        let chosen = self.memory_used.get() > self.budget.low();
+        let log_freed_bytes = if chosen { self.log_freed_by(store) } else { 0 };
         let work = store.work.lock();
         let memory_bytes = version.unflushed_bytes();
         let left_over = !version.flush.is_empty() && !work.flushing;
         let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
-        let mine = super::install::store_front(&version);
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush_not_before;
         let by_range = store.settings().options.strategy.strategy().by_range().is_some();
@@ -516,6 +523,8 @@ impl Inner {
         };
         // A range, or what has not been scattered yet.
         let part = version.scattered.largest().max(version.active.bytes() as u64);
+        let written = if by_range { part } else { memory_bytes };
+        let survive = if chosen { super::pipeline::surviving_share(&version, work.survived) } else { 1.0 };
         StoreFacts {
             store: store.id,
             memory_bytes: due,
@@ -523,10 +532,19 @@ impl Inner {
             memory_limit: store.settings().options.write_memory,
             compactable_bytes: super::pipeline::compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: if by_range { part } else { memory_bytes },
-            log_freed_bytes: if mine == Some(log_front) { self.options.log_file_bytes } else { 0 },
+            flush_write_bytes: (written as f64 * survive) as u64,
+            log_freed_bytes,
             merges,
         }
+    }
+
+    /// The log that only this store's memory needs from the front on, or nothing where another one needs the front.
+    fn log_freed_by(&self, store: &Store) -> u64 {
+        let upto = self.front_of_others(store);
+        let freed = |log: &crate::log::Log| -> u64 {
+            log.files().iter().filter(|file| file.file < upto).map(|file| file.used).sum()
+        };
+        self.log().map_or(0, |log| freed(log))
     }
 
     pub(super) fn flush_is_asked(&self, store: &Store) -> bool {
@@ -729,18 +747,17 @@ impl Inner {
     /// The damage for which merges don't get on that writers are stopped for: those of the store with the fullest
     /// level 0 they write to, or of one whose debt makes the difference.
     fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
-        let damage = |store: &Store, debt: u64| {
-            let rest = Pressure { memory_used: 0, memory_joining: 0, debt, ..*pressure };
-            let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
-            let (with, without) = match debt {
-                0 => (rest, Pressure { level0_runs: 0, ..rest }),
-                _ => (rest, Pressure { debt: debt.saturating_sub(work.debt_of_writers), ..rest }),
-            };
-            let decides = backpressure(&with) == Delay::Stop && backpressure(&without) != Delay::Stop;
-            work.damage.clone().filter(|_| decides)
+        let stops = |debt, level0_runs| {
+            let of_merges = Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
+            backpressure(&of_merges) == Delay::Stop
         };
-        let of_level0 = fullest.and_then(|store| damage(store, 0));
-        of_level0.or_else(|| self.stores().iter().find_map(|store| damage(store, pressure.debt.max(1))))
+        let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
+        of_level0.and_then(|store| merge_damage(store, |_| true)).or_else(|| {
+            let decides = |debt| {
+                stops(pressure.debt, 0) && !stops(pressure.debt.saturating_sub(debt), pressure.level0_runs)
+            };
+            self.stores().iter().find_map(|store| merge_damage(store, decides))
+        })
     }
 
     /// Notes what a flush's bytes cost, for the delay of writers.
@@ -752,4 +769,10 @@ impl Inner {
                 .set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
         }
     }
+}
+
+/// What its merges met, where none runs that might get on without it, and its debt is `such`.
+fn merge_damage(store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
+    let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
+    work.damage.clone().filter(|_| such(work.debt_of_writers))
 }

@@ -308,20 +308,21 @@ impl FlushJob {
             }
             return Ok(Advanced::Wait(0));
         }
-        self.note_kept(db);
         self.leave(db);
-        if let Some(job) = &self.log_table {
-            job.finish(db, &self.store, self.merge.cells());
-        }
         db.note_drain(self.memory_bytes, self.busy_ns);
         let (taken, survived) = self.merge.cells();
         db.metrics.cells_dropped.add(taken - survived);
+        self.store.work.lock().survived = Some(survived as f64 / taken.max(1) as f64);
         self.tell(db, self.plan.reason.clone());
         Ok(Advanced::Done)
     }
 
-    /// Counts it and tells of it.
-    fn tell(&self, db: &Inner, reason: String) {
+    /// Counts it and tells of it, of what it kept and of what it left in the log.
+    fn tell(&mut self, db: &Inner, reason: String) {
+        self.note_kept(db);
+        if let Some(job) = &self.log_table {
+            job.finish(db, &self.store);
+        }
         let (taken, survived) = self.merge.cells();
         let written = survived - self.merge.cells_aside();
         let bytes = self.merge.bytes_written();
@@ -370,7 +371,7 @@ impl FlushJob {
     }
 
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
-    pub(crate) fn abandon(self, db: &Inner, why: &Error) -> Arc<Store> {
+    pub(crate) fn abandon(mut self, db: &Inner, why: &Error) -> Arc<Store> {
         self.leave(db);
         if self.steps > 0 {
             self.tell(db, format!("{}; given up: {why}", self.plan.reason));

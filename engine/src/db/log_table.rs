@@ -14,6 +14,7 @@
 
 use super::Inner;
 use super::install::front_without_flush;
+use super::pipeline::surviving_share;
 use super::store::Store;
 use crate::error::Result;
 use crate::event::EventKind;
@@ -21,7 +22,7 @@ use crate::log::{Claim, PlaceScan, Places, entry_bytes};
 use crate::merge::{LeftInLog, Merge};
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
-use crate::types::{CellRef, Kind, LogFileId, LogPosition, Sketch};
+use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::edit::State;
 use crate::version::shape::TableInfo;
 use crate::version::{FlushSet, Version};
@@ -66,10 +67,13 @@ impl Inner {
         // the flush set, and leaves the files it came from.)
         let settings = store.settings();
         let by_range = settings.options.strategy.strategy().by_range().is_some();
-        if !settings.options.log_tables || by_range || store.is_leaving() || self.is_cleaning() {
+        if !settings.options.log_tables || by_range || store.is_leaving() {
             return None;
         }
         let mut choice = leave_in_log(&self.log_table_facts(store)?);
+        if choice.leave && self.is_cleaning() {
+            choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
+        }
         if choice.leave {
             // Reserved and synced ahead here, so that writers hardly wait for the change of files.
             let begun = self.log().and_then(|log| log.prepare()).and_then(|_| self.begin_log_file());
@@ -83,7 +87,7 @@ impl Inner {
     }
 
     /// The oldest log file that memory of other stores needs which is in no flush.
-    fn front_of_others(&self, store: &Store) -> LogFileId {
+    pub(super) fn front_of_others(&self, store: &Store) -> LogFileId {
         let stores = self.stores();
         let others = stores.iter().filter(|other| other.id != store.id);
         let fronts = others.filter_map(|other| front_without_flush(&other.version()));
@@ -94,28 +98,11 @@ impl Inner {
         let version = store.version();
         let front = super::install::store_front(&version)?;
         let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
-        let (mut flat_cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
-        for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
-            flat_cells += flat.cells();
-            live += flat.user_bytes();
-            dead += flat.dead_bytes();
-            flat.sketch_into(&mut keys);
-        }
-        let cells = segments().map(|segment| segment.cells() as u64).sum();
-        let user_bytes: usize = segments().map(|segment| segment.user_bytes()).sum();
-        let survive = if flat_cells == 0 {
-            // Segments that are not flat do not know their keys. What the last flush found may hold again.
-            store.work.lock().survived.unwrap_or(1.0)
-        } else {
-            // Those that are do, and of them it is known what was dead within: it will be like that with the others.
-            let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
-            let unique = keys.estimate() as f64 / flat_cells as f64;
-            unique * (live as f64 + fresh) / user_bytes.max(1) as f64
-        };
+        let survived = store.work.lock().survived;
         let mut facts = LogTableFacts {
-            cells,
-            user_bytes: user_bytes as u64,
-            survive: survive.min(1.0),
+            cells: segments().map(|segment| segment.cells() as u64).sum(),
+            user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+            survive: surviving_share(&version, survived),
             log_bytes: self.log().ok()?.files().iter().filter(|f| f.file >= front).map(|f| f.used).sum(),
             log_file_bytes: self.options.log_file_bytes,
             key_bytes: KEY_BYTES,
@@ -218,20 +205,21 @@ impl LogTableJob {
     }
 
     /// Tells what was decided, on which numbers, and what it gave.
-    /// `cells` are those the flush met, and of these those that survived.
-    pub(super) fn finish(&self, db: &Inner, store: &Store, cells: (u64, u64)) {
-        {
-            let mut work = store.work.lock();
-            work.survived = Some(cells.1 as f64 / cells.0.max(1) as f64);
-            work.rewritten.came(self.left_bytes as f64 * self.choice.compressed, db.budget.write_memory());
-        }
+    pub(super) fn finish(&self, db: &Inner, store: &Store) {
+        let LogTableFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
+        store.work.lock().rewritten.came(self.left_bytes as f64 * compressed, db.budget.write_memory());
+        let percent = |share: f64| (share * 100.0) as u64;
         let numbers = [
+            ("cells", cells),
+            ("user_bytes", user_bytes),
+            ("survive_percent", percent(survive)),
+            ("compressed_percent", percent(compressed)),
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),
-            ("log_bytes", self.choice.log_bytes),
-            ("referred_bytes", self.choice.referred_bytes),
-            ("merge_memory", self.choice.merge_memory),
-            ("merged_percent", self.choice.merged_percent),
+            ("log_bytes", self.choice.facts.log_bytes),
+            ("referred_bytes", self.choice.facts.referred_bytes),
+            ("merge_memory", self.choice.facts.merge_memory),
+            ("merged_percent", percent(self.choice.facts.merged)),
             ("log_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];

@@ -278,6 +278,27 @@ pub(super) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
     (frozen as f64 * (1.0 - work.pipeline.stayed)) as u64
 }
 
+/// About how much of a store's memory a flush would find that is not dead by then; `survived` says it of the last flush.
+pub(super) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
+    let (mut cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
+    for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
+        cells += flat.cells();
+        live += flat.user_bytes();
+        dead += flat.dead_bytes();
+        flat.sketch_into(&mut keys);
+    }
+    if cells == 0 {
+        // Segments that are not flat do not know their keys. What the last flush found may hold again.
+        return survived.unwrap_or(1.0);
+    }
+    // Those that are do, and of them it is known what was dead within: it will be like that with the others.
+    let segments = version.frozen.iter().chain(std::iter::once(&version.active));
+    let user_bytes: usize = segments.map(Segment::user_bytes).sum();
+    let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
+    let unique = keys.estimate() as f64 / cells as f64;
+    (unique * (live as f64 + fresh) / user_bytes.max(1) as f64).min(1.0)
+}
+
 /// How often a byte of memory is written to tables in the end: once by the flush, and as often again as merges were seen to.
 fn written_again(db: &Inner) -> f64 {
     let (flushed, merged) = (db.metrics.flushed_bytes.get(), db.metrics.merged_bytes.get());

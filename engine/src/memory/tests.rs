@@ -402,6 +402,13 @@ fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
 }
 
 #[test]
+fn a_chunk_is_an_eighth_of_its_segment_in_powers_of_two_up_to_two_mebibytes() {
+    let chunk = |bytes| MemoryOptions::for_active_bytes(bytes, None).chunk_bytes;
+    let found = [0, 8 << 10, 300 << 10, 1 << 20, 16 << 20, 1 << 30].map(chunk);
+    assert_eq!(found, [1 << 10, 1 << 10, 32 << 10, 128 << 10, 2 << 20, 2 << 20]);
+}
+
+#[test]
 fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
     let active = active_of(&[cell("g", 4, 3, "v"), cell("m", 4, 5, "v")]);
     let tombstone = RangeTombstone {

@@ -10,7 +10,7 @@
 //! small (`FamilyOptions::log_tables_merged_max`).
 
 /// What the decision rests on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct LogTableFacts {
     /// Cells in the memory to be flushed, and their keys and values.
     pub(crate) cells: u64,
@@ -53,29 +53,18 @@ pub(crate) struct LogTableChoice {
     /// table would take; in percent.
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
-    /// As in the facts.
-    pub(crate) log_bytes: u64,
-    pub(crate) referred_bytes: u64,
-    pub(crate) merge_memory: u64,
-    /// The same, in percent.
-    pub(crate) merged_percent: u64,
-    /// As in the facts.
-    pub(crate) compressed: f64,
+    /// What it rests on.
+    pub(crate) facts: LogTableFacts,
 }
 
 /// Whether to leave values in the log.
 pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
-    let LogTableFacts { log_bytes, referred_bytes, merge_memory, .. } = *facts;
     let choice = |leave: bool, reason: &str, saved_percent, live_percent| LogTableChoice {
         leave,
         reason: reason.into(),
         saved_percent,
         live_percent,
-        log_bytes,
-        referred_bytes,
-        merge_memory,
-        merged_percent: (facts.merged * 100.0) as u64,
-        compressed: facts.compressed,
+        facts: *facts,
     };
     let no = |reason: &str| choice(false, reason, 0, 0);
     if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {

@@ -2,9 +2,9 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
-use siltstone::strategy::MemoryPolicy;
+use siltstone::strategy::{HotKeys, MemoryPolicy};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, Compression, Db, Event, EventKind, FamilyOptions, Options, Statistics};
+use siltstone::{Builder, Compression, Db, Event, EventKind, Family, FamilyOptions, Options, Statistics};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -214,9 +214,55 @@ fn statistics_are_the_sums_of_events() {
         (done.kept_cells, done.kept_bytes)
     );
     assert_eq!(sum(EventKind::LogTable, "left_bytes"), done.log_table_bytes_saved);
+    assert_eq!(sum(EventKind::Clean, "logged_bytes"), done.log_cleaned_bytes);
     assert_eq!(sum(EventKind::MemoryAbort, "begun"), done.memory_merges_aborted);
     assert!(done.flushes > 2 && done.merges > 0 && done.memory_compactions > 0, "{done:?}");
     assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
+}
+
+/// Of two families with as much in memory each, that is flushed of which less is to be written, and that which needs the
+/// log's front before one that needs less of it.
+#[test]
+fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written() {
+    let first_flushed = |fill: &dyn Fn(&Family, &Family, u32)| {
+        let world = SimWorld::new(5);
+        let family =
+            FamilyOptions { hot_keys: HotKeys::Off, compression: Compression::None, ..policy("none") };
+        let builder = Builder::new().options(options()).env(world.env()).family("a", family.clone());
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
+        let db = builder.family("b", family).scheduler(scheduler.clone()).open("/db").unwrap();
+        let [a, b] = ["a", "b"].map(|name| db.family(name).unwrap());
+        for n in 0.. {
+            fill(&a, &b, n);
+            scheduler.run(20);
+            let events = db.events();
+            if let Some(flush) = events.into_iter().find(|event| event.kind == EventKind::Flush) {
+                return flush.family;
+            }
+        }
+        unreachable!("memory is bounded")
+    };
+    fn fresh(family: &Family, n: u32) {
+        family.put(&n.to_be_bytes(), &[n as u8; 200]).unwrap();
+    }
+    fn again(family: &Family, n: u32) {
+        fresh(family, n % 5);
+    }
+    fn later(family: &Family, n: u32) {
+        if n >= 400 {
+            fresh(family, n);
+        }
+    }
+    let both = |of_a: fn(&Family, u32), of_b: fn(&Family, u32)| {
+        first_flushed(&|a, b, n| {
+            of_a(a, n);
+            of_b(b, n);
+        })
+    };
+    assert_eq!(both(fresh, again), "b", "what is written again is dropped");
+    assert_eq!(both(again, fresh), "a");
+    assert_eq!(both(fresh, later), "a", "the log from its front on is a's alone");
+    assert_eq!(both(later, fresh), "b");
 }
 
 /// The steps that were installed before a flush or a merge failed are in tables, so they count.
@@ -229,7 +275,8 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
         let options = Options { step_bytes: 16 << 10, ..options() };
         let strategy = "leveled{table_bytes=16384}".parse().unwrap();
         let (compression, compression_last) = (Compression::None, None);
-        let family = FamilyOptions { strategy, compression, compression_last, ..policy("none") };
+        let hot_keys = "factor{hot_factor=0}".parse().unwrap();
+        let family = FamilyOptions { strategy, compression, compression_last, hot_keys, ..policy("none") };
         let (db, _) = simulated(&world, options, family);
         let (disk, mut met) = (world.storage.clone(), 0);
         let hook = move |name| {
@@ -238,11 +285,16 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
                 disk.fail_at(OpKind::SyncDir, 1, Mode::Once, std::io::ErrorKind::Other);
             }
         };
+        let put = |n: u32| {
+            // Whoever waits for the flush is told.
+            let _ = db.put(&(n * 7919 % 4_000).to_be_bytes(), &[n as u8; 100]);
+            let _ = db.put(&[n as u8 % 8], &[n as u8; 10]);
+        };
+        // What is hot is known from the flush before.
+        (0..1_000).for_each(put);
+        db.flush().unwrap();
         with_kill_hook(hook, || {
-            for n in 0..4_000u32 {
-                // Whoever waits for the flush is told.
-                let _ = db.put(&(n * 7919 % 4_000).to_be_bytes(), &[n as u8; 100]);
-            }
+            (1_000..5_000).for_each(put);
             let _ = (db.flush(), db.default_family().compact::<&str>(..));
         });
         world.clock.advance_us(1_000_000);
@@ -256,6 +308,9 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
         let told = |kind| (of(kind).count() as u64, of(kind).map(|e| e.numbers["bytes"]).sum::<u64>());
         assert_eq!(told(EventKind::Flush), (done.flushes, done.flushed_bytes));
         assert_eq!(told(EventKind::Merge), (done.merges, done.merged_bytes));
+        let sum = |kind, number: &str| of(kind).map(|e| e.numbers[number]).sum::<u64>();
+        let kept = sum(EventKind::Keep, "kept_cells");
+        assert!(kept == done.kept_cells && kept > 0, "{kept} told of, {done:?}");
     }
 }
 
