@@ -7,8 +7,7 @@
 use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
 use crate::model;
-use crate::strategies;
-use crate::subject::{MARKER, Setup, Subject, change_strategy, difference, draw_memory, world_of};
+use crate::subject::{MARKER, Setup, Subject, change_options, difference, draw_memory, world_of};
 use parking_lot::Mutex;
 use siltstone::Durability;
 use siltstone::storage::Clock;
@@ -169,7 +168,7 @@ impl PowerRun {
                 93..94 => subject.db.settle().map_err(at)?,
                 94..95 => {
                     let family = self.rng.pick(&subject.families).clone();
-                    change_strategy(&family, strategies::draw(&mut self.rng)).map_err(at)?;
+                    change_options(&family, &mut self.rng).map_err(at)?;
                 }
                 95..97 => self.world.clock.advance_us(self.rng.range(0..400_000_000)),
                 _ => {

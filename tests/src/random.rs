@@ -4,9 +4,8 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::{At, Model, Op, Rules};
-use crate::strategies;
 use crate::subject::{
-    FamilySetup, Setup, Subject, TTL_US, bounds, change_strategy, difference, draw_memory, rows,
+    FamilySetup, Setup, Subject, TTL_US, bounds, change_options, difference, draw_memory, rows,
 };
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
@@ -108,8 +107,9 @@ impl Run {
             }
             167..168 => self.subject().db.settle().map_err(failed("settle")),
             168..169 => {
-                let (family, strategy) = (self.rng.index(3), strategies::draw(&mut self.rng));
-                change_strategy(&self.subject().families[family], strategy).map_err(failed("alter"))
+                let family = self.rng.index(3);
+                let family = self.subject().families[family].clone();
+                change_options(&family, &mut self.rng).map_err(failed("alter"))
             }
             169..175 => {
                 let snapshot = self.subject().db.snapshot();
@@ -170,7 +170,14 @@ impl Run {
             return 0..=u64::MAX;
         }
         let ends = [0, 1].map(|_| self.setup.stamp(family, &mut self.rng));
-        ends[0].min(ends[1])..=ends[0].max(ends[1])
+        let (first, last) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        match self.rng.range(0..8) {
+            0 => 0..=last,
+            1 => first..=u64::MAX,
+            // As a rule nothing.
+            2 => ends[0]..=ends[1],
+            _ => first..=last,
+        }
     }
 
     fn get(&mut self) -> Checked {

@@ -130,29 +130,10 @@ impl Setup {
             block_bytes: *rng.pick(&[64, 300, 4096]),
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy,
-            memory: (rng.pick(&[
-                "none",
-                "basic{segments=2}",
-                "eager",
-                "adaptive{segments=1, r=0.1}",
-                "sketch",
-            ]))
-            .parse()
-            .expect("the policy is written as it should be"),
-            // Zero: every key that was written more than once.
-            hot_keys: (rng.pick(&[
-                "off",
-                "factor{hot_factor=0}",
-                "factor{hot_factor=1}",
-                "factor",
-                "top{percent=20}",
-            ]))
-            .parse()
-            .expect("the rule is written as it should be"),
             write_memory: *rng.pick(&[0, 8 << 10]),
-            log_tables: rng.one_in(2),
+            active_share: *rng.pick(&[0.1, 0.02, 0.25]),
             log_tables_merged_max: 1e6,
-            ..FamilyOptions::default()
+            ..draw_mechanisms(rng, &FamilyOptions::default())
         }
     }
 
@@ -289,6 +270,34 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
     let most = if options.log_bytes_max == 0 { u64::MAX } else { options.log_bytes_max / 4 };
     let write_memory = most.min(*rng.pick(&[16 << 10, 24 << 10, 64 << 10]));
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
+}
+
+/// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run time.
+fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
+    FamilyOptions {
+        memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))
+            .parse()
+            .expect("the policy is written as it should be"),
+        // Zero: every key that was written more than once.
+        hot_keys: (rng.pick(&[
+            "off",
+            "factor{hot_factor=0}",
+            "factor{hot_factor=1}",
+            "factor",
+            "top{percent=20}",
+        ]))
+        .parse()
+        .expect("the rule is written as it should be"),
+        log_tables: rng.one_in(2),
+        ..options.clone()
+    }
+}
+
+/// Gives the family other policies, and often another strategy, at run time.
+pub fn change_options(family: &Family, rng: &mut Rng) -> siltstone::Result<()> {
+    let options = draw_mechanisms(rng, &family.options());
+    let strategy = if rng.one_in(3) { options.strategy.clone() } else { crate::strategies::draw(rng) };
+    family.alter(FamilyOptions { strategy, ..options })
 }
 
 /// Gives the family another strategy at run time.

@@ -127,6 +127,7 @@ fn builder(seed: u64) -> Builder {
         log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
         log_written_ahead: rng.chance(30),
         log_clean_bytes: *rng.pick(&[0, 48 << 10]),
+        log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
         workers: 1 + rng.index(2),
         step_bytes: 16 << (10 + 2 * rng.range(0..2)),
         cache_fill: *rng.pick(&crate::settings::FILLS),
@@ -137,8 +138,11 @@ fn builder(seed: u64) -> Builder {
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
         strategy: strategy(&mut rng),
-        memory: rng.pick(&["none", "eager", "sketch"]).parse().expect("a policy"),
-        hot_keys: rng.pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule"),
+        memory: rng.pick(&["none", "basic", "eager", "adaptive{r=0.1}", "sketch"]).parse().expect("a policy"),
+        hot_keys: rng
+            .pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}", "top{percent=20}"])
+            .parse()
+            .expect("a rule"),
         log_tables: rng.chance(70),
         log_tables_merged_max: 1e6,
         ..FamilyOptions::default()
