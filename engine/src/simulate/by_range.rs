@@ -1,4 +1,4 @@
-//! Memory held by range: puts gather in the memory of each range, and while all of it has more than its limit the strategy's victim
+//! Memory held by range: puts gather in the active segment and, when that is full, in the memory of each range, and while all of it has more than its limit the strategy's victim
 //! is merged with its tables, as `db/scatter.rs` and `db/flush.rs` do it.
 
 use super::content::{self, Piece};
@@ -40,9 +40,14 @@ impl Simulator<'_> {
     /// Puts of a whole memory, and the flushes they make due.
     pub(super) fn put_by_range(&mut self, put: Put, inserted: f64, by_range: &dyn ByRange) {
         self.fit_memory(by_range);
+        let active_parts = (f64::from(PARTS) * self.options.active_share).round() as usize;
         for part in 0..PARTS {
             self.clock += 1;
-            self.hold(&self.line.pieces(put.part(part, PARTS)));
+            self.active.push(self.line.pieces(put.part(part, PARTS)));
+            if self.active.len() > active_parts {
+                let active = std::mem::take(&mut self.active);
+                active.iter().for_each(|put| self.hold(put));
+            }
             while self.memory_now() > self.options.memory_bytes as f64 {
                 self.flush_range(by_range);
             }
@@ -54,7 +59,8 @@ impl Simulator<'_> {
     }
 
     fn memory_now(&self) -> f64 {
-        self.memory.iter().map(|held| held.bytes).sum()
+        let by_range: f64 = self.memory.iter().map(|held| held.bytes).sum();
+        by_range + self.active.iter().map(|put| self.bytes_of(put)).sum::<f64>()
     }
 
     fn bytes_of(&self, pieces: &[Piece]) -> f64 {

@@ -48,6 +48,9 @@ pub struct SimulateOptions {
     pub data_bytes: u64,
     /// Write memory: what a flush writes.
     pub memory_bytes: u64,
+    /// The part of it that is the active segment when it is full, which `rangemerge` does not hold by range yet. By default
+    /// a fifth, as with `FamilyOptions::active_share` where flushes begin at half of write memory; 0 in Rangemerge's paper.
+    pub active_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
     /// Bytes of a value.
@@ -72,6 +75,7 @@ impl Default for SimulateOptions {
             strategy: StrategyOptions::default(),
             data_bytes: 100_000_000_000,
             memory_bytes: 256 << 20,
+            active_share: 0.2,
             key_bytes: 100,
             value_bytes: 1000,
             workload: Workload::Uniform,
@@ -124,6 +128,9 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     if options.data_bytes > 1 << 56 {
         return Err("data bytes must be at most 64 PiB".to_string());
     }
+    if !(0.0..=0.5).contains(&options.active_share) {
+        return Err(format!("the active share must lie between 0 and 0.5, not {}", options.active_share));
+    }
     if !(0.0..=100.0).contains(&options.overwrite) {
         return Err(format!("overwrite must lie between 0 and 100, not {}", options.overwrite));
     }
@@ -171,6 +178,8 @@ struct Simulator<'a> {
     filled: f64,
     /// Of a strategy that holds memory by range: each range's.
     memory: Vec<Held>,
+    /// What is not held by range yet, a part of the puts each.
+    active: Vec<Vec<Piece>>,
     /// Parts of memory that were put.
     clock: u64,
     /// Tables read and written in this phase.
@@ -210,6 +219,7 @@ impl<'a> Simulator<'a> {
             keys,
             filled: 0.0,
             memory: Vec::new(),
+            active: Vec::new(),
             clock: 0,
             touched: 0,
             report: SimulateReport::new(options, scale),

@@ -73,6 +73,7 @@ fn paper_options(strategy: &str, data: u64, memory: u64) -> SimulateOptions {
         strategy: strategy.parse().unwrap(),
         data_bytes: data,
         memory_bytes: memory,
+        active_share: 0.0,
         overwrite: 0.0,
         // What the paper's own figures of Nomerge say of its machine: some 50 us a put, and half of the disk's 72 MB/s.
         put_ns: 50_000,
