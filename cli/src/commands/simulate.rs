@@ -30,6 +30,9 @@ pub(crate) struct Simulate {
     /// Write memory: what a flush writes
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
+    /// The part of it that is the active segment, which `rangemerge` does not hold by range yet; 0 in its paper
+    #[arg(long, default_value_t = 0.2)]
+    active_share: f64,
     /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is overwritten;
     /// sorted:SHARE with this share of the fill in the order of keys
     #[arg(long, default_value = "uniform")]
@@ -84,6 +87,7 @@ impl Simulate {
             strategy: strategy.clone(),
             data_bytes: self.data,
             memory_bytes: self.memory,
+            active_share: self.active_share,
             key_bytes: self.key_bytes,
             value_bytes: self.value_bytes,
             workload: self.workload,
