@@ -23,6 +23,8 @@ pub(crate) fn run(svg: Option<&Path>) -> Result<()> {
                 data_bytes: ratio * MEMORY,
                 memory_bytes: MEMORY,
                 tables_max: TABLES_MAX,
+                // Rangemerge as in its paper.
+                active_share: 0.0,
                 ..SimulateOptions::default()
             };
             let report = simulate(&options)?;

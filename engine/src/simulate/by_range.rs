@@ -43,10 +43,13 @@ impl Simulator<'_> {
         let active_parts = (f64::from(PARTS) * self.options.active_share).round() as usize;
         for part in 0..PARTS {
             self.clock += 1;
-            self.active.push(self.line.pieces(put.part(part, PARTS)));
+            let put = self.line.pieces(put.part(part, PARTS));
+            self.active_bytes += self.bytes_of(&put);
+            self.active.push(put);
             if self.active.len() > active_parts {
                 let active = std::mem::take(&mut self.active);
                 active.iter().for_each(|put| self.hold(put));
+                self.active_bytes = 0.0;
             }
             while self.memory_now() > self.options.memory_bytes as f64 {
                 self.flush_range(by_range);
@@ -59,8 +62,7 @@ impl Simulator<'_> {
     }
 
     fn memory_now(&self) -> f64 {
-        let by_range: f64 = self.memory.iter().map(|held| held.bytes).sum();
-        by_range + self.active.iter().map(|put| self.bytes_of(put)).sum::<f64>()
+        self.active_bytes + self.memory.iter().map(|held| held.bytes).sum::<f64>()
     }
 
     fn bytes_of(&self, pieces: &[Piece]) -> f64 {

@@ -178,8 +178,9 @@ struct Simulator<'a> {
     filled: f64,
     /// Of a strategy that holds memory by range: each range's.
     memory: Vec<Held>,
-    /// What is not held by range yet, a part of the puts each.
+    /// What is not held by range yet, a part of the puts each, and its bytes.
     active: Vec<Vec<Piece>>,
+    active_bytes: f64,
     /// Parts of memory that were put.
     clock: u64,
     /// Tables read and written in this phase.
@@ -220,6 +221,7 @@ impl<'a> Simulator<'a> {
             filled: 0.0,
             memory: Vec::new(),
             active: Vec::new(),
+            active_bytes: 0.0,
             clock: 0,
             touched: 0,
             report: SimulateReport::new(options, scale),
