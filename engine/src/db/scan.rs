@@ -296,9 +296,7 @@ impl Scan {
     /// Goes to the first key at or after `key` (going backward: at or before it) within the range. Reuses the open
     /// cursors, so many seeks over one scan are cheaper than many scans.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        if let Some(why) = self.refused.as_ref().or(self.untimed.as_ref()) {
-            return Err(why.clone());
-        }
+        self.check()?;
         self.ready.clear();
         self.key_taken = false;
         self.started = true;
@@ -313,6 +311,11 @@ impl Scan {
         };
         self.failed = sought.is_err();
         sought
+    }
+
+    /// Whether there is anything to scan.
+    fn check(&self) -> Result<()> {
+        self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
 
     fn start(&mut self) -> Result<()> {
@@ -429,9 +432,9 @@ impl Iterator for Scan {
         if self.failed {
             return None;
         }
-        if let Some(why) = self.refused.as_ref().or(self.untimed.as_ref()) {
+        if let Err(why) = self.check() {
             self.failed = true;
-            return Some(Err(why.clone()));
+            return Some(Err(why));
         }
         let next = self.advance();
         self.failed = next.is_err();
