@@ -20,7 +20,7 @@ use crate::memory::{Segment, Visibility};
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::types::LogFileId;
+use crate::types::{LogFileId, StoreId};
 use crate::version::shape::TableInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -427,8 +427,16 @@ impl Inner {
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
         self.recount_debt(&stores);
-        let facts: Vec<StoreFacts<'_>> =
-            stores.iter().zip(&plans).map(|(store, merges)| self.store_facts(store, merges, now)).collect();
+        // What a flush would gain is of use when some are to be chosen.
+        let chosen = self.memory_used.get() > self.budget.low();
+        let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
+        let log_freed =
+            |store: &Store| held_alone.filter(|(id, _)| *id == store.id).map_or(0, |(_, bytes)| bytes);
+        let facts: Vec<StoreFacts<'_>> = stores
+            .iter()
+            .zip(&plans)
+            .map(|(store, merges)| self.store_facts(store, merges, log_freed(store), now))
+            .collect();
         let db = DbFacts {
             memory_low: self.budget.low(),
             memory_wait: self.budget.wait(),
@@ -502,12 +510,10 @@ impl Inner {
         &self,
         store: &Store,
         merges: &'a [crate::strategy::MergePlan],
+        log_freed_bytes: u64,
         now: u64,
     ) -> StoreFacts<'a> {
         let version = store.version();
-        // What a flush would gain is of use when some are to be chosen.
-        let chosen = self.memory_used.get() > self.budget.low();
-        let log_freed_bytes = if chosen { self.log_freed_by(store) } else { 0 };
         let work = store.work.lock();
         let memory_bytes = version.unflushed_bytes();
         let left_over = !version.flush.is_empty() && !work.flushing;
@@ -524,7 +530,11 @@ impl Inner {
         // A range, or what has not been scattered yet.
         let part = version.scattered.largest().max(version.active.bytes() as u64);
         let written = if by_range { part } else { memory_bytes };
-        let survive = if chosen { super::pipeline::surviving_share(&version, work.survived) } else { 1.0 };
+        let survive = if self.memory_used.get() > self.budget.low() {
+            super::pipeline::surviving_share(&version, work.survived)
+        } else {
+            1.0
+        };
         StoreFacts {
             store: store.id,
             memory_bytes: due,
@@ -538,13 +548,15 @@ impl Inner {
         }
     }
 
-    /// The log that only this store's memory needs from the front on, or nothing where another one needs the front.
-    fn log_freed_by(&self, store: &Store) -> u64 {
-        let upto = self.front_of_others(store);
-        let freed = |log: &crate::log::Log| -> u64 {
-            log.files().iter().filter(|file| file.file < upto).map(|file| file.used).sum()
-        };
-        self.log().map_or(0, |log| freed(log))
+    /// The store whose memory needs the log's front, and the log that only it needs from there on. O(stores log stores).
+    fn log_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
+        let front = |store: &Arc<Store>| super::install::front_without_flush(&store.version());
+        let mut fronts: Vec<_> = stores.iter().filter_map(|store| Some((front(store)?, store.id))).collect();
+        fronts.sort_unstable();
+        let (_, first) = *fronts.first()?;
+        let upto = fronts.get(1).map_or(LogFileId::MAX, |(front, _)| *front);
+        let files = self.log().ok()?.files();
+        Some((first, files.iter().filter(|file| file.file < upto).map(|file| file.used).sum()))
     }
 
     pub(super) fn flush_is_asked(&self, store: &Store) -> bool {

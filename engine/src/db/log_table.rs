@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// The oldest log file that memory of other stores needs which is in no flush.
-    pub(super) fn front_of_others(&self, store: &Store) -> LogFileId {
+    fn front_of_others(&self, store: &Store) -> LogFileId {
         let stores = self.stores();
         let others = stores.iter().filter(|other| other.id != store.id);
         let fronts = others.filter_map(|other| front_without_flush(&other.version()));
