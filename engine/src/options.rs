@@ -165,7 +165,7 @@ pub enum CacheFill {
     /// Every block, as it is written.
     WriteThrough,
     /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once. Such a merge needs
-    /// as much disk space again as its inputs have.
+    /// as much disk space again as its inputs have. Flushes fill nothing, those of `rangemerge` that read tables neither.
     Before,
     /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
     /// flush; in steps, each of which replaces its part of the inputs.

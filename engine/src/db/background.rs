@@ -18,7 +18,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
 use crate::schedule::{Turn, Worker};
-use crate::strategy::{DbAction, DbFacts, Delay, Pressure, StoreFacts, backpressure, merge_rate, plan_db};
+use crate::strategy::{
+    DbAction, DbFacts, Delay, MergePlan, Pressure, RunningMerge, StoreFacts, backpressure, merge_rate,
+    plan_db,
+};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{LogFileId, StoreId};
 use crate::version::shape::TableInfo;
@@ -29,6 +32,8 @@ use std::sync::{Arc, Weak};
 const SLICE_NS: u64 = 4_000_000;
 /// For how long a merge waits where a flush must not be held up, before that is looked at again.
 const HELD_NS: u64 = 2_000_000;
+/// A merge that has waited so long for a worker goes before others.
+const MERGE_WAITS_NS: u64 = 20_000_000;
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
 /// Pause before the log is looked at again when a flush is about to free its oldest file.
@@ -71,15 +76,35 @@ impl Jobs {
 struct Slot {
     id: u32,
     urgency: Urgency,
+    /// A merge that was asked for. It takes no other merge's place, as it may last for hours and rests beside readers.
+    asked: bool,
     /// `None` while a worker has it.
     job: Option<Job>,
     not_before_ns: u64,
+    /// When a worker last let go of it.
+    left_ns: u64,
+}
+
+impl Slot {
+    /// The most urgent first, of the equally urgent the one that nobody has advanced for longest. A merge that has waited
+    /// long goes before other merges, however urgent: else one over all data would never end under a load whose flushes
+    /// and merges of level 0 keep the only worker busy.
+    fn order(&self, now: u64) -> impl Ord + use<> {
+        let waited = now.saturating_sub(self.left_ns.max(self.not_before_ns));
+        let urgency = match self.urgency {
+            Urgency::Merge | Urgency::Level0Merge if waited > MERGE_WAITS_NS => Urgency::LongWaiting,
+            urgency => urgency,
+        };
+        (urgency, waited)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     Merge,
     Level0Merge,
+    /// Of no job for ever.
+    LongWaiting,
     Join,
     Clean,
     Flush,
@@ -134,15 +159,14 @@ impl Inner {
             if let Some(_planning) = self.jobs.planning.try_lock() {
                 self.start_due();
             }
-            if let Some((id, urgency, job)) = found.take() {
-                self.put_back(id, Some(job), 0);
-                let _ = urgency;
+            if let Some((id, _, job)) = found.take() {
+                self.give_back(id, job);
             }
             found = self.take_job(now);
         }
         if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean) && self.is_flush_pressed() {
             let (id, _, job) = found.expect("just matched");
-            self.put_back(id, Some(job), 0);
+            self.give_back(id, job);
             return Turn::Until(HELD_NS);
         }
         let Some((id, _, job)) = found else {
@@ -180,18 +204,26 @@ impl Inner {
         let best = list
             .iter_mut()
             .filter(|slot| slot.job.is_some() && slot.not_before_ns <= now)
-            .max_by_key(|slot| (slot.urgency, std::cmp::Reverse(slot.id)))?;
+            .max_by_key(|slot| slot.order(now))?;
         Some((best.id, best.urgency, best.job.take()?))
+    }
+
+    /// Puts a job back that was not advanced.
+    fn give_back(&self, id: u32, job: Job) {
+        if let Some(slot) = self.jobs.list.lock().iter_mut().find(|slot| slot.id == id) {
+            slot.job = Some(job);
+        }
     }
 
     /// Puts a job back, or forgets it when it is done.
     fn put_back(&self, id: u32, job: Option<Job>, not_before_ns: u64) {
+        let now = self.env.clock.monotonic_ns();
         let mut list = self.jobs.list.lock();
         match job {
             Some(job) => {
                 if let Some(slot) = list.iter_mut().find(|slot| slot.id == id) {
                     slot.job = Some(job);
-                    slot.not_before_ns = not_before_ns;
+                    (slot.not_before_ns, slot.left_ns) = (not_before_ns, now);
                 }
             }
             None => list.retain(|slot| slot.id != id),
@@ -378,15 +410,19 @@ impl Inner {
         self.events.record(EventKind::MemoryFlush, &store.name, "a segment was frozen".into(), &numbers);
     }
 
-    /// Frees what nobody reads any more.
-    pub(crate) fn sweep(&self) -> bool {
+    /// Frees what nobody reads any more, for a slice of time at most; whether there was something.
+    fn sweep(&self) -> bool {
+        self.sweep_until(self.env.clock.monotonic_ns().saturating_add(SLICE_NS))
+    }
+
+    /// The same up to a moment.
+    pub(super) fn sweep_until(&self, end_ns: u64) -> bool {
         if self.graveyard.is_empty() {
             return false;
         }
-        let files = self.graveyard.sweep();
+        self.graveyard.sweep();
         kill_point!("sweep-before-remove");
-        let mut failed = Vec::new();
-        let mut worked = !files.is_empty();
+        let (mut failed, mut worked) = (Vec::new(), false);
         for (path, upto) in self.graveyard.due_punches() {
             worked = true;
             let from = PUNCH_FROM;
@@ -395,11 +431,15 @@ impl Inner {
                 let _ = self.env.storage.punch_hole(&path, from, upto - from);
             }
         }
-        for path in files {
+        while let Some(path) = self.graveyard.next_file() {
+            worked = true;
             if let Err(e) = self.env.storage.remove(&path)
                 && e.kind() != std::io::ErrorKind::NotFound
             {
                 failed.push(path);
+            }
+            if self.env.clock.monotonic_ns() >= end_ns {
+                break;
             }
         }
         if !failed.is_empty() {
@@ -421,11 +461,29 @@ impl Inner {
         }
         let (flushing, merging) = {
             let list = self.jobs.list.lock();
-            let count = |urgency| list.iter().filter(|s| s.urgency == urgency).count();
+            let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.asked).count();
             (count(Urgency::Flush), count(Urgency::Merge) + count(Urgency::Level0Merge))
         };
         let merges_free = self.options.workers.saturating_sub(merging);
-        let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
+        // A job is no thread: whatever runs, a store whose level 0 gathers more than it should may merge that.
+        let level0_waits = |store: &Store| {
+            let merges_level0 = |(_, merge): &(_, RunningMerge)| merge.plan.empties_level0();
+            merges_free == 0
+                && store.level0_over() > 0
+                && !store.work.lock().running.iter().any(merges_level0)
+        };
+        let plans: Vec<_> = stores
+            .iter()
+            .map(|store| match level0_waits(store) {
+                true => {
+                    let mut plans = self.plan_store(store, 1, now);
+                    plans.retain(MergePlan::is_urgent);
+                    plans
+                }
+                false => self.plan_store(store, merges_free, now),
+            })
+            .collect();
+        let beyond = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         self.recount_debt(&stores);
         // What a flush would gain is of use when some are to be chosen.
         let chosen = self.memory_used.get() > self.budget.low();
@@ -443,9 +501,9 @@ impl Inner {
             log_bytes: self.log().map_or(0, |log| log.bytes()),
             log_clean_bytes: self.options_now().log_clean_limit(),
             can_clean: self.can_clean(now),
-            workers_free: stores.len() + merges_free - flushing.min(stores.len()),
+            workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
         };
-        let mut merges_left = merges_free;
+        let mut merges_left = merges_free + beyond;
         for action in plan_db(&facts, &db) {
             match action {
                 DbAction::Flush { store, reason } => {
@@ -509,7 +567,7 @@ impl Inner {
     fn store_facts<'a>(
         &self,
         store: &Store,
-        merges: &'a [crate::strategy::MergePlan],
+        merges: &'a [MergePlan],
         log_freed_bytes: u64,
         now: u64,
     ) -> StoreFacts<'a> {
@@ -520,7 +578,10 @@ impl Inner {
         let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush_not_before;
-        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range();
+        let rewritten = by_range.map_or(0, |by_range| by_range.rewritten(&version.shape));
+        let by_range = by_range.is_some();
         let empty = version.active.is_empty() && version.waiting().next().is_none();
         let due = match () {
             () if waits || (empty && !left_over) => 0,
@@ -539,10 +600,10 @@ impl Inner {
             store: store.id,
             memory_bytes: due,
             freed_bytes: if by_range && !left_over { due.min(part) } else { due },
-            memory_limit: store.settings().options.write_memory,
+            memory_limit: settings.options.write_memory,
             compactable_bytes: super::pipeline::compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: (written as f64 * survive) as u64,
+            flush_write_bytes: (written as f64 * survive) as u64 + rewritten,
             log_freed_bytes,
             merges,
         }
@@ -604,13 +665,15 @@ impl Inner {
     pub(super) fn start_merge(
         self: &Arc<Self>,
         store: &Arc<Store>,
-        plan: crate::strategy::MergePlan,
+        plan: MergePlan,
         manual: Option<Arc<Manual>>,
     ) -> bool {
-        let urgency = if plan.empties_level0() { Urgency::Level0Merge } else { Urgency::Merge };
+        let (asked, left_ns) = (manual.is_some(), self.env.clock.monotonic_ns());
+        let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
         match MergeJob::start(self, store, plan, manual) {
             Some(job) => {
-                self.add_job(job.id(), urgency, Job::Merge(Box::new(job)));
+                let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
+                self.jobs.list.lock().push(Slot { id, urgency, asked, job, not_before_ns: 0, left_ns });
                 true
             }
             None => false,
@@ -618,7 +681,9 @@ impl Inner {
     }
 
     fn add_job(&self, id: u32, urgency: Urgency, job: Job) {
-        self.jobs.list.lock().push(Slot { id, urgency, job: Some(job), not_before_ns: 0 });
+        let left_ns = self.env.clock.monotonic_ns();
+        let slot = Slot { id, urgency, asked: false, job: Some(job), not_before_ns: 0, left_ns };
+        self.jobs.list.lock().push(slot);
     }
 
     /// Number for the names of a job's outputs.
@@ -710,7 +775,7 @@ impl Inner {
     }
 
     /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
-    /// bound until a step has made room. Never waits for a whole merge. `fullest` is the store with most runs too many in level 0 of
+    /// bound until a step or a merge has made room. `fullest` is the store with most runs too many in level 0 of
     /// those it writes to: who writes to other families is not held up for them.
     pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
         let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {

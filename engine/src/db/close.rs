@@ -27,7 +27,7 @@ impl Inner {
             // For people only.
             let _ = self.events.save();
         }
-        self.sweep();
+        self.sweep_until(u64::MAX);
         self.spares.set_room(0);
         kill_point!("close-before-unlock");
         *self.lock.lock() = None;

@@ -412,6 +412,8 @@ impl Inner {
         {
             let mut work = store.work.lock();
             (work.merge_not_before, work.damage) = (0, None);
+            // Drawn anew, as the period may be another.
+            work.plan_state.major_due = None;
         }
         // Writers that stopped for runs that the strategy before did not allow may go on.
         self.recount_memory();

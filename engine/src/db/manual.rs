@@ -61,8 +61,12 @@ enum Progress {
 }
 
 impl Manual {
-    pub(super) fn is_waiting_for(&self, store: StoreId) -> bool {
+    fn is_waiting_for(&self, store: StoreId) -> bool {
         self.store.id == store && matches!(*self.state.lock(), Progress::Waiting)
+    }
+
+    fn is_running_for(&self, store: StoreId) -> bool {
+        self.store.id == store && matches!(*self.state.lock(), Progress::Running)
     }
 
     pub(super) fn is_canceled(&self) -> bool {
@@ -128,6 +132,14 @@ impl Inner {
         }
     }
 
+    /// Whether a compaction of the store waits for its other merges to end, so that none should begin. Where it waits for
+    /// another compaction, which may take long, they go on.
+    pub(super) fn waits_for_others(&self, store: &Store) -> bool {
+        let manual = self.jobs.manual.lock();
+        manual.iter().any(|m| m.is_waiting_for(store.id))
+            && !manual.iter().any(|m| m.is_running_for(store.id))
+    }
+
     /// Merges everything in the range into the last level.
     pub(crate) fn compact(
         self: &Arc<Self>,
@@ -187,7 +199,7 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Waits until no flush or merge runs or is due.
+    /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
     pub(crate) fn settle(self: &Arc<Self>) -> Result<()> {
         self.scheduler.notify();
         let mut failed = None;
@@ -195,6 +207,7 @@ impl Inner {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
             failed.is_some() || self.is_settled()
         });
+        self.sweep_until(u64::MAX);
         failed.map_or(Ok(()), Err)
     }
 }

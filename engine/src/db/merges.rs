@@ -97,7 +97,10 @@ impl Inner {
             free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
             flushing: store.flushing_run(&version),
-            flush_bytes: self.budget.low(),
+            flush_bytes: match settings.options.write_memory {
+                0 => self.budget.low(),
+                own => own.min(self.budget.low()),
+            },
             pressed: self.merges_press(store),
             merges_max,
             distinct: &distinct,
@@ -108,7 +111,7 @@ impl Inner {
         let strategy = settings.options.strategy.strategy();
         work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
         work.debt_of_writers = settings.inherited.debt_beyond(work.debt);
-        if merges_max == 0 || self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id)) {
+        if merges_max == 0 || self.waits_for_others(store) {
             work.unions = unions.into_inner();
             return Vec::new();
         }

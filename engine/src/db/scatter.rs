@@ -209,13 +209,13 @@ fn piece(sources: &[&Segment], range: &KeyRange, keep: &Visibility<'_>) -> Optio
     Some(Segment::flat(Arc::new(gathered), LogPlace::of_all(&places)))
 }
 
-/// The same memory in other ranges.
+/// The same memory in other ranges. O(ranges log ranges), and the copies of pieces that a new bound cuts.
 fn fit(before: &Scattered, bounds: Vec<Vec<u8>>, keep: &Visibility<'_>) -> Scattered {
     let shell = Scattered::new(bounds.clone(), vec![Vec::new(); bounds.len() + 1], before.newest());
     let ranges = shell.ranges().map(|(range, _)| {
         let mut pieces = Vec::new();
-        for (_, old) in before.ranges().filter(|(was, _)| was.overlaps(&range)) {
-            for segment in old {
+        for old in before.within(&range) {
+            for segment in before.pieces_of(old) {
                 match segment.key_range() {
                     Some(keys) if range.covers(&keys) => pieces.push(segment.clone()),
                     Some(keys) if range.overlaps(&keys) => pieces.extend(piece(&[segment], &range, keep)),

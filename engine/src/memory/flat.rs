@@ -317,7 +317,7 @@ impl Flat {
     }
 
     /// How often the key whose first cell is at this entry was updated in the segment, versions dropped included.
-    fn updates_at(&self, entry: usize) -> u32 {
+    pub(super) fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
         found.map_or(1, |at| self.updates[at].1)
     }

@@ -2,7 +2,7 @@
 //! a range's memory is free when the range is flushed, whoever else is still in the segments it came from.
 //!
 //! What no reader can see any more is left out (I4), as in a compaction. Range tombstones are cut at the range's
-//! bounds. Update counts and the sketch of keys are not carried over: nothing asks a piece for them.
+//! bounds. How often a key was updated comes along, for the cache; the sketch of keys does not: nothing asks a piece for it.
 
 use super::arena::Arena;
 use super::cell;
@@ -18,23 +18,32 @@ impl Flat {
         let within = |flat: &Arc<Flat>| -> Vec<Arc<Fragments>> { vec![flat.fragments()] };
         let fragments: Vec<Arc<Fragments>> = sources.iter().flat_map(within).collect();
         let fragments = Fragments::new(fragments.iter().flat_map(|f| f.tombstones_within(range)));
-        let mut cells: Vec<CellRef<'_>> = Vec::new();
+        // Each cell, and the first of a key in its segment with the key's updates there.
+        let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
         for flat in sources {
-            cells.extend(flat.entries(range).map(|entry| flat.cell(entry)));
+            let mut before: Option<&[u8]> = None;
+            all.extend(flat.entries(range).map(|entry| {
+                let cell = flat.cell(entry);
+                let is_first = before.replace(cell.key) != Some(cell.key);
+                (cell, if is_first { flat.updates_at(entry) } else { 0 })
+            }));
         }
         if sources.len() > 1 {
             // Stable: the same cell, met twice, comes from the newer one first.
-            cells.sort_by(|a, b| a.order(b));
+            all.sort_by(|(a, _), (b, _)| a.order(b));
         }
+        let (mut cells, mut updates) = (Vec::with_capacity(all.len()), Vec::new());
         let mut judge = Judge::new(*keep);
-        let mut key: Option<&[u8]> = None;
-        cells.retain(|cell| {
-            if key != Some(cell.key) {
-                key = Some(cell.key);
-                judge.next_key();
+        for of_key in all.chunk_by(|(a, _), (b, _)| a.key == b.key) {
+            judge.next_key();
+            let first = cells.len();
+            let kept = of_key.iter().filter(|(cell, _)| judge.keeps(cell.timestamp, cell.seq, cell.kind));
+            cells.extend(kept.map(|(cell, _)| *cell));
+            let updated: u32 = of_key.iter().map(|(_, updates)| updates).sum();
+            if cells.len() > first && updated > 1 {
+                updates.push((first as u32, updated));
             }
-            judge.keeps(cell.timestamp, cell.seq, cell.kind)
-        });
+        }
         if cells.is_empty() && fragments.is_empty() {
             return None;
         }
@@ -60,7 +69,7 @@ impl Flat {
             places,
             addressing: arena.places(),
             chunks: arena.into_chunks(),
-            updates: Vec::new(),
+            updates,
             kept: Vec::new(),
             sketch: None,
             stats,
@@ -114,6 +123,17 @@ mod tests {
         }
         let all = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
         Segment::from(active).flatten(&all).as_flat().unwrap().clone()
+    }
+
+    #[test]
+    fn a_piece_knows_how_often_its_keys_were_updated() {
+        let older = flat(1, &[("a", 1), ("b", 2), ("b", 3)], &[]);
+        let newer = flat(2, &[("b", 4), ("b", 5), ("c", 6)], &[]);
+        let piece = Flat::gathered(&[newer, older], &KeyRange::all(), &ALL).unwrap();
+        assert_eq!(told(&piece), "a1 b5 c6");
+        assert_eq!([0, 1, 2].map(|entry| piece.updates_at(entry)), [1, 4, 1]);
+        let again = Flat::gathered(&[Arc::new(piece)], &KeyRange::new("b", "z"), &ALL).unwrap();
+        assert_eq!([0, 1].map(|entry| again.updates_at(entry)), [4, 1]);
     }
 
     fn told(flat: &Flat) -> String {

@@ -31,15 +31,14 @@ impl Limiter {
         Self { clock, state: Mutex::new(state) }
     }
 
-    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives it.
+    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives it, and a lower
+    /// one what is beyond a second of its own: it would hold merges up for hours after a moment without need.
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
         let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();
         state.earn(now);
         state.bytes_per_ns = bytes_per_second as f64 / 1e9;
-        if bytes_per_second == 0 {
-            state.available = 0.0;
-        }
+        state.available = state.available.max(-1e9 * state.bytes_per_ns);
     }
 
     /// Bytes a second; 0 for no limit.
@@ -148,5 +147,16 @@ mod tests {
         limiter.set_rate(0);
         limiter.set_rate(1_000);
         assert_eq!(limiter.wait(), 0, "what was written without a limit is forgiven");
+    }
+
+    #[test]
+    fn a_lower_rate_forgives_what_is_beyond_a_second_of_its_own() {
+        let (clock, limiter) = limiter(1_000_000_000);
+        limiter.take(1_000_000_000);
+        limiter.set_rate(1_000);
+        clock.0.store(999_000_000, Ordering::Relaxed);
+        assert!(limiter.wait() > 0);
+        clock.0.store(1_001_000_000, Ordering::Relaxed);
+        assert_eq!(limiter.wait(), 0);
     }
 }

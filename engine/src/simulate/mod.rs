@@ -284,6 +284,9 @@ impl<'a> Simulator<'a> {
         (self.shape, self.measure) = (Shape::default(), Measure::default());
         self.contents.clear();
         self.memory.clear();
+        self.active.clear();
+        self.active_bytes = 0.0;
+        self.state = PlanState::default();
         let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().table_bytes());
         self.touched = 0;
         let level = self.strategy.strategy().last_level(&self.shape);

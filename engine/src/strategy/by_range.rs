@@ -22,6 +22,9 @@ pub(crate) trait ByRange {
     /// Where the ranges begin, in order; the first begins before all keys and is not named.
     fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>>;
 
+    /// What the tables of a range give to be written again when it is flushed, in the mean.
+    fn rewritten(&self, shape: &Shape) -> u64;
+
     /// Of these the one to flush, as an index, and why. None is empty.
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)>;
 

@@ -13,12 +13,14 @@
 //!
 //! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
 //! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
-//! all that this reaches. It is nobody's debt, and waits while writers are held up.
+//! all that this reaches from that table's run down: what is newer stays above it, so that a wide run of new cells
+//! does not make a narrow range of old ones wide. It is nobody's debt, and waits while writers are held up.
 //!
-//! All tables have to be looked at for this. So if nothing could be started, that is not done again before the next minute.
+//! All tables have to be looked at for this. So if nothing could be started, that is not done again before the next minute;
+//! and of ranges that look worth it by one of their tables only some are weighed at a time, from a drawn place on.
 
-use super::major::{reach, to_bottom};
-use super::{Facts, MergePlan, PlanState};
+use super::major::{reach_from, to_bottom};
+use super::{Facts, MergePlan, Place, PlanState};
 use crate::types::size_text;
 use crate::version::shape::{Shape, TableInfo};
 
@@ -28,10 +30,13 @@ const LOOK_BYTES: f64 = 128.0;
 const RUNS_MIN: usize = 3;
 /// No more are looked for at a time.
 const FOUND_MAX: usize = 16;
+/// Nor weighed.
+const WEIGHED_MAX: usize = 64;
 /// The share of dead cells for methods without an option for it.
 pub(super) const DEAD_SHARE: f64 = 0.5;
 
-/// Merges that are worth it, best first. They may conflict with each other and with running ones.
+/// Merges that are worth it, best first. They may conflict with each other and with running ones. `below` says whether what
+/// is newer than a range's merge may stay above it.
 pub(super) fn early(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -39,18 +44,28 @@ pub(super) fn early(
     last_level: usize,
     table_bytes: u64,
     share: f64,
+    below: bool,
 ) -> Vec<MergePlan> {
     if facts.pressed || state.early_at == Some(facts.clock) {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    for (_, _, seed) in shape.tables() {
-        let of_seed = Worth::of([seed.as_ref()], facts);
-        // A range can only be worth it if one of its tables alone would be.
-        if !of_seed.is_dead(share) && !of_seed.is_read() {
+    // A range can only be worth it if one of its tables alone would be.
+    let is_worth = |seed: &TableInfo| {
+        let of_seed = Worth::of([seed], facts);
+        of_seed.is_dead(share) || of_seed.is_read()
+    };
+    let mut seeds: Vec<_> = shape.tables().filter(|(_, _, seed)| is_worth(seed)).collect();
+    if seeds.len() > WEIGHED_MAX {
+        let from = (facts.draw % seeds.len() as u64) as usize;
+        seeds.rotate_left(from);
+    }
+    let mut found: Vec<MergePlan> = Vec::new();
+    for (level, run, seed) in seeds.into_iter().take(WEIGHED_MAX) {
+        if found.iter().any(|merge| merge.tables().any(|table| table == seed.id)) {
             continue;
         }
-        let reached = reach(shape, &seed.live_range());
+        let newest = below.then(|| Place::of(level, run.id));
+        let reached = reach_from(shape, newest, &seed.live_range());
         let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
         let Some(merge) = merge else { continue };
         let tables: Vec<_> = merge.live_inputs(shape).into_iter().map(|(_, table)| table.as_ref()).collect();

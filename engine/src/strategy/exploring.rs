@@ -120,9 +120,16 @@ impl ExploringOptions {
         Some(due)
     }
 
-    /// The best window of these runs, oldest first, and whether it keeps the ratio.
-    fn select(&self, sizes: &[u64], flush_bytes: u64, ratio: f64) -> Option<(Range<usize>, bool)> {
-        let stuck = sizes.len() as u64 >= self.blocking_runs;
+    /// The best window of these runs, oldest first, and whether it keeps the ratio. `all` is how many runs there will be
+    /// when what is under way is done.
+    pub(super) fn select(
+        &self,
+        sizes: &[u64],
+        all: usize,
+        flush_bytes: u64,
+        ratio: f64,
+    ) -> Option<(Range<usize>, bool)> {
+        let stuck = all as u64 >= self.blocking_runs;
         let (mut best, mut smallest) = (None::<Window>, None::<Window>);
         for start in 0..sizes.len() {
             let most = sizes.len().min(start.saturating_add(self.max_runs as usize));
@@ -222,7 +229,10 @@ impl ExploringOptions {
         runs.reverse();
         let sizes: Vec<u64> = runs.iter().map(|(_, run)| run.live_bytes()).collect();
         let (ratio, name) = self.ratio_at(facts.clock);
-        let Some((window, keeps)) = self.select(&sizes, facts.flush_bytes, ratio) else { return false };
+        // As HBase counts: what is being merged is one run soon.
+        let at_rest = shape.runs().filter(|(level, run)| planner.at_rest(*level, run)).count();
+        let all = at_rest + usize::from(at_rest < shape.runs().count());
+        let Some((window, keeps)) = self.select(&sizes, all, facts.flush_bytes, ratio) else { return false };
         let bytes: u64 = sizes[window.clone()].iter().sum();
         let mut picked = runs[window.clone()].to_vec();
         picked.reverse();
@@ -256,7 +266,7 @@ mod tests {
     use super::*;
 
     fn select(sizes: &[u64]) -> Option<Range<usize>> {
-        ExploringOptions::default().select(sizes, 10, 1.2).map(|(window, _)| window)
+        ExploringOptions::default().select(sizes, sizes.len(), 10, 1.2).map(|(window, _)| window)
     }
 
     #[test]

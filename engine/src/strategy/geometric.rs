@@ -146,6 +146,7 @@ impl Strategy for GeometricOptions {
                 _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
             }
         }
+        planner.gather(self.level0_runs());
         if waiting.is_empty() && misplaced.is_none() {
             planner.early(self.last_level(shape));
         }

@@ -22,14 +22,15 @@
 //! 5. Tables dense with tombstones, one level down before their turn.
 //!
 //! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base is in
-//! its way, no further one starts there, so that level 0 waits for one merge at most.
+//! its way, no further one starts there, so that level 0 waits for one merge at most. Where that takes long, what has
+//! come meanwhile is merged among itself (`runs::gather`).
 //!
 //! *Debt* counts, for every border between two levels, the bytes above it that exceed what the levels above
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
 //! that the base is about to reach counts by degrees, so that growth makes no jump.
 
 use super::early::early;
-use super::runs::{are_apart, within};
+use super::runs::{are_apart, gather, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
     ids, overlap_bytes, wrong_with_running,
@@ -318,6 +319,11 @@ impl<'a> Planner<'a> {
         if let Some(why) = self.conflict(&merge).or(passed) {
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
+            let (most, table_bytes) = (self.options.level0_runs(), self.options.table_bytes);
+            let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
+            if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
+                self.accept(waiting);
+            }
             return true;
         }
         let base_bytes = overlap_bytes(self.shape.run(output.level, output.run), &merge.range) as f64;
@@ -462,7 +468,7 @@ impl<'a> Planner<'a> {
         let (options, state) = (self.options, &self.plan.state);
         let last = options.last_level(self.shape);
         let share = options.tombstone_share;
-        let found = early(self.shape, self.facts, state, last, options.table_bytes, share);
+        let found = early(self.shape, self.facts, state, last, options.table_bytes, share, true);
         let before = self.plan.merges.len();
         for merge in found {
             if !self.full() && self.conflict(&merge).is_none() {

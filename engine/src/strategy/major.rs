@@ -1,6 +1,6 @@
 //! A manual compaction: everything in a key range ends in one run at the bottom.
 
-use super::{InputRun, MergeKind, MergePlan, Target, cover, ids};
+use super::{InputRun, MergeKind, MergePlan, Place, Target, cover, ids};
 use crate::types::KeyRange;
 use crate::version::shape::Shape;
 
@@ -59,10 +59,16 @@ pub(super) struct Reached {
 /// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
 /// that reaches out pass what is below it, never what is above. `None` where there is nothing.
 pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
+    reach_from(shape, None, range)
+}
+
+/// The same from a run down; what is newer stays where it is.
+pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
     let (mut bytes, mut tombstones, mut used) = (0, 0, None::<KeyRange>);
-    for (level, run) in shape.runs() {
+    let runs = shape.runs().filter(|(level, run)| Some(Place::of(*level, run.id)) >= newest);
+    for (level, run) in runs {
         let tables: Vec<_> = run.overlapping(&range).collect();
         if let Some(reach) = cover(tables.iter().copied()) {
             range = range.cover(&reach);

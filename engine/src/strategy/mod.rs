@@ -249,6 +249,11 @@ impl MergePlan {
         Place::of(self.output.level, self.output.run)
     }
 
+    /// Whether it is due, and takes what gathers in level 0 away.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.empties_level0() && self.score >= 1.0
+    }
+
     /// Whether the merge takes runs of level 0 away from readers.
     pub(crate) fn empties_level0(&self) -> bool {
         self.inputs.iter().any(|input| input.level == 0)

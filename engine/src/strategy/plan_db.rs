@@ -82,7 +82,7 @@ pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> 
         .iter()
         .flat_map(|s| s.merges.iter().enumerate().map(move |(i, merge)| (s, i, merge)))
         .collect();
-    let urgency = |merge: &MergePlan| (merge.empties_level0() && merge.score >= 1.0, merge.score);
+    let urgency = |merge: &MergePlan| (merge.is_urgent(), merge.score);
     merges.sort_by(|(_, _, a), (_, _, b)| {
         let (a, b) = (urgency(a), urgency(b));
         b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))

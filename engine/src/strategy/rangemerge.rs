@@ -9,7 +9,7 @@
 //!
 //! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every range is merged
 //! at the same fill, and a byte put in is written some D/2M times, whatever the skew. `bytes-age` takes the one with
-//! most bytes x age / cost, where the cost is what the merge writes. That is what minimises the bytes rewritten at a given
+//! most bytes x age / cost, where the cost is what a merge writes (with deltas in the mean). That is what minimises the bytes rewritten at a given
 //! memory: if range i receives r bytes a second and is merged every t seconds at a cost of c, the rewriting is the
 //! sum of c/t and the memory the sum of rt/2. Minimising one at a fixed other makes r t t / c the same for all when they
 //! are merged; r t is its bytes, t its age. Ranges that are written much are merged more often but fuller, and what
@@ -148,7 +148,7 @@ impl Strategy for RangemergeOptions {
         // Foreign tables come first: while there are any, new bounds could make more.
         if !planner.full() && self.foreign(shape).is_empty() {
             let before = planner.merges.len();
-            let found = early(shape, facts, &state, self.last_level(shape), self.f, DEAD_SHARE);
+            let found = early(shape, facts, &state, self.last_level(shape), self.f, DEAD_SHARE, false);
             found.into_iter().for_each(|merge| planner.accept_early(merge));
             state.early_at = (planner.merges.len() == before).then_some(facts.clock);
         }
@@ -189,8 +189,16 @@ impl ByRange for RangemergeOptions {
         tables.iter().skip(1).map(|table| table.live_start().to_vec()).collect()
     }
 
+    fn rewritten(&self, shape: &Shape) -> u64 {
+        let home = self.home(shape);
+        let (files, tables) =
+            shape.run(home.level, home.run).map_or((0, 1), |run| (run.live_bytes(), run.tables().len()));
+        files / tables as u64 / (self.deltas + 1)
+    }
+
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
-        let cost = |m: &RangeMemory| m.written + bytes_within(shape, &m.range);
+        // Its tables are written again by one flush of so many.
+        let cost = |m: &RangeMemory| m.written + bytes_within(shape, &m.range) / (self.deltas + 1);
         let worth = |m: &RangeMemory| match self.victim {
             Victim::MostBytes => m.bytes as f64,
             Victim::BytesAge => m.bytes as f64 * m.age.max(1) as f64 / cost(m).max(1) as f64,

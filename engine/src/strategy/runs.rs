@@ -4,6 +4,7 @@
 //! every such method can take up any shape that another one left, and leaves one that another can take up.
 
 use super::early::{DEAD_SHARE, early};
+use super::exploring::ExploringOptions;
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
     overlap_bytes, validate,
@@ -101,13 +102,22 @@ impl<'a> RunPlanner<'a> {
         true
     }
 
+    /// Where a running merge keeps level 0 waiting, and more runs than `most` wait: merges some of these ([`gather`]).
+    pub(super) fn gather(&mut self, most: usize) {
+        let waits = !self.plan.deferred.is_empty() && !self.plan.merges.iter().any(MergePlan::empties_level0);
+        if waits && !self.full() {
+            let merge = gather(self.shape, self.facts, &self.taken, most, self.table_bytes);
+            merge.map(|merge| self.accept(merge));
+        }
+    }
+
     /// Plans what is worth a merge before its turn, where nothing is in the way.
     pub(super) fn early(&mut self, last_level: usize) {
         if self.full() {
             return;
         }
         let state = &self.plan.state;
-        let found = early(self.shape, self.facts, state, last_level, self.table_bytes, DEAD_SHARE);
+        let found = early(self.shape, self.facts, state, last_level, self.table_bytes, DEAD_SHARE, true);
         let before = self.plan.merges.len();
         for merge in found {
             if !self.full() && validate(self.shape, &merge, &self.taken).is_ok() {
@@ -127,6 +137,49 @@ impl<'a> RunPlanner<'a> {
         self.plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
         self.plan
     }
+}
+
+/// What came to level 0 behind a merge that may take long (a major one, one of all data, one before its turn), and waits
+/// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts there are
+/// some runs more for each power of the number of flushes, each byte is written again as often, and nobody waits for the
+/// merge. `None` where at most so many runs wait.
+pub(super) fn gather(
+    shape: &Shape,
+    facts: &Facts<'_>,
+    taken: &[RunningMerge],
+    most: usize,
+    table_bytes: u64,
+) -> Option<MergePlan> {
+    let busy: HashSet<_> = taken.iter().flat_map(|merge| merge.plan.tables()).collect();
+    let outputs: Vec<_> =
+        taken.iter().map(|merge| (merge.plan.output.level, merge.plan.output.run)).collect();
+    let at_rest = |run: &Run| {
+        !outputs.contains(&(0, run.id)) && !run.tables().iter().any(|table| busy.contains(&table.id))
+    };
+    let level0 = shape.levels.first()?;
+    let waiting: Vec<Placed<'_>> = level0
+        .runs
+        .iter()
+        .skip_while(|run| facts.flushing == Some(run.id))
+        .take_while(|run| at_rest(run))
+        .map(|run| (0, run))
+        .collect();
+    let options = ExploringOptions::default();
+    if taken.is_empty() || waiting.len() <= most.max(options.min_runs as usize) {
+        return None;
+    }
+    let sizes: Vec<u64> = waiting.iter().rev().map(|(_, run)| run.live_bytes()).collect();
+    let (window, _) = options.select(&sizes, sizes.len(), facts.flush_bytes, options.ratio)?;
+    let window = sizes.len() - window.end..sizes.len() - window.start;
+    let picked = &waiting[window.clone()];
+    let output = Target { level: 0, run: picked.last()?.1.id };
+    let what = format!(
+        "{} of {} runs that wait in level 0 behind a merge, {}",
+        window.len(),
+        waiting.len(),
+        size_text(sizes.iter().rev().skip(window.start).take(window.len()).sum())
+    );
+    merge_of_runs(picked, output, table_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
 /// A merge of these runs, newest first. Of the output's own run only those tables take part that meet something; if

@@ -13,7 +13,8 @@
 //! makes them fewer and never newer. What deeper levels owe shows there too, when their merges leave level 0 no worker; so a
 //! cascade through all levels slows nobody down as long as level 0 keeps up.
 //!
-//! Ranges that are dead or read much are merged before their turn (`early`).
+//! Ranges that are dead or read much are merged before their turn (`early`). What waits in level 0 behind a merge of
+//! other levels, as one that was asked for may be, is merged among itself (`runs::gather`).
 //!
 //! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
 
@@ -78,6 +79,7 @@ impl Strategy for SmaOptions {
             let output = planner.output(level + 1, oldest);
             planner.merge(oldest, output, score, what);
         }
+        planner.gather(self.level0_runs());
         if self.k != Self::NEVER {
             planner.early(self.last_level(shape));
         }

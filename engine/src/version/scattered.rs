@@ -76,8 +76,8 @@ impl Scattered {
         if self.is_empty() { &[] } else { &self.ranges[self.find(key)] }
     }
 
-    /// Numbers of the ranges that share keys with this one.
-    fn within(&self, range: &KeyRange) -> Range<usize> {
+    /// Numbers of the ranges that share keys with this one. O(log n).
+    pub(crate) fn within(&self, range: &KeyRange) -> Range<usize> {
         let to = range
             .end
             .as_deref()
@@ -89,6 +89,11 @@ impl Scattered {
     /// All ranges with their pieces.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (KeyRange, &[Segment])> {
         self.ranges.iter().enumerate().map(|(at, pieces)| (self.range(at), &pieces[..]))
+    }
+
+    /// The pieces of the range of that number, newest first.
+    pub(crate) fn pieces_of(&self, at: usize) -> &[Segment] {
+        &self.ranges[at]
     }
 
     pub(crate) fn range(&self, at: usize) -> KeyRange {

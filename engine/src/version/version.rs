@@ -172,12 +172,10 @@ impl Drop for TableHandle {
         let obsolete = self.obsolete.load(Ordering::Acquire);
         let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
         if obsolete {
-            // Whoever held an old version may have read more of it since it was replaced.
-            self.table.evict(&[], None);
             let logs = logs.into_iter().map(|file| self.path.with_file_name(log::file_name(file)));
             let mut files = self.graveyard.files.lock();
-            files.extend(logs);
-            files.push(std::mem::take(&mut self.path));
+            files.extend(logs.map(|path| Dead { path, table: None }));
+            files.push(Dead { path: std::mem::take(&mut self.path), table: Some(self.table.clone()) });
         }
     }
 }
@@ -186,10 +184,17 @@ impl Drop for TableHandle {
 #[derive(Default)]
 pub(crate) struct Graveyard {
     versions: Mutex<Buried>,
-    files: Mutex<Vec<PathBuf>>,
+    files: Mutex<Vec<Dead>>,
     punches: Mutex<Vec<Punch>>,
     /// The log files that tables need.
     pub(crate) logs: Shelf,
+}
+
+/// A file that may be removed, and the table it was, of which blocks may still be in the cache: whoever held an old version
+/// may have read more of it since it was replaced.
+struct Dead {
+    path: PathBuf,
+    table: Option<Arc<Table>>,
 }
 
 /// Versions that were swapped out, numbered in that order.
@@ -263,8 +268,8 @@ impl Graveyard {
         due.into_iter().filter(still_there).map(|punch| (punch.handle.path.clone(), punch.upto)).collect()
     }
 
-    /// Drops versions that nobody else holds and hands back the files that may be removed.
-    pub(crate) fn sweep(&self) -> Vec<PathBuf> {
+    /// Drops versions that nobody else holds.
+    pub(crate) fn sweep(&self) {
         let free: Vec<(u64, Arc<Version>)> = {
             let mut versions = self.versions.lock();
             let (free, held) = versions.held.drain(..).partition(|(_, v)| Arc::strong_count(v) == 1);
@@ -272,12 +277,20 @@ impl Graveyard {
             free
         };
         drop(free);
-        std::mem::take(&mut self.files.lock())
+    }
+
+    /// A file that may be removed; what the cache has of it goes.
+    pub(crate) fn next_file(&self) -> Option<PathBuf> {
+        let Dead { path, table } = self.files.lock().pop()?;
+        if let Some(table) = table {
+            table.evict(&[], None);
+        }
+        Some(path)
     }
 
     /// Gives files back whose removal failed.
     pub(crate) fn retry(&self, files: Vec<PathBuf>) {
-        self.files.lock().extend(files);
+        self.files.lock().extend(files.into_iter().map(|path| Dead { path, table: None }));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -2,9 +2,10 @@
 
 use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
-use siltstone::storage::{Clock, Env};
+use siltstone::storage::{Clock, Env, Storage};
 use siltstone::strategy::{HotKeys, MemoryPolicy};
-use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, Options};
+use siltstone::{Builder, Compression, Db, EventKind, Family, FamilyOptions, Options};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const STRATEGIES: [&str; 8] = [
@@ -201,6 +202,107 @@ fn too_many_runs_in_level_0_of_one_family_hold_up_its_own_writers_only() {
     db.set_rate_limit(0);
     slow.put(b"key", b"value").unwrap();
     assert_eq!(db.statistics().stops, before.stops + 1, "the writer of this one does not");
+}
+
+/// A load beside a merge.
+struct Load {
+    db: Db,
+    family: Family,
+    rng: Rng,
+    turns: u64,
+}
+
+/// What became of it: flushes, and the most runs that level 0 had.
+type Told = Arc<Mutex<(u64, usize)>>;
+
+impl Load {
+    /// To be called at every turn: each twentieth time puts twenty keys and flushes them, up to sixty times.
+    fn act(mut self, told: &Told) -> impl FnMut() + Send + 'static {
+        let told = told.clone();
+        move || {
+            self.turns += 1;
+            if self.turns % 20 == 0 && self.turns <= 60 * 20 {
+                for _ in 0..20 {
+                    self.family.put(&self.rng.range(0..12_000).to_be_bytes(), &self.rng.bytes(250)).unwrap();
+                }
+                self.db.flush().unwrap();
+                let runs = self.family.shape().levels.first().map_or(0, |level| level.runs.len());
+                let mut told = told.lock().unwrap();
+                *told = (told.0 + 1, told.1.max(runs));
+            }
+        }
+    }
+}
+
+/// A database of 4 MB, to be merged at 2 MB a second.
+fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
+    let (db, scheduler) = open(world, Options { step_bytes: 16 << 10, ..options() }, strategy);
+    let mut rng = Rng::new(7);
+    load(&db, &mut rng, 4_000, 1_000_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    db.set_rate_limit(2_000_000);
+    load(&db, &mut rng, 100, 1_000_000);
+    (db, scheduler, rng)
+}
+
+#[test]
+fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_nobody() {
+    for strategy in [
+        "leveled{base_bytes=128KiB, table_bytes=64KiB}",
+        "sma{k=4, table_bytes=64KiB}",
+        "geometric{r=2, table_bytes=64KiB}",
+        "remerge{table_bytes=64KiB}",
+        "exploring{table_bytes=64KiB}",
+    ] {
+        let world = SimWorld::new(7);
+        let (db, scheduler, rng) = loaded(&world, strategy);
+        let (family, before, told) = (db.default_family(), db.statistics(), Told::default());
+        let load = Load { db: db.clone(), family: family.clone(), rng, turns: 0 };
+        scheduler.during(load.act(&told), || family.compact::<&str>(..)).unwrap();
+        let ((flushes, most), now) = (*told.lock().unwrap(), db.statistics());
+        assert_eq!(flushes, 60, "{strategy}: the merge ended before the load");
+        assert!(most <= 20, "{strategy}: level 0 had {most} runs of 60 flushes");
+        assert_eq!(now.stops, before.stops, "{strategy}: writers were stopped");
+    }
+}
+
+#[test]
+fn a_long_merge_of_one_family_keeps_no_other_family_from_merging() {
+    let world = SimWorld::new(8);
+    let (db, scheduler, rng) = loaded(&world, STRATEGIES[0]);
+    let (family, told) = (db.default_family(), Told::default());
+    let other = db.create_family("other", family.options()).unwrap();
+    let load = Load { db: db.clone(), family: other, rng, turns: 0 };
+    scheduler.during(load.act(&told), || family.compact::<&str>(..)).unwrap();
+    let (flushes, most) = *told.lock().unwrap();
+    assert_eq!(flushes, 60, "the merge ended before the load");
+    assert!(most <= 10, "level 0 of the other family had {most} runs of 60 flushes");
+}
+
+#[test]
+fn files_that_a_scan_held_go_a_few_at_a_time() {
+    let world = SimWorld::new(9);
+    let (db, scheduler) = open(&world, options(), "sma{k=4, table_bytes=4096}");
+    load(&db, &mut Rng::new(9), 1_000, 1_000_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let scan = db.scan::<&str>(..);
+    db.default_family().compact::<&str>(..).unwrap();
+    scheduler.run(10);
+    let tables =
+        || world.storage.list(Path::new("/db")).unwrap().iter().filter(|f| f.ends_with(".table")).count();
+    let (held, live) = (tables(), db.default_family().shape().tables().count());
+    assert!(held > 2 * live - 20, "{held} tables, {live} of them live");
+    drop(scan);
+    let mut left = held;
+    while left > live {
+        scheduler.run(1);
+        // At 50 us each time it looks at the clock, some 80 of them in the 4 ms of a slice.
+        assert!(left - tables() <= 90, "{left} tables, and in one turn {} of them went", left - tables());
+        assert!(tables() < left, "nothing went");
+        left = tables();
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn strategy(text: &str) -> StrategyOptions {
     text.parse().unwrap()
 }
 
-const STRATEGIES: [&str; 8] = [
+const STRATEGIES: [&str; 10] = [
     "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}",
     "sma{k=2, table_bytes=32768}",
     "sma{k=4, table_bytes=32768}",
@@ -31,6 +31,8 @@ const STRATEGIES: [&str; 8] = [
     "geometric{p=2, table_bytes=32768}",
     "remerge{table_bytes=32768}",
     "exploring{min_runs=2, table_bytes=32768}",
+    "rangemerge{f=32768}",
+    "rangemerge{deltas=2, f=32768}",
 ];
 
 #[test]
@@ -314,4 +316,26 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
         }
     }
     assert!(far.is_empty(), "{far:?}");
+}
+
+#[test]
+fn a_shorter_period_of_major_merges_holds_from_the_change_on() {
+    let world = SimWorld::new(11);
+    let of = |period: u64| FamilyOptions {
+        strategy: strategy(&format!("exploring{{major_period_s={period}, major_jitter=0}}")),
+        ..FamilyOptions::default()
+    };
+    let (db, _) = open(&world, &Options::default(), Some(of(7 * 24 * 3600)));
+    for value in [b"one", b"two"] {
+        db.put(b"key", value).unwrap();
+        db.flush().unwrap();
+    }
+    let runs_after = |seconds: u64| {
+        world.clock.advance_us(seconds * 1_000_000);
+        db.settle().unwrap();
+        db.default_family().shape().runs().count()
+    };
+    assert_eq!(runs_after(7200), 2, "a week has not passed");
+    db.default_family().alter(of(3600)).unwrap();
+    assert_eq!(runs_after(60), 1, "an hour has");
 }

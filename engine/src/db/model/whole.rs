@@ -4,19 +4,21 @@ use crate::schedule::ThreadScheduler;
 use crate::storage::sim::{SimStorage, SimWorld, Survive};
 use crate::sync::thread::{JoinHandle, spawn};
 use crate::sync::{Limits, check};
-use crate::{Batch, Db, Durability, ErrorKind, Options};
+use crate::{Batch, Compression, Db, Durability, ErrorKind, FamilyOptions, Options};
 use std::sync::Arc;
 
 const LIMITS: Limits = Limits { preemptions: 0, schedules: 5_000 };
 
+fn options() -> Options {
+    Options { write_memory: 16 << 10, memory_budget: 24 << 10, log_file_bytes: 4 << 10, ..Options::default() }
+}
+
 fn open(world: &SimWorld) -> Db {
-    let options = Options {
-        write_memory: 16 << 10,
-        memory_budget: 24 << 10,
-        log_file_bytes: 4 << 10,
-        ..Options::default()
-    };
-    let builder = Db::builder().options(options).env(world.env());
+    open_with(world, options(), FamilyOptions::default())
+}
+
+fn open_with(world: &SimWorld, options: Options, family: FamilyOptions) -> Db {
+    let builder = Db::builder().options(options).env(world.env()).family("default", family);
     builder.scheduler(Arc::new(ThreadScheduler::new())).open("db").unwrap()
 }
 
@@ -171,5 +173,81 @@ fn what_was_acknowledged_before_a_close_is_there_after_it() {
             assert_eq!(value(&again, &[*key]), Some(vec![*key; 900]));
         }
         again.close().unwrap();
+    });
+}
+
+#[test]
+fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() {
+    check(LIMITS, || {
+        let options = Options { memory_budget: 1 << 20, log_clean_bytes: 8 << 10, ..options() };
+        let family = FamilyOptions {
+            log_tables: true,
+            log_tables_merged_max: 1e6,
+            compression: Compression::None,
+            ..FamilyOptions::default()
+        };
+        let world = SimWorld::new(1);
+        let db = open_with(&world, options.clone(), family.clone());
+        for n in 0..4u8 {
+            db.put(&[n], &[n; 900]).unwrap();
+        }
+        db.flush().unwrap();
+        assert!(db.statistics().log_tables > 0);
+        let writer = beside(&db, |db| {
+            for n in 4..8u8 {
+                db.put(&[n], &[n; 900]).unwrap();
+            }
+            db.put(&[0], &[9; 900]).unwrap();
+            db.flush().unwrap();
+        });
+        let merger = beside(&db, |db| db.default_family().compact::<&[u8]>(..).unwrap());
+        for n in 1..4 {
+            assert_eq!(value(&db, &[n]), Some(vec![n; 900]));
+        }
+        join([writer, merger]);
+        db.sync().unwrap();
+        let left = open_with(&world_of(world.storage.clone_crashed(Survive::None, 7)), options, family);
+        for db in [&db, &left] {
+            assert_eq!(value(db, &[0]), Some(vec![9; 900]));
+            for n in 1..8 {
+                assert_eq!(value(db, &[n]), Some(vec![n; 900]));
+            }
+        }
+        left.close().unwrap();
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn every_key_is_in_sight_while_memory_is_flushed_range_by_range() {
+    check(LIMITS, || {
+        let strategy = "rangemerge{f=16384, deltas=1}".parse().unwrap();
+        let compression = Compression::None;
+        let family = FamilyOptions { strategy, compression, ..FamilyOptions::default() };
+        let world = SimWorld::new(1);
+        let db = open_with(&world, options(), family.clone());
+        let keys = 12u8;
+        for n in 0..keys {
+            db.put(&[n * 20], &[1; 900]).unwrap();
+        }
+        let writer = beside(&db, move |db| {
+            for n in (0..keys).rev() {
+                db.put(&[n * 20], &[2; 900]).unwrap();
+            }
+        });
+        let flusher = beside(&db, |db| db.flush().unwrap());
+        for _ in 0..2 {
+            let seen: Vec<u8> = db.scan::<&[u8]>(..).map(|entry| entry.unwrap().value[0]).collect();
+            assert_eq!(seen.len(), usize::from(keys), "{seen:?}");
+            assert!(seen.is_sorted(), "the later keys were written first: {seen:?}");
+        }
+        join([writer, flusher]);
+        db.sync().unwrap();
+        let left = open_with(&world_of(world.storage.clone_crashed(Survive::None, 7)), options(), family);
+        for db in [&db, &left] {
+            assert!((0..keys).all(|n| value(db, &[n * 20]) == Some(vec![2; 900])));
+        }
+        left.close().unwrap();
+        db.close().unwrap();
     });
 }
