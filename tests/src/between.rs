@@ -21,8 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// What readers see while steps are taken.
-pub const BETWEEN: Row =
-    Row { name: "between", unit: "moments in mid-way", gate: 3_000, case: between_case, needs: None };
+pub const BETWEEN: Row = Row::new("between", "moments in mid-way", 3_000, between_case);
 
 const KEYS: u64 = 40;
 const VALUE_BYTES: usize = 1 << 10;

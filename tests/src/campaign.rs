@@ -27,6 +27,15 @@ pub struct Row {
     pub case: fn(seed: u64) -> CaseResult,
     /// What not every machine has: why it is missing here, if it is.
     pub needs: Option<fn() -> Result<(), String>>,
+    /// What all cases of this process together have met: told, and an error where the gate's count should have met more.
+    pub together: Option<fn() -> Result<String, String>>,
+}
+
+impl Row {
+    /// A row that needs nothing and of which only the cases count.
+    pub const fn new(name: &'static str, unit: &'static str, gate: u64, case: fn(u64) -> CaseResult) -> Self {
+        Self { name, unit, gate, case, needs: None, together: None }
+    }
 }
 
 /// The first case that failed.

@@ -15,16 +15,14 @@ use siltstone::{Durability, Error, ErrorKind};
 use std::io;
 
 /// The Nth call of each kind fails, once or from then on.
-pub const FAULTS: Row =
-    Row { name: "faults", unit: "failed calls", gate: 8_000, case: faults_case, needs: None };
+pub const FAULTS: Row = Row::new("faults", "failed calls", 8_000, faults_case);
 /// A sync of the log fails, and later ones succeed.
-pub const SYNC: Row = Row { name: "sync", unit: "failed syncs", gate: 1_000, case: sync_case, needs: None };
+pub const SYNC: Row = Row::new("sync", "failed syncs", 1_000, sync_case);
 /// The disk fills up, and is given space again.
-pub const FULL: Row = Row { name: "full", unit: "full disks", gate: 500, case: full_case, needs: None };
+pub const FULL: Row = Row::new("full", "full disks", 500, full_case);
 
 /// The same seed twice does the same.
-pub const REPLAY: Row =
-    Row { name: "replay", unit: "seeds run twice", gate: 50, case: replay_case, needs: None };
+pub const REPLAY: Row = Row::new("replay", "seeds run twice", 50, replay_case);
 
 /// Of so many failed writes each is tried with and without the others.
 const FAILED_MAX: usize = 10;

@@ -15,8 +15,7 @@ use siltstone::strategy::StrategyOptions;
 use siltstone::{Durability, KeyRange, Snapshot};
 
 /// Wrong results by configuration.
-pub const METAMORPHIC: Row =
-    Row { name: "metamorphic", unit: "runs of 5,000 calls", gate: 40, case: metamorphic_case, needs: None };
+pub const METAMORPHIC: Row = Row::new("metamorphic", "runs of 5,000 calls", 40, metamorphic_case);
 
 const CALLS: usize = 5_000;
 /// A list has at least as many configurations.

@@ -15,8 +15,7 @@ use siltstone::storage::sim::{Rng, SimStorage, SimWorld, Survive};
 use std::sync::Arc;
 
 /// Power loss at 50,000 points.
-pub const POWER: Row =
-    Row { name: "power", unit: "crash points", gate: 50_000, case: power_case, needs: None };
+pub const POWER: Row = Row::new("power", "crash points", 50_000, power_case);
 
 /// A disk after its end.
 pub(crate) struct Image {

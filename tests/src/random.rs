@@ -15,8 +15,7 @@ use siltstone::{
 use std::ops::RangeInclusive;
 
 /// Wrong results against the model.
-pub const MODEL: Row =
-    Row { name: "model", unit: "cases of 200 calls", gate: 2_000, case: model_case, needs: None };
+pub const MODEL: Row = Row::new("model", "cases of 200 calls", 2_000, model_case);
 
 /// The family whose cells expire by the moment of writing.
 const AGED: usize = 2;

@@ -187,7 +187,7 @@ pub fn name(column: usize, value: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone::strategy::{ExploringOptions, GeometricOptions, SmaOptions};
+    use siltstone::strategy::{ExploringOptions, GeometricOptions, RangemergeOptions, SmaOptions};
     use std::collections::BTreeSet;
 
     /// The names of the fields, as `Debug` prints them.
@@ -214,13 +214,15 @@ mod tests {
         assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
         let named = |option: &String| {
-            option == "table_bytes"
+            // The size of tables is added.
+            ["table_bytes", "f"].contains(&option.as_str())
                 || strategies::OTHERS.iter().any(|text| text.contains(&format!("{option}=")))
         };
         let others = [
             fields(&SmaOptions::default()),
             fields(&GeometricOptions::default()),
             fields(&ExploringOptions::default()),
+            fields(&RangemergeOptions::default()),
         ];
         for option in others.iter().flatten() {
             assert!(named(option), "{option} has no value in strategies.rs");

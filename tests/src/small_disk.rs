@@ -3,24 +3,25 @@
 //!
 //! A case mounts a small file system of its own (ext4 in a file, or tmpfs, by turns), loads a database until writes are
 //! refused for want of space, and reads on. Then a ballast file is deleted: writes must go on without a reopening, and
-//! a reopening must find every acknowledged write and none that was refused. Where nothing can be mounted (that takes
-//! root), the campaign says so and counts nothing.
+//! a reopening must find every acknowledged write and none that was refused. At last the file system is filled by another
+//! ballast but for a twentieth of it, and all is merged by a strategy that is drawn, while a little is written: nothing
+//! may be refused. Where nothing can be mounted (that takes root), the campaign says
+//! so and counts nothing.
 
 use crate::campaign::{CaseResult, Row};
+use crate::strategies;
 use siltstone::storage::sim::Rng;
 use siltstone::{Batch, Builder, Compression, Db, Durability, Error, ErrorKind, FamilyOptions, Options};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Real disks that fill up.
 pub const SMALL_DISK: Row = Row {
-    name: "small-disk",
-    unit: "full file systems",
-    gate: 4,
-    case: small_disk_case,
     needs: Some(|| Disk::mount(Kind::Tmpfs).map(drop)),
+    ..Row::new("small-disk", "full file systems", 4, small_disk_case)
 };
 
 /// After this a write that is still refused is refused for good.
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSALS: u32 = 8;
 /// With values of 6 KB, some times what fits.
 const KEYS: u64 = 20_000;
+/// Batches that are written while all is merged.
+const LOAD: usize = 60;
 
 type Checked<T = ()> = Result<T, String>;
 
@@ -55,7 +58,7 @@ impl Disk {
         std::fs::create_dir(&root).map_err(|e| format!("create {}: {e}", root.display()))?;
         match kind {
             Kind::Tmpfs => {
-                run("mount", &["-t", "tmpfs", "-o", "size=24m", "siltstone", &root.to_string_lossy()])?;
+                run("mount", &["-t", "tmpfs", "-o", "size=64m", "siltstone", &root.to_string_lossy()])?;
             }
             Kind::Ext4 => {
                 let file = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
@@ -80,6 +83,16 @@ impl Disk {
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("root").join(name)
+    }
+
+    /// Makes a file that leaves no more than a twentieth of it free.
+    fn fill_up(&self, rng: &mut Rng) -> Checked {
+        let at = |e: &dyn std::fmt::Display| format!("the second ballast: {e}");
+        let stat = rustix::fs::statvfs(&self.path("")).map_err(|e| at(&e))?;
+        let free = stat.f_bavail * stat.f_frsize;
+        let all = free + (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+        let ballast = rng.bytes(free.saturating_sub(all / 20) as usize);
+        std::fs::write(self.path("ballast"), ballast).map_err(|e| at(&e))
     }
 }
 
@@ -131,6 +144,7 @@ fn small_disk_case(seed: u64) -> CaseResult {
     session.read_everything().map_err(|e| format!("after reopening: {e}"))?;
     let written = session.write(Durability::Sync)?;
     written.map_err(failed("write after reopening"))?;
+    session.merge_all(&disk)?;
     session.db.close().map_err(failed("close"))?;
     Ok(1)
 }
@@ -154,11 +168,16 @@ fn open(dir: &Path) -> siltstone::Result<Db> {
 impl Session {
     /// Writes a batch of two keys; the error if it was refused, which must be for want of space.
     fn write(&mut self, durability: Durability) -> Checked<siltstone::Result<()>> {
+        self.write_of(durability, 100..12_000)
+    }
+
+    /// The same with values of so many bytes.
+    fn write_of(&mut self, durability: Durability, bytes: Range<u64>) -> Checked<siltstone::Result<()>> {
         let family = self.db.default_family();
         let mut batch = Batch::new();
         let mut puts = Vec::new();
         for _ in 0..2 {
-            let (key, bytes) = (self.rng.range(0..KEYS), self.rng.range(100..12_000));
+            let (key, bytes) = (self.rng.range(0..KEYS), self.rng.range(bytes.clone()));
             let (key, value) = (format!("key{key:05}").into_bytes(), self.rng.bytes(bytes as usize));
             batch.put(&family, &key, &value);
             puts.push((key, value));
@@ -201,6 +220,37 @@ impl Session {
             }
         }
         self.db.flush().map_err(failed("flush"))?;
+        self.read_everything()
+    }
+
+    /// Merges everything by another strategy, on a disk that has a twentieth left, while a little is written.
+    fn merge_all(&mut self, disk: &Disk) -> Checked {
+        let family = self.db.default_family();
+        let table_bytes = *self.rng.pick(&[1 << 20, 16 << 20]);
+        let strategy = strategies::other(self.rng.index(strategies::OTHERS.len()), table_bytes);
+        let told = |what: &str, e: Error| {
+            format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")
+        };
+        self.db.flush().map_err(failed("flush"))?;
+        self.db.settle().map_err(failed("settle"))?;
+        family
+            .alter(FamilyOptions { strategy: strategy.clone(), ..family.options() })
+            .map_err(failed("alter"))?;
+        disk.fill_up(&mut self.rng)?;
+        let merges = self.db.statistics().merges;
+        std::thread::scope(|scope| {
+            let merged = scope.spawn(|| family.compact::<&[u8]>(..));
+            for n in 0..LOAD {
+                self.write_of(Durability::Buffered, 100..3_000)?.map_err(|e| told("a write", e))?;
+                if n == LOAD / 2 {
+                    self.db.flush().map_err(|e| told("a flush", e))?;
+                }
+            }
+            merged.join().map_err(|_| "a merge panicked")?.map_err(|e| told("a merge of all", e))
+        })?;
+        if self.db.statistics().merges == merges {
+            return Err(format!("nothing was merged under {strategy}"));
+        }
         self.read_everything()
     }
 

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Torn last records of logs, manifests and tables.
-pub const TORN: Row = Row { name: "torn", unit: "torn ends", gate: 20_000, case: torn_case, needs: None };
+pub const TORN: Row = Row::new("torn", "torn ends", 20_000, torn_case);
 
 /// Of a table only so many bytes before its end are torn at every offset.
 const TABLE_TAIL: u64 = 300;

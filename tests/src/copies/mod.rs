@@ -19,8 +19,7 @@ use siltstone::{Db, Durability, SeqNo};
 use std::rc::Rc;
 
 /// Crashes while something is copied.
-pub const COPIES: Row =
-    Row { name: "copies", unit: "crashes in mid-copy", gate: 6_000, case: copies_case, needs: None };
+pub const COPIES: Row = Row::new("copies", "crashes in mid-copy", 6_000, copies_case);
 
 fn copies_case(seed: u64) -> CaseResult {
     match seed % 3 {

@@ -131,6 +131,8 @@ fn builder(seed: u64) -> Builder {
         workers: 1 + rng.index(2),
         step_bytes: 16 << (10 + 2 * rng.range(0..2)),
         cache_fill: *rng.pick(&crate::settings::FILLS),
+        rate_limit: *rng.pick(&[0, 0, 0, 16 << 20]),
+        rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
         ..Options::default()
     };
     let mut family = || FamilyOptions {

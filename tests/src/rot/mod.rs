@@ -240,30 +240,18 @@ impl<'f> Damages<'f> {
 const RESCUES: u64 = 100;
 
 /// Row 6: damaged files. A case uses two threads of its own.
-pub const ROT: Row = Row {
-    name: "rot",
-    unit: "damages",
-    gate: 300_000,
-    case: |seed| {
-        let fixture = fixture(seed, Size::Large);
-        // So many that a bit of every byte is flipped.
-        let report = rot_of(&fixture, seed, fixture.bytes() * KINDS / (KINDS - 2) + KINDS);
-        verdict(report.damages, &report.violations)
-    },
-    needs: None,
-};
+pub const ROT: Row = Row::new("rot", "damages", 300_000, |seed| {
+    let fixture = fixture(seed, Size::Large);
+    // So many that a bit of every byte is flipped.
+    let report = rot_of(&fixture, seed, fixture.bytes() * KINDS / (KINDS - 2) + KINDS);
+    verdict(report.damages, &report.violations)
+});
 
 /// Rows 6 and 21: damaged databases repaired.
-pub const RESCUE: Row = Row {
-    name: "rescue",
-    unit: "repairs",
-    gate: 200,
-    case: |seed| {
-        let report = rescue(seed, RESCUES);
-        verdict(report.rescues, &report.violations)
-    },
-    needs: None,
-};
+pub const RESCUE: Row = Row::new("rescue", "repairs", 200, |seed| {
+    let report = rescue(seed, RESCUES);
+    verdict(report.rescues, &report.violations)
+});
 
 fn verdict(count: u64, violations: &[String]) -> Result<u64, String> {
     if violations.is_empty() { Ok(count) } else { Err(violations.join("\n")) }

@@ -6,16 +6,10 @@ use super::{Damage, Report, Size, each, fixture, verdict};
 use crate::campaign::Row;
 
 /// Row 6: every length and every bit. A case is one store and uses two threads of its own.
-pub const EVERY_BIT: Row = Row {
-    name: "every-bit",
-    unit: "damages",
-    gate: 400_000,
-    case: |seed| {
-        let report = every_bit(seed);
-        verdict(report.damages, &report.violations)
-    },
-    needs: None,
-};
+pub const EVERY_BIT: Row = Row::new("every-bit", "damages", 400_000, |seed| {
+    let report = every_bit(seed);
+    verdict(report.damages, &report.violations)
+});
 
 /// Makes every cut and every flip, one at a time.
 pub fn every_bit(seed: u64) -> Report {
