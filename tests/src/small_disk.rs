@@ -88,7 +88,7 @@ impl Disk {
     /// Makes a file that leaves no more than a twentieth of it free.
     fn fill_up(&self, rng: &mut Rng) -> Checked {
         let at = |e: &dyn std::fmt::Display| format!("the second ballast: {e}");
-        let stat = rustix::fs::statvfs(&self.path("")).map_err(|e| at(&e))?;
+        let stat = rustix::fs::statvfs(self.path("")).map_err(|e| at(&e))?;
         let free = stat.f_bavail * stat.f_frsize;
         let all = free + (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
         let ballast = rng.bytes(free.saturating_sub(all / 20) as usize);
@@ -226,7 +226,8 @@ impl Session {
     /// Merges everything by another strategy, on a disk that has a twentieth left, while a little is written.
     fn merge_all(&mut self, disk: &Disk) -> Checked {
         let family = self.db.default_family();
-        let table_bytes = *self.rng.pick(&[1 << 20, 16 << 20]);
+        // Two steps, each of a table at least, fit into a twentieth.
+        let table_bytes = *self.rng.pick(&[256 << 10, 1 << 20]);
         let strategy = strategies::other(self.rng.index(strategies::OTHERS.len()), table_bytes);
         let told = |what: &str, e: Error| {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")

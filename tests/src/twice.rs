@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 /// Every pair of places, [`TIMES`] and more.
 pub const TWICE: Row =
-    Row { together: Some(together), ..Row::new("twice", "pairs of crashes", 40_000, twice_case) };
+    Row { together: Some(together), ..Row::new("twice", "pairs of crashes", 160_000, twice_case) };
 
 /// The places, in about the order in which a cell comes by them.
 pub const PLACES: &[&str] = &[

@@ -96,7 +96,7 @@ const CAMPAIGNS: &[Campaign] = &[
         what: "crashes at any two of the places where memory, log and log tables change hands",
         package: "siltstone-tests",
         run: "siltstone-torture twice",
-        gate: 40_000,
+        gate: 160_000,
         release: 2_000_000,
     },
     Campaign {

@@ -221,7 +221,7 @@ impl Load {
         let told = told.clone();
         move || {
             self.turns += 1;
-            if self.turns % 20 == 0 && self.turns <= 60 * 20 {
+            if self.turns.is_multiple_of(20) && self.turns <= 60 * 20 {
                 for _ in 0..20 {
                     self.family.put(&self.rng.range(0..12_000).to_be_bytes(), &self.rng.bytes(250)).unwrap();
                 }
