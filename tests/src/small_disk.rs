@@ -226,9 +226,8 @@ impl Session {
     /// Merges everything by another strategy, on a disk that has a twentieth left, while a little is written.
     fn merge_all(&mut self, disk: &Disk) -> Checked {
         let family = self.db.default_family();
-        // Two steps, each of a table at least, fit into a twentieth.
-        let table_bytes = *self.rng.pick(&[256 << 10, 1 << 20]);
-        let strategy = strategies::other(self.rng.index(strategies::OTHERS.len()), table_bytes);
+        // Steps have a table at least, and two of each of two merges fit into a twentieth.
+        let strategy = strategies::other(self.rng.index(strategies::OTHERS.len()), 256 << 10);
         let told = |what: &str, e: Error| {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")
         };

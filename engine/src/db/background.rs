@@ -19,8 +19,7 @@ use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
 use crate::schedule::{Turn, Worker};
 use crate::strategy::{
-    DbAction, DbFacts, Delay, MergePlan, Pressure, RunningMerge, StoreFacts, backpressure, merge_rate,
-    plan_db,
+    DbAction, DbFacts, Delay, MergePlan, Pressure, StoreFacts, backpressure, merge_rate, plan_db,
 };
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{LogFileId, StoreId};
@@ -81,21 +80,24 @@ struct Slot {
     /// `None` while a worker has it.
     job: Option<Job>,
     not_before_ns: u64,
-    /// When a worker last let go of it.
-    left_ns: u64,
+    /// Since when it could go on.
+    since_ns: u64,
 }
 
 impl Slot {
-    /// The most urgent first, of the equally urgent the one that nobody has advanced for longest. A merge that has waited
-    /// long goes before other merges, however urgent: else one over all data would never end under a load whose flushes
-    /// and merges of level 0 keep the only worker busy.
+    /// The most urgent first. Of flushes the oldest, as only its last step frees memory; merges take turns. One that has
+    /// waited long goes before other merges, however urgent: else one over all data would never end under a load whose
+    /// merges of level 0 keep the only worker busy, or take all that a limited rate allows.
     fn order(&self, now: u64) -> impl Ord + use<> {
-        let waited = now.saturating_sub(self.left_ns.max(self.not_before_ns));
-        let urgency = match self.urgency {
-            Urgency::Merge | Urgency::Level0Merge if waited > MERGE_WAITS_NS => Urgency::LongWaiting,
-            urgency => urgency,
+        let waited = now.saturating_sub(self.since_ns);
+        let (urgency, waited) = match self.urgency {
+            Urgency::Merge | Urgency::Level0Merge if waited > MERGE_WAITS_NS => {
+                (Urgency::LongWaiting, waited)
+            }
+            Urgency::Merge | Urgency::Level0Merge => (self.urgency, waited),
+            urgency => (urgency, 0),
         };
-        (urgency, waited)
+        (urgency, waited, std::cmp::Reverse(self.id))
     }
 }
 
@@ -122,6 +124,8 @@ pub(crate) enum Advanced {
     More,
     /// Not before that many nanoseconds have passed. Zero after a step, so that what it made free goes first.
     Wait(u64),
+    /// The same of one that could not do anything.
+    NotYet(u64),
     Done,
 }
 
@@ -210,24 +214,21 @@ impl Inner {
 
     /// Puts a job back that was not advanced.
     fn give_back(&self, id: u32, job: Job) {
+        self.put_back(id, job, 0, u64::MAX);
+    }
+
+    /// Puts a job back: not before that moment, and since when it could go on, unless that was before.
+    fn put_back(&self, id: u32, job: Job, not_before_ns: u64, since_ns: u64) {
         if let Some(slot) = self.jobs.list.lock().iter_mut().find(|slot| slot.id == id) {
             slot.job = Some(job);
+            slot.not_before_ns = not_before_ns;
+            slot.since_ns = if since_ns == u64::MAX { slot.since_ns } else { since_ns };
         }
     }
 
-    /// Puts a job back, or forgets it when it is done.
-    fn put_back(&self, id: u32, job: Option<Job>, not_before_ns: u64) {
-        let now = self.env.clock.monotonic_ns();
-        let mut list = self.jobs.list.lock();
-        match job {
-            Some(job) => {
-                if let Some(slot) = list.iter_mut().find(|slot| slot.id == id) {
-                    slot.job = Some(job);
-                    (slot.not_before_ns, slot.left_ns) = (not_before_ns, now);
-                }
-            }
-            None => list.retain(|slot| slot.id != id),
-        }
+    /// Forgets a job that has ended.
+    fn end_job(&self, id: u32) {
+        self.jobs.list.lock().retain(|slot| slot.id != id);
     }
 
     fn run_slice(self: &Arc<Self>, id: u32, mut job: Job, began: u64) {
@@ -241,8 +242,10 @@ impl Inner {
             let now = self.env.clock.monotonic_ns();
             match advanced {
                 Ok(Advanced::More) if now - began < SLICE_NS && self.state() == State::Open => {}
-                Ok(Advanced::More) => return self.put_back(id, Some(job), 0),
-                Ok(Advanced::Wait(ns)) => return self.put_back(id, Some(job), now + ns),
+                Ok(Advanced::More) => return self.put_back(id, job, now, now),
+                Ok(Advanced::Wait(ns)) => return self.put_back(id, job, now + ns, now + ns),
+                // Its waiting goes on, counted from when it began.
+                Ok(Advanced::NotYet(ns)) => return self.put_back(id, job, now + ns, u64::MAX),
                 Ok(Advanced::Done) => {
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {
                         *self.background_error.lock() = None;
@@ -250,12 +253,12 @@ impl Inner {
                     if let Job::Merge(job) = &job {
                         job.store().work.lock().damage = None;
                     }
-                    self.put_back(id, None, 0);
+                    self.end_job(id);
                     return self.scheduler.notify();
                 }
                 Err(e) => {
                     self.fail_job(job, &e);
-                    self.put_back(id, None, 0);
+                    self.end_job(id);
                     return self.scheduler.notify();
                 }
             }
@@ -423,29 +426,24 @@ impl Inner {
         self.graveyard.sweep();
         kill_point!("sweep-before-remove");
         let (mut failed, mut worked) = (Vec::new(), false);
-        for (path, upto) in self.graveyard.due_punches() {
+        let is_over = || self.env.clock.monotonic_ns() >= end_ns;
+        let mut over = false;
+        while !over && let Some((path, upto)) = self.graveyard.next_punch() {
             worked = true;
-            let from = PUNCH_FROM;
-            if upto > from {
+            if upto > PUNCH_FROM {
                 // Where holes cannot be punched the bytes go with the file.
-                let _ = self.env.storage.punch_hole(&path, from, upto - from);
+                let _ = self.env.storage.punch_hole(&path, PUNCH_FROM, upto - PUNCH_FROM);
             }
+            over = is_over();
         }
-        while let Some(path) = self.graveyard.next_file() {
-            worked = true;
-            if let Err(e) = self.env.storage.remove(&path)
-                && e.kind() != std::io::ErrorKind::NotFound
-            {
-                failed.push(path);
+        while !over && let Some(path) = self.graveyard.next_file() {
+            match self.env.storage.remove(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(path),
+                _ => worked = true,
             }
-            if self.env.clock.monotonic_ns() >= end_ns {
-                break;
-            }
+            over = is_over();
         }
-        if !failed.is_empty() {
-            self.graveyard.retry(failed);
-            return false;
-        }
+        self.graveyard.retry(failed);
         worked
     }
 
@@ -465,24 +463,8 @@ impl Inner {
             (count(Urgency::Flush), count(Urgency::Merge) + count(Urgency::Level0Merge))
         };
         let merges_free = self.options.workers.saturating_sub(merging);
-        // A job is no thread: whatever runs, a store whose level 0 gathers more than it should may merge that.
-        let level0_waits = |store: &Store| {
-            let merges_level0 = |(_, merge): &(_, RunningMerge)| merge.plan.empties_level0();
-            merges_free == 0
-                && store.level0_over() > 0
-                && !store.work.lock().running.iter().any(merges_level0)
-        };
-        let plans: Vec<_> = stores
-            .iter()
-            .map(|store| match level0_waits(store) {
-                true => {
-                    let mut plans = self.plan_store(store, 1, now);
-                    plans.retain(MergePlan::is_urgent);
-                    plans
-                }
-                false => self.plan_store(store, merges_free, now),
-            })
-            .collect();
+        let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
+        // Those that a store may start whatever else runs.
         let beyond = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         self.recount_debt(&stores);
         // What a flush would gain is of use when some are to be chosen.
@@ -668,12 +650,12 @@ impl Inner {
         plan: MergePlan,
         manual: Option<Arc<Manual>>,
     ) -> bool {
-        let (asked, left_ns) = (manual.is_some(), self.env.clock.monotonic_ns());
+        let (asked, since_ns) = (manual.is_some(), self.env.clock.monotonic_ns());
         let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
         match MergeJob::start(self, store, plan, manual) {
             Some(job) => {
                 let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
-                self.jobs.list.lock().push(Slot { id, urgency, asked, job, not_before_ns: 0, left_ns });
+                self.jobs.list.lock().push(Slot { id, urgency, asked, job, not_before_ns: 0, since_ns });
                 true
             }
             None => false,
@@ -681,8 +663,8 @@ impl Inner {
     }
 
     fn add_job(&self, id: u32, urgency: Urgency, job: Job) {
-        let left_ns = self.env.clock.monotonic_ns();
-        let slot = Slot { id, urgency, asked: false, job: Some(job), not_before_ns: 0, left_ns };
+        let since_ns = self.env.clock.monotonic_ns();
+        let slot = Slot { id, urgency, asked: false, job: Some(job), not_before_ns: 0, since_ns };
         self.jobs.list.lock().push(slot);
     }
 

@@ -414,6 +414,7 @@ impl Inner {
             (work.merge_not_before, work.damage) = (0, None);
             // Drawn anew, as the period may be another.
             work.plan_state.major_due = None;
+            work.nothing_of_level0 = None;
         }
         // Writers that stopped for runs that the strategy before did not allow may go on.
         self.recount_memory();

@@ -61,12 +61,8 @@ enum Progress {
 }
 
 impl Manual {
-    fn is_waiting_for(&self, store: StoreId) -> bool {
+    pub(super) fn is_waiting_for(&self, store: StoreId) -> bool {
         self.store.id == store && matches!(*self.state.lock(), Progress::Waiting)
-    }
-
-    fn is_running_for(&self, store: StoreId) -> bool {
-        self.store.id == store && matches!(*self.state.lock(), Progress::Running)
     }
 
     pub(super) fn is_canceled(&self) -> bool {
@@ -130,14 +126,6 @@ impl Inner {
                 }
             }
         }
-    }
-
-    /// Whether a compaction of the store waits for its other merges to end, so that none should begin. Where it waits for
-    /// another compaction, which may take long, they go on.
-    pub(super) fn waits_for_others(&self, store: &Store) -> bool {
-        let manual = self.jobs.manual.lock();
-        manual.iter().any(|m| m.is_waiting_for(store.id))
-            && !manual.iter().any(|m| m.is_running_for(store.id))
     }
 
     /// Merges everything in the range into the last level.
@@ -207,7 +195,9 @@ impl Inner {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
             failed.is_some() || self.is_settled()
         });
-        self.sweep_until(u64::MAX);
+        if failed.is_none() {
+            self.sweep_until(u64::MAX);
+        }
         failed.map_or(Ok(()), Err)
     }
 }

@@ -30,6 +30,8 @@ const SYNC_RESTING: u64 = 256 << 10;
 const FILL_STEPS: u64 = 32;
 /// Not less, or every block of a small or absent cache would end a step.
 const FILL_STEP_MIN: u64 = 64 << 10;
+/// So many merges are planned where only one of level 0 is wanted, which need not be the first.
+const PLANS_OF_LEVEL0: usize = 4;
 /// Plans see time in steps of this many seconds.
 const CLOCK_BUCKET_S: u64 = 60;
 
@@ -72,19 +74,21 @@ impl Inner {
         (self.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
     }
 
-    /// The merges the store's strategy would start now, best first.
-    pub(super) fn plan_store(
-        self: &Arc<Self>,
-        store: &Arc<Store>,
-        merges_max: usize,
-        now: u64,
-    ) -> Vec<MergePlan> {
+    /// The merges the store's strategy would start now, best first, with so many places for merges free.
+    ///
+    /// A store whose level 0 has more than it should may start one that takes of it though no place is free (a job is no
+    /// thread), or one within level 0 though another one takes of it already, or a compaction of the store waits for
+    /// merges to end.
+    pub(super) fn plan_store(self: &Arc<Self>, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
         if store.is_dropped() || now < work.merge_not_before {
             return Vec::new();
         }
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let waits = self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id));
+        let level0_only = free == 0 || waits;
+        let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
         let unions = RefCell::new(std::mem::take(&mut work.unions));
         let distinct = |tables: &[TableId]| distinct_known(&mut unions.borrow_mut(), &version, tables);
         // Asked for about once a minute, and then for every table.
@@ -111,13 +115,26 @@ impl Inner {
         let strategy = settings.options.strategy.strategy();
         work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
         work.debt_of_writers = settings.inherited.debt_beyond(work.debt);
-        if merges_max == 0 || self.waits_for_others(store) {
+        let looked_at = (version.shape.clone(), running.len(), waits);
+        let is_known = work.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
+            Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
+        });
+        if level0_only && (store.level0_over() == 0 || is_known) {
             work.unions = unions.into_inner();
             return Vec::new();
         }
-        let plan = strategy.plan(&version.shape, &facts, &work.plan_state);
-        work.plan_state = plan.state;
+        let mut plan = strategy.plan(&version.shape, &facts, &work.plan_state);
         work.unions = unions.into_inner();
+        if level0_only {
+            let is_taken = running.iter().any(|merge| merge.plan.empties_level0());
+            let is_gathered = running.iter().any(|merge| merge.plan.output.level == 0);
+            let within = |plan: &MergePlan| plan.output.level == 0 && !is_gathered;
+            plan.merges.retain(|plan| plan.is_urgent() && (within(plan) || !(is_taken || waits)));
+            plan.merges.truncate(1);
+            work.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
+            return plan.merges;
+        }
+        work.plan_state = plan.state;
         if work.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
             for Deferred { why } in plan.deferred.iter().filter(|one| !work.deferred.contains(one)) {
@@ -258,6 +275,7 @@ impl MergeJob {
             worked = match worked {
                 Advanced::More => Advanced::Wait(rest),
                 Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),
+                Advanced::NotYet(wait) => Advanced::NotYet(wait.max(rest)),
                 Advanced::Done => Advanced::Done,
             };
         }
@@ -286,7 +304,7 @@ impl MergeJob {
         };
         let wait = db.limiter.wait().max(db.fill_limiter.wait());
         if wait > 0 {
-            return Ok(Advanced::Wait(wait));
+            return Ok(Advanced::NotYet(wait));
         }
         if let Some((before, _)) = &mut self.before {
             if let Some((blocks, bytes)) = before.advance() {

@@ -139,6 +139,7 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
         assert!(!version.frozen.is_empty(), "one of the changes is gone");
         drop(version);
         parts.graveyard.sweep();
+        assert!(parts.graveyard.next_file().is_none());
         assert_eq!(parts.graveyard.held(), 0, "what was swapped out is freed when nobody reads it");
     });
 }

@@ -9,6 +9,7 @@ use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, SeqNo, StoreId, TableId};
+use crate::version::shape::Shape;
 use crate::version::{Graveyard, Version};
 use std::sync::{Arc, OnceLock};
 
@@ -46,6 +47,8 @@ pub(crate) struct StoreWork {
     /// Somebody asked for a flush of everything up to this generation.
     pub(crate) flush_asked: Generation,
     pub(crate) plan_state: PlanState,
+    /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a compaction waited.
+    pub(crate) nothing_of_level0: Option<(Arc<Shape>, usize, bool)>,
     pub(crate) running: Vec<(u32, RunningMerge)>,
     /// After a failed flush: not before this moment (monotonic ns).
     pub(crate) flush_not_before: u64,

@@ -32,24 +32,27 @@ impl Flat {
             // Stable: the same cell, met twice, comes from the newer one first.
             all.sort_by(|(a, _), (b, _)| a.order(b));
         }
-        let (mut cells, mut updates) = (Vec::with_capacity(all.len()), Vec::new());
+        let mut updates: Vec<(u32, u32)> = Vec::new();
         let mut judge = Judge::new(*keep);
-        for of_key in all.chunk_by(|(a, _), (b, _)| a.key == b.key) {
-            judge.next_key();
-            let first = cells.len();
-            let kept = of_key.iter().filter(|(cell, _)| judge.keeps(cell.timestamp, cell.seq, cell.kind));
-            cells.extend(kept.map(|(cell, _)| *cell));
-            let updated: u32 = of_key.iter().map(|(_, updates)| updates).sum();
-            if cells.len() > first && updated > 1 {
-                updates.push((first as u32, updated));
+        let (mut key, mut kept, mut first, mut updated) = (None::<&[u8]>, 0u32, 0u32, 0u32);
+        all.retain(|&(cell, of_cell)| {
+            if key.replace(cell.key) != Some(cell.key) {
+                judge.next_key();
+                updates.extend((kept > first && updated > 1).then_some((first, updated)));
+                (first, updated) = (kept, 0);
             }
-        }
-        if cells.is_empty() && fragments.is_empty() {
+            updated += of_cell;
+            let keeps = judge.keeps(cell.timestamp, cell.seq, cell.kind);
+            kept += u32::from(keeps);
+            keeps
+        });
+        updates.extend((kept > first && updated > 1).then_some((first, updated)));
+        if all.is_empty() && fragments.is_empty() {
             return None;
         }
-        let mut arena = Arena::exact(cells.iter().map(cell::size));
+        let mut arena = Arena::exact(all.iter().map(|(cell, _)| cell::size(cell)));
         let stats = Stats::new();
-        let places = cells.iter().map(|cell| {
+        let places = all.iter().map(|(cell, _)| {
             stats.note(cell);
             cell::copy(&mut arena, cell)
         });
@@ -57,15 +60,15 @@ impl Flat {
         for tombstone in fragments.tombstones_within(&KeyRange::all()) {
             stats.note_range(&tombstone);
         }
-        let shared = match &cells[..] {
-            [first, .., last] => common_prefix(first.key, last.key),
-            [only] => only.key.len(),
+        let shared = match &all[..] {
+            [(first, _), .., (last, _)] => common_prefix(first.key, last.key),
+            [(only, _)] => only.key.len(),
             [] => 0,
         };
         Some(Flat::assemble(Parts {
             generation: sources.iter().map(|flat| flat.generation()).max().expect("something was found"),
-            shared: cells.first().map_or(Vec::new(), |first| first.key[..shared].to_vec()),
-            prefixes: cells.iter().map(|cell| prefix64(&cell.key[shared..])).collect(),
+            shared: all.first().map_or(Vec::new(), |(first, _)| first.key[..shared].to_vec()),
+            prefixes: all.iter().map(|(cell, _)| prefix64(&cell.key[shared..])).collect(),
             places,
             addressing: arena.places(),
             chunks: arena.into_chunks(),

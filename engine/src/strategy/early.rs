@@ -21,8 +21,9 @@
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
-use crate::types::size_text;
+use crate::types::{TableId, size_text};
 use crate::version::shape::{Shape, TableInfo};
+use std::collections::HashSet;
 
 /// What a merge gets through in the time of a look.
 const LOOK_BYTES: f64 = 128.0;
@@ -49,13 +50,14 @@ pub(super) fn early(
     if facts.pressed || state.early_at == Some(facts.clock) {
         return Vec::new();
     }
+    let busy: HashSet<TableId> = facts.running.iter().flat_map(|merge| merge.plan.tables()).collect();
     // A range can only be worth it if one of its tables alone would be.
     let is_worth = |seed: &TableInfo| {
         let of_seed = Worth::of([seed], facts);
-        of_seed.is_dead(share) || of_seed.is_read()
+        (of_seed.is_dead(share) || of_seed.is_read()) && !busy.contains(&seed.id)
     };
     let mut seeds: Vec<_> = shape.tables().filter(|(_, _, seed)| is_worth(seed)).collect();
-    if seeds.len() > WEIGHED_MAX {
+    if !seeds.is_empty() {
         let from = (facts.draw % seeds.len() as u64) as usize;
         seeds.rotate_left(from);
     }

@@ -120,16 +120,21 @@ impl ExploringOptions {
         Some(due)
     }
 
-    /// The best window of these runs, oldest first, and whether it keeps the ratio. `all` is how many runs there will be
-    /// when what is under way is done.
+    /// Of these runs there are too many. Only of those that may be merged: HBase also counts the ones behind running merges,
+    /// and then merges the few newest again and again.
+    fn is_stuck(&self, sizes: &[u64]) -> bool {
+        sizes.len() as u64 >= self.blocking_runs
+    }
+
+    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where it is `stuck` one is found
+    /// that does not.
     pub(super) fn select(
         &self,
         sizes: &[u64],
-        all: usize,
+        stuck: bool,
         flush_bytes: u64,
         ratio: f64,
     ) -> Option<(Range<usize>, bool)> {
-        let stuck = all as u64 >= self.blocking_runs;
         let (mut best, mut smallest) = (None::<Window>, None::<Window>);
         for start in 0..sizes.len() {
             let most = sizes.len().min(start.saturating_add(self.max_runs as usize));
@@ -229,10 +234,10 @@ impl ExploringOptions {
         runs.reverse();
         let sizes: Vec<u64> = runs.iter().map(|(_, run)| run.live_bytes()).collect();
         let (ratio, name) = self.ratio_at(facts.clock);
-        // As HBase counts: what is being merged is one run soon.
-        let at_rest = shape.runs().filter(|(level, run)| planner.at_rest(*level, run)).count();
-        let all = at_rest + usize::from(at_rest < shape.runs().count());
-        let Some((window, keeps)) = self.select(&sizes, all, facts.flush_bytes, ratio) else { return false };
+        let stuck = self.is_stuck(&sizes);
+        let Some((window, keeps)) = self.select(&sizes, stuck, facts.flush_bytes, ratio) else {
+            return false;
+        };
         let bytes: u64 = sizes[window.clone()].iter().sum();
         let mut picked = runs[window.clone()].to_vec();
         picked.reverse();
@@ -266,7 +271,8 @@ mod tests {
     use super::*;
 
     fn select(sizes: &[u64]) -> Option<Range<usize>> {
-        ExploringOptions::default().select(sizes, sizes.len(), 10, 1.2).map(|(window, _)| window)
+        let options = ExploringOptions::default();
+        options.select(sizes, options.is_stuck(sizes), 10, 1.2).map(|(window, _)| window)
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl<'a> RunPlanner<'a> {
         true
     }
 
-    /// Where a running merge keeps level 0 waiting, and more runs than `most` wait: merges some of these ([`gather`]).
+    /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of them ([`gather`]).
     pub(super) fn gather(&mut self, most: usize) {
         let waits = !self.plan.deferred.is_empty() && !self.plan.merges.iter().any(MergePlan::empties_level0);
         if waits && !self.full() {
@@ -139,10 +139,16 @@ impl<'a> RunPlanner<'a> {
     }
 }
 
-/// What came to level 0 behind a merge that may take long (a major one, one of all data, one before its turn), and waits
+/// A merge is long if it reads as much as so many flushes write. What gathers in level 0 behind a shorter one is better merged
+/// once, by the next (merged among itself `ws2` merges a third more bytes).
+const LONG_FLUSHES: u64 = 64;
+/// So many runs more than usual may gather behind a long one; writers are hardly slowed by so many.
+const GATHERED_MAX: usize = 12;
+
+/// What came to level 0 behind a long merge (a major one, one of all data, one before its turn), and waits
 /// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts there are
 /// some runs more for each power of the number of flushes, each byte is written again as often, and nobody waits for the
-/// merge. `None` where at most so many runs wait.
+/// merge. `most` is the usual number of runs.
 pub(super) fn gather(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -161,15 +167,18 @@ pub(super) fn gather(
         .runs
         .iter()
         .skip_while(|run| facts.flushing == Some(run.id))
-        .take_while(|run| at_rest(run))
+        .take_while(|run| facts.flushing != Some(run.id) && at_rest(run))
         .map(|run| (0, run))
         .collect();
     let options = ExploringOptions::default();
-    if taken.is_empty() || waiting.len() <= most.max(options.min_runs as usize) {
+    let is_full = level0.runs.len() > most.saturating_add(GATHERED_MAX);
+    let is_long = |merge: &RunningMerge| merge.plan.bytes / LONG_FLUSHES >= facts.flush_bytes.max(1);
+    if !taken.iter().any(is_long) || !is_full || waiting.len() <= most.max(options.min_runs as usize) {
         return None;
     }
     let sizes: Vec<u64> = waiting.iter().rev().map(|(_, run)| run.live_bytes()).collect();
-    let (window, _) = options.select(&sizes, sizes.len(), facts.flush_bytes, options.ratio)?;
+    // Never stuck: three flushes of about one size keep the ratio as soon as they come.
+    let (window, _) = options.select(&sizes, false, facts.flush_bytes, options.ratio)?;
     let window = sizes.len() - window.end..sizes.len() - window.start;
     let picked = &waiting[window.clone()];
     let output = Target { level: 0, run: picked.last()?.1.id };

@@ -10,7 +10,7 @@ use crate::memory::{Active, Segment};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
 use crate::types::{Generation, KeyRange, TableId, TimeRange, Timestamp, common_prefix, prefix64};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -172,10 +172,10 @@ impl Drop for TableHandle {
         let obsolete = self.obsolete.load(Ordering::Acquire);
         let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
         if obsolete {
-            let logs = logs.into_iter().map(|file| self.path.with_file_name(log::file_name(file)));
+            let of_log = |file| Dead { path: self.path.with_file_name(log::file_name(file)), table: None };
             let mut files = self.graveyard.files.lock();
-            files.extend(logs.map(|path| Dead { path, table: None }));
-            files.push(Dead { path: std::mem::take(&mut self.path), table: Some(self.table.clone()) });
+            files.push_back(Dead { path: self.path.clone(), table: Some(self.table.clone()) });
+            files.extend(logs.into_iter().map(of_log));
         }
     }
 }
@@ -184,7 +184,7 @@ impl Drop for TableHandle {
 #[derive(Default)]
 pub(crate) struct Graveyard {
     versions: Mutex<Buried>,
-    files: Mutex<Vec<Dead>>,
+    files: Mutex<VecDeque<Dead>>,
     punches: Mutex<Vec<Punch>>,
     /// The log files that tables need.
     pub(crate) logs: Shelf,
@@ -254,18 +254,20 @@ impl Graveyard {
         self.punches.lock().push(Punch { after, handle, upto });
     }
 
-    /// The punches that are due: file and the offset below which it may be freed.
-    pub(crate) fn due_punches(&self) -> Vec<(PathBuf, u64)> {
+    /// A punch that is due: file and the offset below which it may be freed.
+    pub(crate) fn next_punch(&self) -> Option<(PathBuf, u64)> {
         let oldest = {
             let versions = self.versions.lock();
             let held = versions.held.iter().map(|(number, _)| *number);
             held.chain(versions.copied_since.iter().copied()).min().unwrap_or(u64::MAX)
         };
         let mut punches = self.punches.lock();
-        let (due, waiting): (Vec<_>, Vec<_>) = punches.drain(..).partition(|punch| punch.after < oldest);
-        *punches = waiting;
-        let still_there = |punch: &Punch| !punch.handle.obsolete.load(Ordering::Acquire);
-        due.into_iter().filter(still_there).map(|punch| (punch.handle.path.clone(), punch.upto)).collect()
+        // What is gone needs no hole.
+        punches.retain(|punch| punch.after >= oldest || !punch.handle.obsolete.load(Ordering::Acquire));
+        let due = punches.iter().position(|punch| punch.after < oldest)?;
+        let Punch { handle, upto, .. } = punches.swap_remove(due);
+        drop(punches);
+        Some((handle.path.clone(), upto))
     }
 
     /// Drops versions that nobody else holds.
@@ -281,7 +283,7 @@ impl Graveyard {
 
     /// A file that may be removed; what the cache has of it goes.
     pub(crate) fn next_file(&self) -> Option<PathBuf> {
-        let Dead { path, table } = self.files.lock().pop()?;
+        let Dead { path, table } = self.files.lock().pop_front()?;
         if let Some(table) = table {
             table.evict(&[], None);
         }
