@@ -18,7 +18,7 @@ use siltstone::testing::with_kill_hook;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Every pair of places, [`TIMES`] and more.
+/// Every pair of places, twenty times and more.
 pub const TWICE: Row =
     Row { together: Some(together), ..Row::new("twice", "pairs of crashes", 160_000, twice_case) };
 

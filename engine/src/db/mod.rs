@@ -35,6 +35,7 @@ mod replay;
 mod scan;
 mod scatter;
 mod store;
+mod throttle;
 mod transaction;
 mod turns;
 mod visible;

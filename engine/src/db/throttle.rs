@@ -1,0 +1,145 @@
+//! How writers are held up for flushes and merges: how full memory, level 0 and what is owed are (`strategy::backpressure` says what
+//! that costs a writer), the wait at the bounds, and the rate of merges that follows what is owed.
+//!
+//! Who writes is held up for the families it writes to alone, and told of damage that keeps merges from making room.
+
+use super::Inner;
+use super::store::Store;
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::strategy::{Delay, Pressure, backpressure, merge_rate};
+use crate::sync::Ordering;
+
+/// Writers are held up in portions of at least this.
+const PAUSE_NS: u64 = 500_000;
+/// A stop of writers as long as this is an event.
+const STALL_NS: u64 = 10_000_000;
+/// What draining a byte costs until a flush has been measured.
+const DRAIN_NS_PER_BYTE: f64 = 10.0;
+
+impl Inner {
+    /// Lets merges write as fast as what is owed asks for.
+    pub(super) fn tune_rate(&self) {
+        let rate = merge_rate(
+            self.options.rate_limit_auto,
+            self.rate_limit.get(),
+            &Pressure { debt: self.debt.get(), ..self.pressure(self.level0_runs.get()) },
+        );
+        if rate != self.limiter.rate() {
+            self.limiter.set_rate(rate);
+        }
+    }
+
+    /// With so many runs in level 0 beyond those that may gather.
+    fn pressure(&self, level0_runs: u64) -> Pressure {
+        let memory_hard = self.budget.write_memory();
+        let memory_low = self.budget.low() + memory_hard / 4;
+        let debt_low = memory_hard.saturating_mul(4).saturating_add(self.table_bytes.get() / 4);
+        Pressure {
+            memory_used: self.memory_used.get(),
+            memory_joining: self.joining.get(),
+            memory_low,
+            memory_hard,
+            debt: self.debt_of_writers.get(),
+            debt_low,
+            debt_hard: debt_low.saturating_mul(4),
+            level0_runs,
+            level0_low: 8,
+            level0_hard: 36,
+            drain_ns_per_byte: self.drain_ns_per_byte(),
+        }
+    }
+
+    /// Whether the store's writers are held up for merges.
+    pub(super) fn merges_press(&self, store: &Store) -> bool {
+        let p = self.pressure(store.level0_over());
+        p.debt > p.debt_low || p.level0_runs > p.level0_low
+    }
+
+    /// What flushing a byte of memory was measured to cost.
+    pub(super) fn drain_ns_per_byte(&self) -> f64 {
+        match self.drain_ns_per_kib.get() {
+            0 => DRAIN_NS_PER_BYTE,
+            ns => ns as f64 / 1024.0,
+        }
+    }
+
+    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
+    /// bound until a step or a merge has made room. `fullest` is the store with most runs too many in level 0 of
+    /// those it writes to: who writes to other families is not held up for them.
+    pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
+        let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {
+            Delay::NsPerByte(0.0) => return Ok(()),
+            Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
+            Delay::Stop => return self.wait_for_room(fullest),
+        };
+        let owed = self.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
+        if owed >= PAUSE_NS {
+            let owed = self.delay_owed.swap(0, Ordering::Relaxed);
+            self.metrics.delays.add(1);
+            self.metrics.delayed_ns.add(owed);
+            self.scheduler.pause(owed.min(20 * PAUSE_NS));
+        }
+        Ok(())
+    }
+
+    fn wait_for_room<'s>(&self, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
+        self.metrics.stops.add(1);
+        let from = self.env.clock.monotonic_ns();
+        let now = || self.pressure(fullest().map_or(0, Store::level0_over));
+        let pressure = now();
+        self.scheduler.notify();
+        let mut failed = None;
+        self.scheduler.wait(&mut || {
+            failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
+            let pressure = now();
+            failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
+            failed.is_some() || backpressure(&pressure) != Delay::Stop
+        });
+        let waited = self.env.clock.monotonic_ns() - from;
+        if waited >= STALL_NS {
+            let numbers = [
+                ("micros", waited / 1_000),
+                ("memory_bytes", pressure.memory_used + pressure.memory_joining),
+                ("memory_bound", pressure.memory_hard),
+                ("debt", pressure.debt),
+                ("debt_bound", pressure.debt_hard),
+                ("level0_runs", pressure.level0_runs),
+            ];
+            self.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The damage for which merges don't get on that writers are stopped for: those of the store with the fullest
+    /// level 0 they write to, or of one whose debt makes the difference.
+    fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
+        let stops = |debt, level0_runs| {
+            let of_merges = Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
+            backpressure(&of_merges) == Delay::Stop
+        };
+        let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
+        of_level0.and_then(|store| merge_damage(store, |_| true)).or_else(|| {
+            let decides = |debt| {
+                stops(pressure.debt, 0) && !stops(pressure.debt.saturating_sub(debt), pressure.level0_runs)
+            };
+            self.stores().iter().find_map(|store| merge_damage(store, decides))
+        })
+    }
+
+    /// Notes what a flush's bytes cost, for the delay of writers.
+    pub(super) fn note_drain(&self, bytes: u64, ns: u64) {
+        if bytes > 64 << 10 {
+            let measured = ns.saturating_mul(1024) / bytes;
+            let before = self.drain_ns_per_kib.get();
+            self.drain_ns_per_kib
+                .set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
+        }
+    }
+}
+
+/// What its merges met, where none runs that might get on without it, and its debt is `such`.
+fn merge_damage(store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
+    let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
+    work.damage.clone().filter(|_| such(work.debt_of_writers))
+}
