@@ -31,6 +31,8 @@ const SLICE_NS: u64 = 4_000_000;
 const HELD_NS: u64 = 2_000_000;
 /// A merge that has waited so long for a worker goes before others.
 const MERGE_WAITS_NS: u64 = 20_000_000;
+/// So many merges for each worker may be started at once though no place is free, each of another family.
+const BEYOND_MAX: usize = 4;
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
 /// Pause before the log is looked at again when a flush is about to free its oldest file.
@@ -224,6 +226,7 @@ impl Inner {
     }
 
     fn run_slice(self: &Arc<Self>, id: u32, mut job: Job, began: u64) {
+        let mut worked = false;
         loop {
             let advanced = match &mut job {
                 Job::Flush(job) => job.advance(self),
@@ -233,11 +236,14 @@ impl Inner {
             };
             let now = self.env.clock.monotonic_ns();
             match advanced {
-                Ok(Advanced::More) if now - began < SLICE_NS && self.state() == State::Open => {}
+                Ok(Advanced::More) if now - began < SLICE_NS && self.state() == State::Open => worked = true,
                 Ok(Advanced::More) => return self.put_back(id, job, now, now),
                 Ok(Advanced::Wait(ns)) => return self.put_back(id, job, now + ns, now + ns),
-                // Its waiting goes on, counted from when it began.
-                Ok(Advanced::NotYet(ns)) => return self.put_back(id, job, now + ns, u64::MAX),
+                // Of one that could do nothing the waiting goes on, counted from when it began.
+                Ok(Advanced::NotYet(ns)) => {
+                    let since = if worked { now + ns } else { u64::MAX };
+                    return self.put_back(id, job, now + ns, since);
+                }
                 Ok(Advanced::Done) => {
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {
                         *self.background_error.lock() = None;
@@ -428,12 +434,15 @@ impl Inner {
             }
             over = is_over();
         }
-        while !over && let Some(path) = self.graveyard.next_file() {
+        // One at least: it gives back more than holes do.
+        while let Some(path) = self.graveyard.next_file() {
             match self.env.storage.remove(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(path),
                 _ => worked = true,
             }
-            over = is_over();
+            if is_over() {
+                break;
+            }
         }
         self.graveyard.retry(failed);
         worked
@@ -457,7 +466,8 @@ impl Inner {
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
         // Those that a store may start whatever else runs.
-        let beyond = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
+        let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
+        let beyond = urgent.min(BEYOND_MAX * self.options.workers);
         self.recount_debt(&stores);
         // What a flush would gain is of use when some are to be chosen.
         let chosen = self.memory_used.get() > self.budget.low();

@@ -79,6 +79,7 @@ impl Inner {
         self.budget.set(write_memory, memory_budget);
         for store in self.stores().iter() {
             store.fit_memory(write_memory);
+            store.work.lock().nothing_of_level0 = None;
             self.fit_active(store);
         }
         self.recount_memory();

@@ -61,8 +61,12 @@ enum Progress {
 }
 
 impl Manual {
-    pub(super) fn is_waiting_for(&self, store: StoreId) -> bool {
+    fn is_waiting_for(&self, store: StoreId) -> bool {
         self.store.id == store && matches!(*self.state.lock(), Progress::Waiting)
+    }
+
+    fn is_running_for(&self, store: StoreId) -> bool {
+        self.store.id == store && matches!(*self.state.lock(), Progress::Running)
     }
 
     pub(super) fn is_canceled(&self) -> bool {
@@ -126,6 +130,14 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether a compaction of the store waits for its other merges to end, so that no long one should begin. Where it waits
+    /// for another compaction, which may take long, they go on.
+    pub(super) fn waits_for_merges(&self, store: &Store) -> bool {
+        let manual = self.jobs.manual.lock();
+        manual.iter().any(|m| m.is_waiting_for(store.id))
+            && !manual.iter().any(|m| m.is_running_for(store.id))
     }
 
     /// Merges everything in the range into the last level.

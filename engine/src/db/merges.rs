@@ -11,7 +11,7 @@ use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
-use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, validate};
+use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, long_bytes, validate};
 use crate::table::CursorOptions;
 use crate::types::{SeqNo, Sketch, TableId};
 use crate::version::{TableHandle, Version};
@@ -77,8 +77,7 @@ impl Inner {
     /// The merges the store's strategy would start now, best first, with so many places for merges free.
     ///
     /// A store whose level 0 has more than it should may start one that takes of it though no place is free (a job is no
-    /// thread), or one within level 0 though another one takes of it already, or a compaction of the store waits for
-    /// merges to end.
+    /// thread), if no short one does; and while a compaction waits for merges to end, a short one within level 0.
     pub(super) fn plan_store(self: &Arc<Self>, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
@@ -86,7 +85,7 @@ impl Inner {
             return Vec::new();
         }
         let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
-        let waits = self.jobs.manual.lock().iter().any(|m| m.is_waiting_for(store.id));
+        let waits = self.waits_for_merges(store);
         let level0_only = free == 0 || waits;
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
         let unions = RefCell::new(std::mem::take(&mut work.unions));
@@ -106,6 +105,7 @@ impl Inner {
                 own => own.min(self.budget.low()),
             },
             pressed: self.merges_press(store),
+            within_level0: waits,
             merges_max,
             distinct: &distinct,
             looks: &looks,
@@ -119,17 +119,18 @@ impl Inner {
         let is_known = work.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
             Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
         });
-        if level0_only && (store.level0_over() == 0 || is_known) {
+        if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
             work.unions = unions.into_inner();
             return Vec::new();
         }
         let mut plan = strategy.plan(&version.shape, &facts, &work.plan_state);
+        let long = long_bytes(&version.shape, facts.flush_bytes);
         work.unions = unions.into_inner();
         if level0_only {
-            let is_taken = running.iter().any(|merge| merge.plan.empties_level0());
-            let is_gathered = running.iter().any(|merge| merge.plan.output.level == 0);
-            let within = |plan: &MergePlan| plan.output.level == 0 && !is_gathered;
-            plan.merges.retain(|plan| plan.is_urgent() && (within(plan) || !(is_taken || waits)));
+            let is_short = |plan: &MergePlan| plan.empties_level0() && plan.bytes < long;
+            let is_taken = running.iter().any(|merge| is_short(&merge.plan));
+            let is_within = |plan: &MergePlan| plan.output.level == 0 && is_short(plan);
+            plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
             work.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
             return plan.merges;
@@ -381,6 +382,7 @@ impl MergeJob {
                 if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
                     running.clip = Some(key);
                 }
+                work.nothing_of_level0 = None;
                 drop(work);
                 Ok(Advanced::Wait(0))
             }
@@ -442,7 +444,11 @@ impl MergeJob {
     }
 
     fn leave(&self, error: Option<&Error>) {
-        self.store.work.lock().running.retain(|(id, _)| *id != self.id);
+        {
+            let mut work = self.store.work.lock();
+            work.running.retain(|(id, _)| *id != self.id);
+            work.nothing_of_level0 = None;
+        }
         if let Some(manual) = &self.manual {
             manual.end(error);
         }

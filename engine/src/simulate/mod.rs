@@ -392,6 +392,7 @@ impl<'a> Simulator<'a> {
                 flushing: None,
                 flush_bytes: self.options.memory_bytes,
                 pressed: false,
+                within_level0: false,
                 merges_max: 8,
                 distinct: &distinct,
                 looks: &|_| 0,

@@ -115,6 +115,10 @@ impl Strategy for GeometricOptions {
         let state = state.observe(shape);
         let bounds = self.bounds(shape, facts, &state);
         let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        if facts.within_level0 {
+            planner.gather(self.level0_runs());
+            return planner.finish();
+        }
         let wrong = |level: &usize| {
             shape.levels[*level].runs.len() > 1 || shape.level_bytes(*level) as f64 > bounds.of(*level)
         };

@@ -115,6 +115,7 @@ impl Story {
             flushing: self.flushing,
             flush_bytes: self.flush,
             pressed: self.pressed,
+            within_level0: false,
             merges_max: self.merges,
             distinct,
             looks,

@@ -193,6 +193,10 @@ impl Strategy for LeveledOptions {
             taken: facts.running.to_vec(),
             plan: Plan { merges: Vec::new(), deferred: Vec::new(), state },
         };
+        if facts.within_level0 {
+            planner.gather();
+            return planner.plan;
+        }
         let base_is_reserved = planner.level0();
         planner.extra_runs();
         planner.levels_over_size(base_is_reserved);
@@ -319,11 +323,7 @@ impl<'a> Planner<'a> {
         if let Some(why) = self.conflict(&merge).or(passed) {
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
-            let (most, table_bytes) = (self.options.level0_runs(), self.options.table_bytes);
-            let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
-            if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
-                self.accept(waiting);
-            }
+            self.gather();
             return true;
         }
         let base_bytes = overlap_bytes(self.shape.run(output.level, output.run), &merge.range) as f64;
@@ -353,6 +353,15 @@ impl<'a> Planner<'a> {
             self.accept(merge);
         }
         true
+    }
+
+    /// Merges some of what waits in level 0 behind a long merge.
+    fn gather(&mut self) {
+        let (most, table_bytes) = (self.options.level0_runs(), self.options.table_bytes);
+        let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
+        if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
+            self.accept(waiting);
+        }
     }
 
     /// What a merge of the tables alone would write, as their sketches say.

@@ -60,6 +60,7 @@ pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
 pub(crate) use rate::merge_rate;
+pub(crate) use runs::long_bytes;
 pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
@@ -112,6 +113,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) flush_bytes: u64,
     /// Writers are held up for what is to be merged: nothing that can be merged waits.
     pub(crate) pressed: bool,
+    /// Nothing is wanted but what stays within level 0 and ends soon.
+    pub(crate) within_level0: bool,
     /// No more merges than this are wanted.
     pub(crate) merges_max: usize,
     /// Estimated number of distinct keys in the union of these tables.

@@ -161,6 +161,7 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
         flushing: None,
         flush_bytes: 2000,
         pressed: false,
+        within_level0: false,
         merges_max,
         distinct: &|tables| tables.len() as u64,
         // What was there at the beginning has been read.

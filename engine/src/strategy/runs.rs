@@ -104,7 +104,8 @@ impl<'a> RunPlanner<'a> {
 
     /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of them ([`gather`]).
     pub(super) fn gather(&mut self, most: usize) {
-        let waits = !self.plan.deferred.is_empty() && !self.plan.merges.iter().any(MergePlan::empties_level0);
+        let is_planned = self.plan.merges.iter().any(MergePlan::empties_level0);
+        let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
         if waits && !self.full() {
             let merge = gather(self.shape, self.facts, &self.taken, most, self.table_bytes);
             merge.map(|merge| self.accept(merge));
@@ -139,11 +140,20 @@ impl<'a> RunPlanner<'a> {
     }
 }
 
-/// A merge is long if it reads as much as so many flushes write. What gathers in level 0 behind a shorter one is better merged
-/// once, by the next (merged among itself `ws2` merges a third more bytes).
+/// A merge is long if it reads as much as so many flushes of full memory write, or as twice as many of those that came, which
+/// may be smaller. What gathers in level 0 behind a shorter one is better merged once, by the next (merged among itself `ws2`
+/// merges a third more bytes).
 const LONG_FLUSHES: u64 = 64;
 /// So many runs more than usual may gather behind a long one; writers are hardly slowed by so many.
 const GATHERED_MAX: usize = 12;
+
+/// From so many bytes on a merge is long.
+pub(crate) fn long_bytes(shape: &Shape, flush_bytes: u64) -> u64 {
+    let came = shape.levels.first().map_or(0, |level| {
+        2 * level.runs.iter().map(Run::live_bytes).sum::<u64>() / level.runs.len().max(1) as u64
+    });
+    LONG_FLUSHES * flush_bytes.min(came).max(1)
+}
 
 /// What came to level 0 behind a long merge (a major one, one of all data, one before its turn), and waits
 /// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts there are
@@ -172,8 +182,11 @@ pub(super) fn gather(
         .collect();
     let options = ExploringOptions::default();
     let is_full = level0.runs.len() > most.saturating_add(GATHERED_MAX);
-    let is_long = |merge: &RunningMerge| merge.plan.bytes / LONG_FLUSHES >= facts.flush_bytes.max(1);
-    if !taken.iter().any(is_long) || !is_full || waiting.len() <= most.max(options.min_runs as usize) {
+    let long = long_bytes(shape, facts.flush_bytes);
+    if !taken.iter().any(|merge| merge.plan.bytes >= long)
+        || !is_full
+        || waiting.len() <= most.max(options.min_runs as usize)
+    {
         return None;
     }
     let sizes: Vec<u64> = waiting.iter().rev().map(|(_, run)| run.live_bytes()).collect();

@@ -61,7 +61,8 @@ impl Default for SmaOptions {
 impl Strategy for SmaOptions {
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state.clone());
-        for level in 0..shape.levels.len().min(DEEPEST) {
+        let levels = if facts.within_level0 { 0 } else { shape.levels.len().min(DEEPEST) };
+        for level in 0..levels {
             let runs = planner.resting(level);
             if runs.len() as u64 <= self.k || planner.full() {
                 continue;
@@ -80,7 +81,7 @@ impl Strategy for SmaOptions {
             planner.merge(oldest, output, score, what);
         }
         planner.gather(self.level0_runs());
-        if self.k != Self::NEVER {
+        if self.k != Self::NEVER && !facts.within_level0 {
             planner.early(self.last_level(shape));
         }
         planner.finish()

@@ -185,7 +185,7 @@ impl Drop for TableHandle {
 pub(crate) struct Graveyard {
     versions: Mutex<Buried>,
     files: Mutex<VecDeque<Dead>>,
-    punches: Mutex<Vec<Punch>>,
+    punches: Mutex<VecDeque<Punch>>,
     /// The log files that tables need.
     pub(crate) logs: Shelf,
 }
@@ -251,7 +251,7 @@ impl Graveyard {
     /// in the manifest, and the version that has it swapped in.
     pub(crate) fn punch(&self, handle: Arc<TableHandle>, upto: u64) {
         let after = self.versions.lock().count;
-        self.punches.lock().push(Punch { after, handle, upto });
+        self.punches.lock().push_back(Punch { after, handle, upto });
     }
 
     /// A punch that is due: file and the offset below which it may be freed.
@@ -261,13 +261,17 @@ impl Graveyard {
             let held = versions.held.iter().map(|(number, _)| *number);
             held.chain(versions.copied_since.iter().copied()).min().unwrap_or(u64::MAX)
         };
-        let mut punches = self.punches.lock();
-        // What is gone needs no hole.
-        punches.retain(|punch| punch.after >= oldest || !punch.handle.obsolete.load(Ordering::Acquire));
-        let due = punches.iter().position(|punch| punch.after < oldest)?;
-        let Punch { handle, upto, .. } = punches.swap_remove(due);
-        drop(punches);
-        Some((handle.path.clone(), upto))
+        // Nearly in the order of what they wait for; one in front that is not due holds up those behind it for a moment.
+        loop {
+            let mut punches = self.punches.lock();
+            let is_due = punches.front().is_some_and(|punch| punch.after < oldest);
+            let Punch { handle, upto, .. } = if is_due { punches.pop_front()? } else { return None };
+            drop(punches);
+            // What is gone needs no hole.
+            if !handle.obsolete.load(Ordering::Acquire) {
+                return Some((handle.path.clone(), upto));
+            }
+        }
     }
 
     /// Drops versions that nobody else holds.
