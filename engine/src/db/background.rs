@@ -208,15 +208,15 @@ impl Inner {
 
     /// Puts a job back that was not advanced.
     fn give_back(&self, id: u32, job: Job) {
-        self.put_back(id, job, 0, u64::MAX);
+        self.put_back(id, job, 0, None);
     }
 
-    /// Puts a job back: not before that moment, and since when it could go on, unless that was before.
-    fn put_back(&self, id: u32, job: Job, not_before_ns: u64, since_ns: u64) {
+    /// Puts a job back: not before that moment, and since when it could go on if that is another moment than before.
+    fn put_back(&self, id: u32, job: Job, not_before_ns: u64, since_ns: Option<u64>) {
         if let Some(slot) = self.jobs.list.lock().iter_mut().find(|slot| slot.id == id) {
             slot.job = Some(job);
             slot.not_before_ns = not_before_ns;
-            slot.since_ns = if since_ns == u64::MAX { slot.since_ns } else { since_ns };
+            slot.since_ns = since_ns.unwrap_or(slot.since_ns);
         }
     }
 
@@ -237,12 +237,11 @@ impl Inner {
             let now = self.env.clock.monotonic_ns();
             match advanced {
                 Ok(Advanced::More) if now - began < SLICE_NS && self.state() == State::Open => worked = true,
-                Ok(Advanced::More) => return self.put_back(id, job, now, now),
-                Ok(Advanced::Wait(ns)) => return self.put_back(id, job, now + ns, now + ns),
+                Ok(Advanced::More) => return self.put_back(id, job, now, Some(now)),
+                Ok(Advanced::Wait(ns)) => return self.put_back(id, job, now + ns, Some(now + ns)),
                 // Of one that could do nothing the waiting goes on, counted from when it began.
                 Ok(Advanced::NotYet(ns)) => {
-                    let since = if worked { now + ns } else { u64::MAX };
-                    return self.put_back(id, job, now + ns, since);
+                    return self.put_back(id, job, now + ns, worked.then_some(now + ns));
                 }
                 Ok(Advanced::Done) => {
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {

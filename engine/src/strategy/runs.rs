@@ -193,13 +193,13 @@ pub(super) fn gather(
     // Never stuck: three flushes of about one size keep the ratio as soon as they come.
     let (window, _) = options.select(&sizes, false, facts.flush_bytes, options.ratio)?;
     let window = sizes.len() - window.end..sizes.len() - window.start;
-    let picked = &waiting[window.clone()];
+    let picked = &waiting[window];
     let output = Target { level: 0, run: picked.last()?.1.id };
     let what = format!(
         "{} of {} runs that wait in level 0 behind a merge, {}",
-        window.len(),
+        picked.len(),
         waiting.len(),
-        size_text(sizes.iter().rev().skip(window.start).take(window.len()).sum())
+        size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum())
     );
     merge_of_runs(picked, output, table_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }

@@ -257,14 +257,6 @@ fn assert_gone(dir: &Path, files: &[u64]) {
     assert!(!there(), "of {files:?}");
 }
 
-/// How often files were read while that ran.
-#[cfg(feature = "testing")]
-fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
-    let before = world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read);
-    run();
-    world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read) - before
-}
-
 #[cfg(feature = "testing")]
 #[test]
 fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
@@ -287,9 +279,9 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
         db.flush().unwrap();
         assert_eq!(db.statistics().log_tables, u64::from(log_tables));
         let few = (0..KEYS).step_by(60);
-        let once = few.clone().map(|n| reads(&world, || drop(db.get(&key(n)).unwrap().unwrap())));
+        let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(&key(n)).unwrap().unwrap())));
         let gets: Vec<u64> = once.collect();
-        let merge = reads(&world, || db.default_family().compact::<&str>(..).unwrap());
+        let merge = crate::reads(&world, || db.default_family().compact::<&str>(..).unwrap());
         assert_eq!(few.filter(|n| db.get(&key(*n)).unwrap().unwrap() == value(*n, 1)).count(), gets.len());
         (gets, merge)
     });

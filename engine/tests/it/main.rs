@@ -21,3 +21,12 @@ mod strategies;
 mod turns;
 #[cfg(feature = "testing")]
 mod warm;
+
+/// How often files were read while that ran.
+#[cfg(feature = "testing")]
+fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
+    let count = || world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read);
+    let before = count();
+    run();
+    count() - before
+}

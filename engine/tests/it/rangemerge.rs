@@ -225,14 +225,6 @@ fn a_range_that_is_hardly_written_does_not_hold_the_log() {
     assert!(db.statistics().log_cleanings > 0);
 }
 
-/// How often files were read while that ran.
-#[cfg(feature = "testing")]
-fn reads(world: &SimWorld, run: impl FnOnce()) -> u64 {
-    let before = world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read);
-    run();
-    world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read) - before
-}
-
 #[cfg(feature = "testing")]
 #[test]
 fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
@@ -253,10 +245,14 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     // No block of data stays in a cache of nothing.
     db.set_memory(options().write_memory, options().write_memory).unwrap();
     for n in 0..100 {
-        let cost = reads(&world, || assert!(db.get(&key(n * 37 + 5)).unwrap().is_some()));
+        let cost = crate::reads(&world, || assert!(db.get(&key(n * 37 + 5)).unwrap().is_some()));
         assert!(cost <= 1, "the get of key {n} took {cost} accesses");
     }
-    assert_eq!(reads(&world, || assert!(db.get(b"key00000x").unwrap().is_none())), 0, "its filter says so");
-    let cost = reads(&world, || assert_eq!(db.scan(key(100)..key(110)).count(), 10));
+    assert_eq!(
+        crate::reads(&world, || assert!(db.get(b"key00000x").unwrap().is_none())),
+        0,
+        "its filter says so"
+    );
+    let cost = crate::reads(&world, || assert_eq!(db.scan(key(100)..key(110)).count(), 10));
     assert!((1..=2).contains(&cost), "ten cells of 220 bytes took {cost} accesses");
 }
