@@ -704,6 +704,7 @@ impl Inner {
             let by_range = store.settings().options.strategy.strategy().by_range().is_some();
             let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
             !begun
+                && !self.is_compacting(store.id)
                 && flat
                 && version.flush.is_empty()
                 && version.unflushed_bytes() <= self.budget.low()

@@ -22,7 +22,7 @@ use super::background::Advanced;
 use super::install::{Flushed, Install};
 use super::log_table::LogTableJob;
 use super::merges::{READ_AHEAD, table_sources};
-use super::scatter::range_memory;
+use super::scatter::{range_memory, unique_share};
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -33,8 +33,9 @@ use crate::strategy::{
     validate_flush,
 };
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
-use crate::version::FlushSet;
 use crate::version::shape::{Run, Shape};
+use crate::version::{FlushSet, Version};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -112,6 +113,29 @@ impl FlushJob {
         }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
         let id = db.next_job();
+        let by_range_now = by_range.filter(|_| !left_over);
+        // Once before the lock, for what sketches are asked; then the answers are known.
+        let shares = RefCell::new(Vec::<(Vec<TableId>, f64)>::new());
+        let keeps_versions = settings.keeps_versions();
+        let merged_range = |version: &Version| {
+            let flush = &version.flush;
+            let by_range = by_range_now.filter(|_| flush.of_range)?;
+            let range = KeyRange { start: flush.clip.clone(), end: flush.end.clone() };
+            let memory = range_memory(version, range, &flush.segments, db.snapshots.visible());
+            let unique = |tables: &[TableId]| {
+                if keeps_versions {
+                    return 1.0;
+                }
+                let known = shares.borrow().iter().find(|(of, _)| of == tables).map(|(_, share)| *share);
+                known.unwrap_or_else(|| {
+                    let share = unique_share(version, &flush.segments, tables);
+                    shares.borrow_mut().push((tables.to_vec(), share));
+                    share
+                })
+            };
+            by_range.flush(&version.shape, &memory, &unique)
+        };
+        merged_range(&store.version_full());
         let mut work = store.work.lock();
         // Under the lock under which merges come and go, so that the plan is judged on a shape that nobody changes.
         let version = store.version_full();
@@ -126,12 +150,8 @@ impl FlushJob {
         let range = KeyRange { start: version.flush.clip.clone(), end: version.flush.end.clone() };
         let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
         // What an earlier job left goes to level 0: the range's tables may be what it failed at.
-        let merged = by_range.filter(|_| version.flush.of_range && !left_over).and_then(|by_range| {
-            let pieces = &version.flush.segments;
-            let memory = range_memory(&version, range.clone(), pieces, db.snapshots.visible());
-            let plan = by_range.flush(&version.shape, &memory)?;
-            validate_flush(&version.shape, &plan, &running).is_ok().then_some(plan)
-        });
+        let merged =
+            merged_range(&version).filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
         // Whatever is in the way: level 0 is above it.
         let plain = |reason: String| MergePlan {
             inputs: Vec::<InputRun>::new(),

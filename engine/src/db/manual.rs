@@ -1,11 +1,15 @@
 //! Merges that a caller asked for: flush, compact a range, wait until nothing is due.
+//!
+//! A compaction is one merge, in steps, of all that it takes. Where memory is held by range it is a merge for each of
+//! these ranges, one after another: memory of a range cannot be merged with its tables meanwhile, and so that of all others can.
 
 use super::Inner;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::strategy::major;
+use crate::strategy::{MergePlan, Strategy, major_part, wrong_with_running};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{Generation, KeyRange, StoreId};
+use crate::version::shape::Shape;
 use std::sync::Arc;
 
 /// A handle to cancel a compaction and to see how far it is. Clones share it.
@@ -40,7 +44,8 @@ impl CompactionControl {
         self.0.canceled.load(Ordering::Relaxed)
     }
 
-    /// (bytes written so far, bytes taken as input: about what will be written at most).
+    /// (bytes written so far, bytes taken as input: about what will be written at most; under `rangemerge`, where one range is
+    /// merged after another, with all bytes of the ranges to come).
     pub fn progress(&self) -> (u64, u64) {
         (self.0.written.load(Ordering::Relaxed), self.0.total.load(Ordering::Relaxed))
     }
@@ -49,9 +54,19 @@ impl CompactionControl {
 /// A compaction that was asked for.
 pub(crate) struct Manual {
     store: Arc<Store>,
-    range: KeyRange,
     control: CompactionControl,
-    state: Mutex<Progress>,
+    state: Mutex<State>,
+}
+
+struct State {
+    progress: Progress,
+    /// The keys whose merge has not ended.
+    left: KeyRange,
+    /// Where those that the running merge is for end.
+    part_end: Option<Vec<u8>>,
+    /// Bytes that merges of other keys took and wrote.
+    taken: u64,
+    written: u64,
 }
 
 enum Progress {
@@ -62,32 +77,89 @@ enum Progress {
 
 impl Manual {
     fn is_waiting_for(&self, store: StoreId) -> bool {
-        self.store.id == store && matches!(*self.state.lock(), Progress::Waiting)
+        self.store.id == store && matches!(self.state.lock().progress, Progress::Waiting)
     }
 
     fn is_running_for(&self, store: StoreId) -> bool {
-        self.store.id == store && matches!(*self.state.lock(), Progress::Running)
+        self.store.id == store && matches!(self.state.lock().progress, Progress::Running)
     }
 
     pub(super) fn is_canceled(&self) -> bool {
         self.control.is_canceled()
     }
 
-    pub(super) fn note_progress(&self, written: u64, total: u64) {
-        self.control.0.written.store(written, Ordering::Relaxed);
-        self.control.0.total.store(total, Ordering::Relaxed);
+    /// What the running merge has written.
+    pub(super) fn note_written(&self, bytes: u64) {
+        let before = self.state.lock().written;
+        self.control.0.written.store(before + bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn end(&self, error: Option<&Error>) {
-        *self.state.lock() = Progress::Ended(error.map_or(Ok(()), |e| Err(e.clone())));
+    /// The running merge has ended.
+    pub(super) fn note_done(&self, plan: &MergePlan, written: u64) {
+        let mut state = self.state.lock();
+        state.taken += plan.bytes;
+        state.written += written;
+        let done = state.part_end.take();
+        if state.leave_behind(done.as_deref()) {
+            state.progress = Progress::Waiting;
+        } else {
+            self.end_well(&mut state);
+        }
+    }
+
+    fn end_well(&self, state: &mut State) {
+        self.control.0.total.store(state.taken, Ordering::Relaxed);
+        state.progress = Progress::Ended(Ok(()));
+    }
+
+    pub(super) fn fail(&self, error: &Error) {
+        self.state.lock().progress = Progress::Ended(Err(error.clone()));
+    }
+
+    /// The next merge, of the first part of what is left that there is something to do about; `None` at the end.
+    fn plan(&self, shape: &Shape, strategy: &dyn Strategy) -> Option<MergePlan> {
+        let mut state = self.state.lock();
+        loop {
+            let (part, plan) = major_part(shape, &state.left, strategy);
+            if let Some(plan) = plan {
+                let after =
+                    KeyRange { start: part.end.clone().unwrap_or_default(), end: state.left.end.clone() };
+                let after = if part.end.is_none() { 0 } else { live_bytes(shape, &after) };
+                self.control.0.total.store(state.taken + plan.bytes + after, Ordering::Relaxed);
+                state.part_end = part.end;
+                return Some(plan);
+            }
+            if !state.leave_behind(part.end.as_deref()) {
+                self.end_well(&mut state);
+                return None;
+            }
+        }
     }
 
     fn ended(&self) -> Option<Result<()>> {
-        match &*self.state.lock() {
+        match &self.state.lock().progress {
             Progress::Ended(result) => Some(result.clone()),
             _ => None,
         }
     }
+}
+
+impl State {
+    /// The keys up to `end` are merged; whether there are others.
+    fn leave_behind(&mut self, end: Option<&[u8]>) -> bool {
+        match end {
+            Some(end) if self.left.ends_after(end) => {
+                self.left.start = end.to_vec();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Live bytes of all tables over the range.
+fn live_bytes(shape: &Shape, range: &KeyRange) -> u64 {
+    shape.runs().flat_map(|(_, run)| run.overlapping(range)).map(|table| table.live_bytes()).sum()
 }
 
 impl Inner {
@@ -100,36 +172,48 @@ impl Inner {
                 continue;
             }
             if manual.is_canceled() || store.is_dropped() {
-                manual.end(Some(&Error::new(ErrorKind::Canceled, "the compaction was cancelled")));
+                manual.fail(&Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
+                self.scheduler.notify();
                 continue;
             }
-            if !store.work.lock().running.is_empty() {
+            let settings = store.settings();
+            let strategy = settings.options.strategy.strategy();
+            let running = store.work.lock().running.clone();
+            // Beside flushes of other ranges, of which there is always one.
+            if !running.is_empty() && strategy.by_range().is_none() {
                 continue;
             }
             let version = store.version_full();
-            let settings = store.settings();
-            let strategy = settings.options.strategy.strategy();
-            let last_level = strategy.last_level(&version.shape);
-            match major(&version.shape, &manual.range, last_level, strategy.table_bytes()) {
-                None => manual.end(None),
-                Some(plan) => {
-                    *manual.state.lock() = Progress::Running;
-                    if self.start_merge(store, plan, Some(manual.clone())) {
-                        continue;
-                    }
-                    if store.work.lock().running.is_empty() {
-                        let refused = Error::new(
-                            ErrorKind::Conflict,
-                            "the compaction's plan was refused; see the events",
-                        );
-                        manual.end(Some(&refused));
-                    } else {
-                        // A flush of a range came between.
-                        *manual.state.lock() = Progress::Waiting;
-                    }
-                }
+            let Some(mut plan) = manual.plan(&version.shape, strategy) else {
+                self.scheduler.notify();
+                continue;
+            };
+            if running.iter().any(|(_, other)| wrong_with_running(&plan, other).is_some()) {
+                continue;
+            }
+            if let Some(by_range) = strategy.by_range() {
+                plan.table_bytes = by_range.part_bytes(self.left_of(store, &version, &plan));
+            }
+            manual.state.lock().progress = Progress::Running;
+            if self.start_merge(store, plan, Some(manual.clone())) {
+                continue;
+            }
+            if store.work.lock().running.is_empty() {
+                let refused =
+                    Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
+                manual.fail(&refused);
+                self.scheduler.notify();
+            } else {
+                // A flush of a range came between.
+                manual.state.lock().progress = Progress::Waiting;
             }
         }
+    }
+
+    /// Whether a compaction of the store has not ended.
+    pub(super) fn is_compacting(&self, store: StoreId) -> bool {
+        let manual = self.jobs.manual.lock();
+        manual.iter().any(|m| m.is_waiting_for(store) || m.is_running_for(store))
     }
 
     /// Whether a compaction of the store waits for its other merges to end, so that no long one should begin. Where it waits
@@ -148,8 +232,9 @@ impl Inner {
         control: &CompactionControl,
     ) -> Result<()> {
         self.flush(store)?;
-        let state = Mutex::new(Progress::Waiting);
-        let manual = Arc::new(Manual { store: store.clone(), range, control: control.clone(), state });
+        let state = State { progress: Progress::Waiting, left: range, part_end: None, taken: 0, written: 0 };
+        let manual =
+            Arc::new(Manual { store: store.clone(), control: control.clone(), state: Mutex::new(state) });
         self.jobs.manual.lock().push(manual.clone());
         self.scheduler.notify();
         let mut result = Ok(());

@@ -89,11 +89,14 @@ impl Inner {
         let level0_only = free == 0 || waits;
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
         let unions = RefCell::new(std::mem::take(&mut work.unions));
-        let distinct = |tables: &[TableId]| distinct_known(&mut unions.borrow_mut(), &version, tables);
+        let settings = store.settings();
+        let distinct = |tables: &[TableId]| match settings.keeps_versions() {
+            true => counted(&version, tables),
+            false => distinct_known(&mut unions.borrow_mut(), &version, tables),
+        };
         // Asked for about once a minute, and then for every table.
         let by_table = OnceCell::new();
         let looks = |table: TableId| looks_of(by_table.get_or_init(|| looks_in(&version)), table);
-        let settings = store.settings();
         let facts = Facts {
             clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.env.random.next_u64(),
@@ -146,6 +149,16 @@ impl Inner {
         plan.merges
     }
 
+    /// What is left of the merge's inputs, about.
+    pub(super) fn left_of(&self, store: &Store, version: &Version, plan: &MergePlan) -> u64 {
+        let tables: Vec<TableId> = plan.tables().collect();
+        if store.settings().keeps_versions() {
+            return plan.bytes;
+        }
+        let all = counted(version, &tables).max(1);
+        (plan.bytes as f64 * distinct(version, &tables).min(all) as f64 / all as f64) as u64
+    }
+
     pub(super) fn keep_rules(&self, settings: &Settings, below: Below) -> KeepRules {
         let read = &settings.read;
         let mut read_points = self.snapshots.read_points();
@@ -189,6 +202,11 @@ fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
 
 fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
     looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
+}
+
+/// Distinct keys of tables, where each is counted in every table that has it.
+fn counted(version: &Version, tables: &[TableId]) -> u64 {
+    version.tables().filter(|open| tables.contains(&open.info.id)).map(|open| open.info.distinct).sum()
 }
 
 /// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.
@@ -331,7 +349,7 @@ impl MergeJob {
         db.fill_limiter.take(filled - self.fills.bytes);
         (self.fills.blocks, self.fills.bytes) = (blocks, filled);
         if let Some(manual) = &self.manual {
-            manual.note_progress(written, self.plan.bytes);
+            manual.note_written(written);
         }
         let Progress::Step(step) = progress else {
             return Ok(Advanced::More);
@@ -449,8 +467,10 @@ impl MergeJob {
             work.running.retain(|(id, _)| *id != self.id);
             work.nothing_of_level0 = None;
         }
-        if let Some(manual) = &self.manual {
-            manual.end(error);
+        match (&self.manual, error) {
+            (Some(manual), Some(error)) => manual.fail(error),
+            (Some(manual), None) => manual.note_done(&self.plan, self.reported),
+            (None, _) => {}
         }
     }
 

@@ -30,8 +30,8 @@
 use super::Inner;
 use super::store::Store;
 use crate::memory::{Flat, LogPlace, Segment, Visibility};
-use crate::strategy::{ByRange, RangeMemory, pieces_to_join};
-use crate::types::{KeyRange, SeqNo};
+use crate::strategy::{ByRange, RangeMemory, pieces_to_join, victim_beside};
+use crate::types::{KeyRange, SeqNo, Sketch, TableId};
 use crate::version::{FlushSet, Scattered, Version};
 use std::sync::Arc;
 
@@ -78,7 +78,12 @@ impl Inner {
                 .iter()
                 .find(|(_, memory)| memory.range.contains(key))
                 .map(|(number, m)| (*number, format!("the range {} has most of it", m.range))),
-            None => by_range.victim(&version.shape, &facts).map(|(best, why)| (memory[best].0, why)),
+            None => {
+                let merging: Vec<KeyRange> =
+                    store.work.lock().running.iter().map(|(_, merge)| merge.range_left()).collect();
+                let chosen = victim_beside(by_range, &version.shape, &facts, &merging);
+                chosen.map(|(best, why)| (memory[best].0, why))
+            }
         };
         let (number, why) = match chosen {
             // Most of it is still to be scattered.
@@ -160,6 +165,26 @@ pub(super) fn range_memory(
         written: (user_bytes as f64 * compressed(version)) as u64,
         age: visible.0.saturating_sub(oldest.unwrap_or(visible).0),
     }
+}
+
+/// Of what the pieces and these tables hold, the share that is left when they are merged, by their sketches; of a table whose
+/// sketch cannot be read by its own count. Hashes every cell of the pieces and reads the tables' sketches.
+pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[TableId]) -> f64 {
+    let (mut union, mut all, mut unread) = (Sketch::new(), 0, 0);
+    for flat in pieces.iter().filter_map(Segment::as_flat) {
+        let mut keys = Sketch::new();
+        flat.sketch_into(&mut keys);
+        all += keys.estimate();
+        union.merge(&keys);
+    }
+    for open in version.tables().filter(|open| tables.contains(&open.info.id)) {
+        all += open.info.distinct;
+        match open.table().sketch() {
+            Ok(keys) => union.merge(&keys),
+            Err(_) => unread += open.info.distinct,
+        }
+    }
+    ((union.estimate() + unread) as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// What a byte of keys and values takes in a table, as one of the tables has it.

@@ -171,6 +171,11 @@ impl Settings {
         Ok(Self { options, read, inherited: Arc::new(Inherited::new()) })
     }
 
+    /// Whether a merge keeps several cells of a key.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.read.explicit && self.read.versions != 1
+    }
+
     pub(crate) fn table_options(&self, last_level: bool) -> TableOptions {
         let o = &self.options;
         let compression = match (last_level, o.compression_last) {

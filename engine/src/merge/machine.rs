@@ -188,10 +188,12 @@ impl Merge {
     }
 
     /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when it has
-    /// enough bytes.
+    /// filled enough, or another table like this one would be more than it may have.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
+        let before = self.output.bytes;
         self.output.cut(Some(key), &self.keep)?;
-        if self.output.bytes - self.step_began < self.step_bytes && !self.has_filled() {
+        let (table, step) = (self.output.bytes - before, self.output.bytes - self.step_began);
+        if step + table <= self.step_bytes.saturating_add(table / 8) && !self.has_filled() {
             return Ok(None);
         }
         (self.step_began, self.step_filled) = (self.output.bytes, self.output.filled_so_far().1);

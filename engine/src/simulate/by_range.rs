@@ -114,8 +114,15 @@ impl Simulator<'_> {
     fn flush_range(&mut self, by_range: &dyn ByRange) {
         let facts: Vec<RangeMemory> = self.memory.iter().map(|held| self.facts(held)).collect();
         let (at, _) = by_range.victim(&self.shape, &facts).expect("there is a range");
-        let plan =
-            by_range.flush(&self.shape, &facts[at]).expect("nothing is in the way of a simulated flush");
+        let held = &self.memory[at].pieces;
+        let unique = |tables: &[TableId]| {
+            let taken = tables.iter().filter_map(|id| self.contents.get(id)).chain([held]);
+            let all: Vec<Piece> = taken.flatten().copied().collect();
+            self.bytes_of(&content::union(&all)) / self.bytes_of(&all)
+        };
+        let plan = by_range
+            .flush(&self.shape, &facts[at], &unique)
+            .expect("nothing is in the way of a simulated flush");
         validate_flush(&self.shape, &plan, &[]).expect("a lawful flush");
         let inputs: Vec<TableId> = plan.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
         let held = &mut self.memory[at];

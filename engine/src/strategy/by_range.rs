@@ -2,7 +2,7 @@
 //! whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
 
 use super::MergePlan;
-use crate::types::KeyRange;
+use crate::types::{KeyRange, TableId};
 use crate::version::shape::Shape;
 
 /// The memory of one key range.
@@ -17,6 +17,9 @@ pub(crate) struct RangeMemory {
     pub(crate) age: u64,
 }
 
+/// Of what a range's memory and these of its tables hold, the share that a merge leaves, as their sketches say.
+pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
+
 /// See the page above.
 pub(crate) trait ByRange {
     /// Where the ranges begin, in order; the first begins before all keys and is not named.
@@ -30,7 +33,31 @@ pub(crate) trait ByRange {
 
     /// The merge by which a range's memory, newer than all tables, becomes tables. `None` where the shape has
     /// something in the way: then it goes to level 0 as it is.
-    fn flush(&self, shape: &Shape, memory: &RangeMemory) -> Option<MergePlan>;
+    fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan>;
+
+    /// The size of the tables that what a merge of a range makes is cut into, if it is so many bytes.
+    fn part_bytes(&self, bytes: u64) -> u64;
+}
+
+/// Of these the one to flush while merges are at work on some ranges. Memory of such a range cannot be merged with its tables
+/// and would go to level 0, so another is taken if that frees at least half as much.
+pub(crate) fn victim_beside(
+    by_range: &dyn ByRange,
+    shape: &Shape,
+    memory: &[RangeMemory],
+    merging: &[KeyRange],
+) -> Option<(usize, String)> {
+    let chosen = by_range.victim(shape, memory)?;
+    let is_merging = |range: &KeyRange| merging.iter().any(|other| other.overlaps(range));
+    if !is_merging(&memory[chosen.0].range) {
+        return Some(chosen);
+    }
+    let free: Vec<usize> = (0..memory.len()).filter(|n| !is_merging(&memory[*n].range)).collect();
+    let others: Vec<RangeMemory> = free.iter().map(|n| memory[*n].clone()).collect();
+    match by_range.victim(shape, &others) {
+        Some((other, why)) if 2 * others[other].bytes >= memory[chosen.0].bytes => Some((free[other], why)),
+        _ => Some(chosen),
+    }
 }
 
 /// A range's memory may be in so many pieces.
@@ -60,6 +87,32 @@ pub(crate) fn pieces_to_join(new: u64, pieces: &[u64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategy::RangemergeOptions;
+
+    #[test]
+    fn beside_a_merge_of_its_range_another_is_flushed_if_that_frees_half_as_much() {
+        let options: RangemergeOptions =
+            RangemergeOptions { victim: super::super::Victim::MostBytes, ..Default::default() };
+        let held = |range: KeyRange, bytes| RangeMemory { range, bytes, written: bytes, age: 1 };
+        let memory = |bytes| {
+            [
+                held(KeyRange::new("", "f"), 10),
+                held(KeyRange::new("f", "m"), bytes),
+                held(KeyRange::new("m", "z"), 1),
+            ]
+        };
+        let chosen = |bytes, merging: &[KeyRange]| {
+            victim_beside(&options, &Shape::default(), &memory(bytes), merging).unwrap().0
+        };
+        let first = KeyRange::new("c", "d");
+        assert_eq!(chosen(5, &[]), 0);
+        assert_eq!(chosen(5, &[KeyRange::new("g", "z")]), 0, "the merge is elsewhere");
+        assert_eq!(chosen(5, std::slice::from_ref(&first)), 1);
+        assert_eq!(chosen(4, std::slice::from_ref(&first)), 0, "too little to gain");
+        assert_eq!(chosen(5, &[first, KeyRange::new("g", "h")]), 0, "nothing else is left but a crumb");
+        assert_eq!(chosen(5, &[KeyRange::all()]), 0);
+        assert_eq!(victim_beside(&options, &Shape::default(), &[], &[KeyRange::all()]), None);
+    }
 
     #[test]
     fn a_range_has_at_most_four_pieces_and_each_cell_is_copied_a_few_times() {

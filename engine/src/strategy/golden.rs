@@ -40,7 +40,7 @@ impl Story {
         let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
             return ("none".into(), None);
         };
-        (why, by_range.flush(&self.shape, &self.memory[at]))
+        (why, by_range.flush(&self.shape, &self.memory[at], &|_| 1.0 - self.redundant))
     }
 
     fn plan(&self) -> Plan {
@@ -266,11 +266,17 @@ fn tell(input: &str) -> String {
                 answer += &story.shape.to_string();
             }
             "major" => {
-                let range = parse_range(rest).expect("a range");
-                let strategy = story.strategy.strategy();
-                let plan =
-                    major(&story.shape, &range, strategy.last_level(&story.shape), strategy.table_bytes());
-                answer += &plan.map_or("nothing\n".to_string(), |merge| story.print(&merge));
+                let mut left = parse_range(rest).expect("a range");
+                let mut told = String::new();
+                loop {
+                    let (part, plan) = major_part(&story.shape, &left, story.strategy.strategy());
+                    told += &plan.map_or(String::new(), |merge| story.print(&merge));
+                    match part.end {
+                        Some(end) if left.ends_after(&end) => left.start = end,
+                        _ => break,
+                    }
+                }
+                answer += if told.is_empty() { "nothing\n" } else { &told };
             }
             _ => panic!("unknown word in a story: {line}"),
         }

@@ -337,7 +337,7 @@ impl<'a> Planner<'a> {
             }
             let tables: Vec<&Arc<TableInfo>> =
                 sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
-            let stays = self.unique_bytes(&tables);
+            let stays = self.facts.unique_bytes(&tables);
             if let Some(level) = gathering
                 && stays <= self.sizes.gathered()
                 && stays * BASE_OVER_GATHERED <= base_bytes
@@ -361,16 +361,6 @@ impl<'a> Planner<'a> {
         let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
         if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
             self.accept(waiting);
-        }
-    }
-
-    /// What a merge of the tables alone would write, as their sketches say.
-    fn unique_bytes(&self, tables: &[&Arc<TableInfo>]) -> f64 {
-        let bytes: u64 = tables.iter().map(|t| t.live_bytes()).sum();
-        let keys: u64 = tables.iter().map(|t| t.distinct).sum();
-        match keys {
-            0 => bytes as f64,
-            _ => bytes as f64 * (self.facts.distinct)(&ids(tables)).min(keys) as f64 / keys as f64,
         }
     }
 

@@ -1,11 +1,12 @@
-//! A manual compaction: everything in a key range ends in one run at the bottom.
+//! A manual compaction: everything in a key range ends in one run at the bottom, by one merge, or by one for each range
+//! of keys whose memory is held apart.
 
-use super::{InputRun, MergeKind, MergePlan, Place, Target, cover, ids};
+use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
 use crate::types::KeyRange;
 use crate::version::shape::Shape;
 
 /// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
-/// everything is and no tombstone could go. As it runs in steps, its size does not matter.
+/// everything is, no tombstone could go and no value is in the log. As it runs in steps, its size does not matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
@@ -13,10 +14,40 @@ pub(crate) fn major(
     table_bytes: u64,
 ) -> Option<MergePlan> {
     let reached = reach(shape, range)?;
-    let tombstones = reached.tombstones;
+    let leaves = reached.tombstones > 0 || reached.in_log;
     let merge = to_bottom(shape, reached, last_level, table_bytes)?;
     let at_rest = |input: &InputRun| (input.level, input.run) == (merge.output.level, merge.output.run);
-    (!merge.inputs.iter().all(at_rest) || tombstones > 0).then_some(merge)
+    (!merge.inputs.iter().all(at_rest) || leaves).then_some(merge)
+}
+
+/// The first of the merges that make one run of all that overlaps `left`, if there is anything to do, and the part of `left` that
+/// it is for. Tables that lie over several of the strategy's ranges make one part of these, with all that is newer there.
+pub(crate) fn major_part(
+    shape: &Shape,
+    left: &KeyRange,
+    strategy: &dyn Strategy,
+) -> (KeyRange, Option<MergePlan>) {
+    let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape));
+    let up_to = |bound: Option<&Vec<u8>>| {
+        let end = bound.filter(|bound| left.ends_after(bound)).cloned();
+        KeyRange { start: left.start.clone(), end: end.or_else(|| left.end.clone()) }
+    };
+    let mut part = up_to(bounds.iter().find(|bound| **bound > left.start));
+    loop {
+        let plan = major(shape, &part, strategy.last_level(shape), strategy.table_bytes());
+        let reaches_to = |plan: &MergePlan| match (part.end.as_deref(), &plan.range.end) {
+            (Some(end), Some(to)) if plan.range.ends_after(end) => {
+                up_to(bounds.iter().find(|bound| *bound >= to))
+            }
+            (Some(_), None) => up_to(None),
+            _ => part.clone(),
+        };
+        let wider = plan.as_ref().map_or(part.clone(), reaches_to);
+        if wider == part {
+            return (part, plan);
+        }
+        part = wider;
+    }
 }
 
 /// The same of what was reached, even where it is at the bottom.
@@ -54,6 +85,8 @@ pub(super) struct Reached {
     pub(super) range: KeyRange,
     pub(super) bytes: u64,
     pub(super) tombstones: u64,
+    /// Values of some are in the log.
+    pub(super) in_log: bool,
 }
 
 /// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
@@ -66,7 +99,7 @@ pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
 pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
-    let (mut bytes, mut tombstones, mut used) = (0, 0, None::<KeyRange>);
+    let (mut bytes, mut tombstones, mut in_log, mut used) = (0, 0, false, None::<KeyRange>);
     let runs = shape.runs().filter(|(level, run)| Some(Place::of(*level, run.id)) >= newest);
     for (level, run) in runs {
         let tables: Vec<_> = run.overlapping(&range).collect();
@@ -75,8 +108,9 @@ pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange)
             used = Some(used.map_or(reach.clone(), |used| used.cover(&reach)));
             bytes += tables.iter().map(|t| t.live_bytes()).sum::<u64>();
             tombstones += tables.iter().map(|t| t.all_tombstones()).sum::<u64>();
+            in_log |= tables.iter().any(|t| t.is_log_table());
             inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
         }
     }
-    Some(Reached { inputs, range: used?, bytes, tombstones })
+    Some(Reached { inputs, range: used?, bytes, tombstones, in_log })
 }

@@ -45,7 +45,7 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
-pub(crate) use by_range::{ByRange, RangeMemory, pieces_to_join};
+pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;
@@ -53,7 +53,7 @@ pub use hot::{HotFactor, HotKeys, HotTop};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
-pub(crate) use major::major;
+pub(crate) use major::{major, major_part};
 pub use options::StrategyOptions;
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
@@ -117,7 +117,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) within_level0: bool,
     /// No more merges than this are wanted.
     pub(crate) merges_max: usize,
-    /// Estimated number of distinct keys in the union of these tables.
+    /// Estimated number of distinct keys in the union of these tables; where versions of a key are kept, each table's are other ones.
     pub(crate) distinct: &'a dyn Fn(&[TableId]) -> u64,
     /// How many reads looked into the table in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
@@ -125,6 +125,18 @@ pub(crate) struct Facts<'a> {
     pub(crate) settled_to: SeqNo,
     /// After so many microseconds a cell is gone; 0 for never.
     pub(crate) ttl_us: u64,
+}
+
+impl Facts<'_> {
+    /// What a merge of the tables alone would write, as their sketches say.
+    fn unique_bytes(&self, tables: &[&Arc<TableInfo>]) -> f64 {
+        let bytes: u64 = tables.iter().map(|t| t.live_bytes()).sum();
+        let keys: u64 = tables.iter().map(|t| t.distinct).sum();
+        match keys {
+            0 => bytes as f64,
+            _ => bytes as f64 * (self.distinct)(&ids(tables)).min(keys) as f64 / keys as f64,
+        }
+    }
 }
 
 /// The answer of a strategy.

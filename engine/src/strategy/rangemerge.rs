@@ -4,7 +4,8 @@
 //! *Ranges* tile the key space: the i-th reaches from where the i-th table of the run begins to where the next one does,
 //! the first from the very first key. When memory is due, one range is the *victim*: its memory is merged with its
 //! file in one act, so flush and compaction are one, and what comes out is cut into as many equal parts as files of at most
-//! `f` bytes need. Neighbours that deletes made small are joined. So a key lies in one table, a get costs one
+//! `f` bytes need; where the inputs are larger than that, their sketches say beforehand what will come out. Neighbours that
+//! deletes made small are joined. So a key lies in one table, a get costs one
 //! access, a scan one and what follows in sequence; no merge takes more than a range, and none needs room but its own.
 //!
 //! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every range is merged
@@ -27,7 +28,7 @@ use super::early::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
     ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
-    Target, cover, ids, wrong_with_running,
+    Target, Unique, cover, ids, wrong_with_running,
 };
 use crate::types::{KeyRange, TableId, size_text};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -115,13 +116,6 @@ impl RangemergeOptions {
         found
     }
 
-    /// The size at which so many bytes are cut into as many equal parts as they need, with something to spare: a part
-    /// that comes out a little larger leaves no crumb behind.
-    fn part_bytes(&self, bytes: u64) -> u64 {
-        let part = bytes.div_ceil(bytes.div_ceil(self.f).max(1));
-        (part + part / 16).max(4096)
-    }
-
     fn parts_text(&self, bytes: u64) -> String {
         match bytes.div_ceil(self.f).max(1) {
             1 => String::new(),
@@ -135,6 +129,7 @@ impl Strategy for RangemergeOptions {
         let mut planner = Planner {
             options: self,
             shape,
+            facts,
             home: self.home(shape),
             bounds: self.bounds(shape),
             busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
@@ -183,6 +178,16 @@ impl Strategy for RangemergeOptions {
 }
 
 impl ByRange for RangemergeOptions {
+    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a little larger
+    /// leaves no crumb behind.
+    fn part_bytes(&self, bytes: u64) -> u64 {
+        let part = match bytes.div_ceil(self.f) {
+            0 | 1 => self.f,
+            parts => bytes.div_ceil(parts),
+        };
+        part + part / 16
+    }
+
     fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>> {
         let home = self.home(shape);
         let tables = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
@@ -216,7 +221,7 @@ impl ByRange for RangemergeOptions {
         Some((best, why))
     }
 
-    fn flush(&self, shape: &Shape, memory: &RangeMemory) -> Option<MergePlan> {
+    fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan> {
         let home = self.home(shape);
         let mut inputs = Vec::new();
         let (mut bytes, mut deltas, mut has_file, mut foreign) = (0, 0, false, false);
@@ -238,13 +243,19 @@ impl ByRange for RangemergeOptions {
         }
         let brought = size_text(memory.written);
         let beside = has_file && !foreign && deltas < self.deltas;
+        let all = bytes + memory.written;
+        let tables = || inputs.iter().flat_map(|input| input.tables.iter().copied()).collect::<Vec<_>>();
+        let written = match beside {
+            true => memory.written,
+            false if all <= self.f => all,
+            false => (all as f64 * unique(&tables())) as u64,
+        };
         let reason = match beside {
             true => {
                 format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
             }
             false => {
-                let parts = self.parts_text(bytes + memory.written);
-                format!("{brought} of memory meet {}{parts}", size_text(bytes))
+                format!("{brought} of memory meet {}{}", size_text(bytes), self.parts_text(written))
             }
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
@@ -254,7 +265,7 @@ impl ByRange for RangemergeOptions {
             range: memory.range.clone(),
             kind: MergeKind::Merge,
             bytes: bytes + memory.bytes,
-            table_bytes: self.part_bytes(bytes + memory.written),
+            table_bytes: self.part_bytes(written),
             score: 1.0,
             reason,
         })
@@ -264,6 +275,7 @@ impl ByRange for RangemergeOptions {
 struct Planner<'a> {
     options: &'a RangemergeOptions,
     shape: &'a Shape,
+    facts: &'a Facts<'a>,
     home: Target,
     bounds: Vec<Vec<u8>>,
     /// Tables in running and in planned merges.
@@ -279,15 +291,28 @@ impl Planner<'_> {
         self.merges.len() >= self.merges_max
     }
 
-    /// Whether nothing stands in its way; then it is planned.
-    fn accept(&mut self, merge: MergePlan) -> bool {
+    /// What the merge writes, about.
+    fn written(&self, merge: &MergePlan) -> u64 {
+        if merge.bytes <= self.options.f {
+            return merge.bytes;
+        }
+        let tables: Vec<_> = merge.live_inputs(self.shape).into_iter().map(|(_, table)| table).collect();
+        self.facts.unique_bytes(&tables) as u64
+    }
+
+    /// Plans it if nothing stands in its way, and says how what it makes is cut.
+    fn accept(&mut self, mut merge: MergePlan) {
         if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
-            return false;
+            return;
+        }
+        if merge.kind == MergeKind::Merge {
+            let written = self.written(&merge);
+            merge.table_bytes = self.options.part_bytes(written);
+            merge.reason += &self.options.parts_text(written);
         }
         self.busy.extend(merge.tables());
         self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
         self.merges.push(merge);
-        true
     }
 
     /// A range that is dead or read much. Not where a table reaches into it that is no part of the merge: new files would end
@@ -295,8 +320,7 @@ impl Planner<'_> {
     fn accept_early(&mut self, merge: MergePlan) {
         let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
-            let table_bytes = self.options.part_bytes(merge.bytes);
-            self.accept(MergePlan { table_bytes, ..merge });
+            self.accept(merge);
         }
     }
 
@@ -350,15 +374,14 @@ impl Planner<'_> {
             ));
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
-        let parts = self.options.parts_text(bytes);
         Some(MergePlan {
-            reason: format!("{what}: {tables} tables of {} become part of it{parts}", size_text(bytes)),
+            reason: format!("{what}: {tables} tables of {} become part of it", size_text(bytes)),
             inputs,
             output: self.home,
             range,
             kind: MergeKind::Merge,
             bytes,
-            table_bytes: self.options.part_bytes(bytes),
+            table_bytes: self.options.f,
             score,
         })
     }
@@ -387,7 +410,7 @@ impl Planner<'_> {
                 range,
                 kind: MergeKind::Merge,
                 bytes,
-                table_bytes: self.options.part_bytes(bytes),
+                table_bytes: self.options.f,
                 score: 0.5,
                 reason,
             });
@@ -444,7 +467,7 @@ mod tests {
                     })
                     .collect();
                 let (victim, _) = options.victim(&shape, &memory).expect("a range");
-                let plan = options.flush(&shape, &memory[victim]).expect("a merge");
+                let plan = options.flush(&shape, &memory[victim], &|_| 1.0).expect("a merge");
                 written += plan.bytes as f64;
                 (held[victim], since[victim]) = (0.0, now);
             }

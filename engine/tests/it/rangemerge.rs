@@ -256,3 +256,87 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     let cost = crate::reads(&world, || assert_eq!(db.scan(key(100)..key(110)).count(), 10));
     assert!((1..=2).contains(&cost), "ten cells of 220 bytes took {cost} accesses");
 }
+
+/// Files are cut by what comes out, so that writing the same keys again makes no more of them.
+#[test]
+fn keys_written_again_leave_as_many_files_as_they_need() {
+    let world = SimWorld::new(4);
+    let (db, scheduler) = open(&world, "rangemerge{f=65536}");
+    let put = |n: u64| db.put(format!("key{:05}", n * 7919 % 2_000).as_bytes(), &[n as u8; 200]).unwrap();
+    for n in 0..60_000 {
+        scheduler.run(u32::from(n % 8 == 0) * 4);
+        put(n);
+    }
+    db.settle().unwrap();
+    let shape = db.default_family().shape();
+    let (files, bytes) = (shape.tables().count() as u64, shape.live_bytes());
+    println!("{files} files of 64 KiB for {bytes} bytes");
+    assert!(files <= bytes * 3 / 2 / 65536, "{files} files of 64 KiB for {bytes} bytes");
+}
+
+#[test]
+fn a_major_merge_takes_one_range_after_another() {
+    let world = SimWorld::new(9);
+    let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=2}");
+    let mut history = History::new(4);
+    history.go_on(&db, &scheduler, 8_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    history.go_on(&db, &scheduler, 1_000);
+    let ranges = db.default_family().shape().levels.last().unwrap().runs.last().unwrap().tables().len();
+    assert!(ranges > 8, "{ranges} ranges");
+    let control = siltstone::CompactionControl::default();
+    db.default_family().compact_with::<&str>(.., &control).unwrap();
+    let merges = db.events().iter().filter(|e| e.reason.starts_with("major")).count();
+    assert!(merges * 2 > ranges, "{merges} merges of {ranges} ranges");
+    let (written, total) = control.progress();
+    assert!(written > 0 && written <= total, "{written} of {total}");
+    assert_eq!(runs_and_tables(&db).0, 1, "{}", db.default_family().shape());
+    history.agrees(&db);
+}
+
+/// Also what is newer in ranges that a table of another kind takes along.
+#[test]
+fn a_major_merge_takes_tables_that_lie_over_several_ranges() {
+    let world = SimWorld::new(6);
+    let (db, scheduler) = open(&world, LEVELED);
+    let mut history = History::new(5);
+    history.go_on(&db, &scheduler, 6_000);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let family = db.default_family();
+    let strategy = "rangemerge{f=16384}".parse().unwrap();
+    // Nothing is brought home on its way.
+    db.set_rate_limit(1);
+    family.alter(FamilyOptions { strategy, ..family.options() }).unwrap();
+    history.go_on(&db, &scheduler, 100);
+    db.flush().unwrap();
+    db.set_rate_limit(0);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(runs_and_tables(&db).0, 1, "{}", family.shape());
+    history.agrees(&db);
+}
+
+#[test]
+fn a_cancelled_compaction_leaves_what_it_has_merged() {
+    let world = SimWorld::new(6);
+    let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=4}");
+    let mut history = History::new(6);
+    history.go_on(&db, &scheduler, 8_000);
+    let control = siltstone::CompactionControl::default();
+    let cancel = control.clone();
+    let merges = db.statistics().merges;
+    let (watched, family) = (db.clone(), db.default_family());
+    world.storage.on_op(move |_, _| {
+        if watched.statistics().merges > merges + 2 {
+            cancel.cancel();
+        }
+    });
+    let ended = family.compact_with::<&str>(.., &control);
+    assert_eq!(ended.expect_err("cancelled").kind(), ErrorKind::Canceled);
+    assert!(runs_and_tables(&db).0 > 1);
+    history.agrees(&db);
+    family.compact::<&str>(..).unwrap();
+    assert_eq!(runs_and_tables(&db).0, 1);
+    history.agrees(&db);
+}

@@ -269,6 +269,53 @@ fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_no
 }
 
 #[test]
+fn keys_appended_beside_a_compaction_do_not_prolong_it() {
+    for strategy in STRATEGIES {
+        let world = SimWorld::new(7);
+        let (db, scheduler, mut rng) = loaded(&world, strategy);
+        let family = db.default_family();
+        let ranges = family.shape().tables().count();
+        let act = {
+            let (family, mut n) = (family.clone(), 2_000_000u64);
+            move || {
+                n += 1;
+                family.put(&n.to_be_bytes(), &rng.bytes(250)).unwrap();
+            }
+        };
+        scheduler.during(act, || family.compact::<&str>(..)).unwrap();
+        let merges = db.events().iter().filter(|event| event.reason.starts_with("major")).count();
+        let most = if strategy.starts_with("rangemerge") { ranges } else { 1 };
+        assert!((1..=most).contains(&merges), "{strategy}: {merges} merges");
+    }
+}
+
+#[test]
+fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_tables() {
+    let world = SimWorld::new(7);
+    let (db, scheduler, mut rng) = loaded(&world, "rangemerge{f=64KiB, deltas=4}");
+    db.set_rate_limit(0);
+    let (family, told) = (db.default_family(), Told::default());
+    let before = db.statistics();
+    let act = {
+        let (family, told) = (family.clone(), told.clone());
+        move || {
+            for _ in 0..if told.lock().unwrap().0 < 500 { 4 } else { 0 } {
+                family.put(&rng.range(0..1_000_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+            }
+            let runs = family.shape().levels.first().map_or(0, |level| level.runs.len());
+            let mut told = told.lock().unwrap();
+            *told = (told.0 + 1, told.1.max(runs));
+        }
+    };
+    scheduler.during(act, || family.compact::<&str>(..)).unwrap();
+    let ((turns, most), now) = (*told.lock().unwrap(), db.statistics());
+    println!("{turns} turns, {most} runs, {} flushes", now.flushes - before.flushes);
+    assert!(now.flushes - before.flushes > 300, "{} flushes", now.flushes - before.flushes);
+    assert!(most <= 8, "level 0 had {most} runs");
+    assert_eq!(now.stops, before.stops, "writers were stopped");
+}
+
+#[test]
 fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_comes() {
     let world = SimWorld::new(9);
     let (db, scheduler, rng) = loaded(&world, "remerge{table_bytes=64KiB}");
