@@ -200,7 +200,9 @@ impl Family {
         self.db.flush(&self.store)
     }
 
-    /// Merges everything in the range into the last level.
+    /// Merges everything in the range that was written before into the last level: by one merge, under `rangemerge` by one for each
+    /// of its ranges. What lies there alone already is written again only if it has tombstones or values in the log, or
+    /// the family a TTL or a filter.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
     }

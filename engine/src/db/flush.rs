@@ -116,19 +116,19 @@ impl FlushJob {
         let by_range_now = by_range.filter(|_| !left_over);
         // Once before the lock, for what sketches are asked; then the answers are known.
         let shares = RefCell::new(Vec::<(Vec<TableId>, f64)>::new());
-        let keeps_versions = settings.keeps_versions();
+        let kept = settings.versions_kept();
         let merged_range = |version: &Version| {
             let flush = &version.flush;
             let by_range = by_range_now.filter(|_| flush.of_range)?;
             let range = KeyRange { start: flush.clip.clone(), end: flush.end.clone() };
             let memory = range_memory(version, range, &flush.segments, db.snapshots.visible());
             let unique = |tables: &[TableId]| {
-                if keeps_versions {
+                if kept == u64::MAX {
                     return 1.0;
                 }
                 let known = shares.borrow().iter().find(|(of, _)| of == tables).map(|(_, share)| *share);
                 known.unwrap_or_else(|| {
-                    let share = unique_share(version, &flush.segments, tables);
+                    let share = unique_share(version, &flush.segments, tables, kept);
                     shares.borrow_mut().push((tables.to_vec(), share));
                     share
                 })

@@ -6,9 +6,9 @@
 use super::Inner;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::strategy::{MergePlan, Strategy, major_part, wrong_with_running};
+use crate::strategy::{Asked, MergePlan, Strategy, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::types::{Generation, KeyRange, StoreId};
+use crate::types::{Generation, KeyRange, SeqNo, StoreId};
 use crate::version::shape::Shape;
 use std::sync::Arc;
 
@@ -55,6 +55,8 @@ impl CompactionControl {
 pub(crate) struct Manual {
     store: Arc<Store>,
     control: CompactionControl,
+    /// What was written later need not be merged.
+    upto: SeqNo,
     state: Mutex<State>,
 }
 
@@ -108,6 +110,7 @@ impl Manual {
     }
 
     fn end_well(&self, state: &mut State) {
+        self.control.0.written.store(state.written, Ordering::Relaxed);
         self.control.0.total.store(state.taken, Ordering::Relaxed);
         state.progress = Progress::Ended(Ok(()));
     }
@@ -117,14 +120,20 @@ impl Manual {
     }
 
     /// The next merge, of the first part of what is left that there is something to do about; `None` at the end.
-    fn plan(&self, shape: &Shape, strategy: &dyn Strategy) -> Option<MergePlan> {
+    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, rewrite: bool) -> Option<MergePlan> {
+        let asked = Asked { upto: self.upto, rewrite };
         let mut state = self.state.lock();
+        let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape));
         loop {
-            let (part, plan) = major_part(shape, &state.left, strategy);
+            let (part, plan) = match state.left.is_empty() {
+                true => (state.left.clone(), None),
+                false => major_part(shape, &state.left, &bounds, asked, strategy),
+            };
             if let Some(plan) = plan {
                 let after =
                     KeyRange { start: part.end.clone().unwrap_or_default(), end: state.left.end.clone() };
-                let after = if part.end.is_none() { 0 } else { live_bytes(shape, &after) };
+                let after =
+                    if part.end.is_none() || after.is_empty() { 0 } else { live_bytes(shape, &after) };
                 self.control.0.total.store(state.taken + plan.bytes + after, Ordering::Relaxed);
                 state.part_end = part.end;
                 return Some(plan);
@@ -157,6 +166,14 @@ impl State {
     }
 }
 
+/// The order of the ends of ranges.
+fn later(a: &Option<Vec<u8>>, b: &Option<Vec<u8>>) -> std::cmp::Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    }
+}
+
 /// Live bytes of all tables over the range.
 fn live_bytes(shape: &Shape, range: &KeyRange) -> u64 {
     shape.runs().flat_map(|(_, run)| run.overlapping(range)).map(|table| table.live_bytes()).sum()
@@ -184,11 +201,13 @@ impl Inner {
                 continue;
             }
             let version = store.version_full();
-            let Some(mut plan) = manual.plan(&version.shape, strategy) else {
+            // Where time and filters take what is in its place already.
+            let rewrite = settings.options.ttl_us > 0 || settings.options.filter.is_some();
+            let Some(mut plan) = manual.plan(&version.shape, strategy, rewrite) else {
                 self.scheduler.notify();
                 continue;
             };
-            if running.iter().any(|(_, other)| wrong_with_running(&plan, other).is_some()) {
+            if running.iter().any(|(_, other)| other.range_left().overlaps(&plan.range)) {
                 continue;
             }
             if let Some(by_range) = strategy.by_range() {
@@ -198,13 +217,14 @@ impl Inner {
             if self.start_merge(store, plan, Some(manual.clone())) {
                 continue;
             }
-            if store.work.lock().running.is_empty() {
+            let is_alone = store.work.lock().running.is_empty();
+            if is_alone && Arc::ptr_eq(&version.shape, &store.version().shape) {
                 let refused =
                     Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
                 manual.fail(&refused);
                 self.scheduler.notify();
             } else {
-                // A flush of a range came between.
+                // A flush of a range came between, and may have ended.
                 manual.state.lock().progress = Progress::Waiting;
             }
         }
@@ -232,9 +252,17 @@ impl Inner {
         control: &CompactionControl,
     ) -> Result<()> {
         self.flush(store)?;
+        // What comes behind the last key of now was written later.
+        let ends = store.version().shape.tables().map(|(_, _, table)| table.live_range().end).max_by(later);
+        let range = range.intersect(&KeyRange { start: Vec::new(), end: ends.unwrap_or(Some(Vec::new())) });
+        let upto = self.snapshots.visible();
         let state = State { progress: Progress::Waiting, left: range, part_end: None, taken: 0, written: 0 };
-        let manual =
-            Arc::new(Manual { store: store.clone(), control: control.clone(), state: Mutex::new(state) });
+        let manual = Arc::new(Manual {
+            store: store.clone(),
+            control: control.clone(),
+            upto,
+            state: Mutex::new(state),
+        });
         self.jobs.manual.lock().push(manual.clone());
         self.scheduler.notify();
         let mut result = Ok(());

@@ -90,9 +90,13 @@ impl Inner {
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
         let unions = RefCell::new(std::mem::take(&mut work.unions));
         let settings = store.settings();
-        let distinct = |tables: &[TableId]| match settings.keeps_versions() {
-            true => counted(&version, tables),
-            false => distinct_known(&mut unions.borrow_mut(), &version, tables),
+        let distinct = |tables: &[TableId]| match settings.versions_kept() {
+            1 => distinct_known(&mut unions.borrow_mut(), &version, tables),
+            u64::MAX => counted(&version, tables),
+            kept => {
+                let keys = distinct_known(&mut unions.borrow_mut(), &version, tables);
+                counted(&version, tables).min(keys.saturating_mul(kept))
+            }
         };
         // Asked for about once a minute, and then for every table.
         let by_table = OnceCell::new();
@@ -151,12 +155,14 @@ impl Inner {
 
     /// What is left of the merge's inputs, about.
     pub(super) fn left_of(&self, store: &Store, version: &Version, plan: &MergePlan) -> u64 {
-        let tables: Vec<TableId> = plan.tables().collect();
-        if store.settings().keeps_versions() {
+        let kept = store.settings().versions_kept();
+        if kept == u64::MAX || plan.inputs.len() == 1 {
             return plan.bytes;
         }
+        let tables: Vec<TableId> = plan.tables().collect();
         let all = counted(version, &tables).max(1);
-        (plan.bytes as f64 * distinct(version, &tables).min(all) as f64 / all as f64) as u64
+        let left = distinct(version, &tables).saturating_mul(kept).min(all);
+        (plan.bytes as f64 * left as f64 / all as f64) as u64
     }
 
     pub(super) fn keep_rules(&self, settings: &Settings, below: Below) -> KeepRules {
@@ -206,7 +212,8 @@ fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
 
 /// Distinct keys of tables, where each is counted in every table that has it.
 fn counted(version: &Version, tables: &[TableId]) -> u64 {
-    version.tables().filter(|open| tables.contains(&open.info.id)).map(|open| open.info.distinct).sum()
+    let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
+    version.tables().filter(|open| wanted.contains(&open.info.id)).map(|open| open.info.distinct).sum()
 }
 
 /// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.

@@ -168,8 +168,8 @@ pub(super) fn range_memory(
 }
 
 /// Of what the pieces and these tables hold, the share that is left when they are merged, by their sketches; of a table whose
-/// sketch cannot be read by its own count. Hashes every cell of the pieces and reads the tables' sketches.
-pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[TableId]) -> f64 {
+/// sketch cannot be read by its own count; so many versions of a key stay. Hashes every cell of the pieces and reads the tables' sketches.
+pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[TableId], versions: u64) -> f64 {
     let (mut union, mut all, mut unread) = (Sketch::new(), 0, 0);
     for flat in pieces.iter().filter_map(Segment::as_flat) {
         let mut keys = Sketch::new();
@@ -184,7 +184,7 @@ pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[Tabl
             Err(_) => unread += open.info.distinct,
         }
     }
-    ((union.estimate() + unread) as f64 / all.max(1) as f64).min(1.0)
+    (((union.estimate() + unread).saturating_mul(versions)) as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// What a byte of keys and values takes in a table, as one of the tables has it.

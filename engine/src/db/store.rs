@@ -171,9 +171,13 @@ impl Settings {
         Ok(Self { options, read, inherited: Arc::new(Inherited::new()) })
     }
 
-    /// Whether a merge keeps several cells of a key.
-    pub(crate) fn keeps_versions(&self) -> bool {
-        self.read.explicit && self.read.versions != 1
+    /// How many cells of a key a merge keeps at most.
+    pub(crate) fn versions_kept(&self) -> u64 {
+        match (self.read.explicit, self.read.versions) {
+            (true, 0) => u64::MAX,
+            (true, versions) => versions.into(),
+            (false, _) => 1,
+        }
     }
 
     pub(crate) fn table_options(&self, last_level: bool) -> TableOptions {

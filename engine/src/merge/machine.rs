@@ -31,7 +31,7 @@ pub(crate) struct MergeSpec {
     pub(crate) range: KeyRange,
     pub(crate) rules: KeepRules,
     pub(crate) output: OutputRules,
-    /// A step ends at the first table end after this many output bytes.
+    /// A step ends with the table after which another like it would be more than this many output bytes.
     pub(crate) step_bytes: u64,
     /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
     pub(crate) cells: Option<u64>,

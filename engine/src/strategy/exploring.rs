@@ -18,8 +18,9 @@
 //!
 //! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and never newer.
 
+use super::major::{Asked, major};
 use super::runs::{Placed, RunPlanner, within};
-use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target, major};
+use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target};
 use crate::types::{KeyRange, size_text};
 use crate::version::shape::{Run, Shape};
 use serde::{Deserialize, Serialize};
@@ -189,7 +190,8 @@ impl Strategy for ExploringOptions {
         let in_hand = facts.running.iter().any(|merge| takes_oldest(shape, merge));
         if due.is_some_and(|due| facts.clock >= due)
             && !in_hand
-            && let Some(mut merge) = major(shape, &KeyRange::all(), self.last_level(shape), self.table_bytes)
+            && let Some(mut merge) =
+                major(shape, &KeyRange::all(), Asked::ALL, self.last_level(shape), self.table_bytes)
         {
             merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
             if !planner.accept(merge) {

@@ -52,7 +52,7 @@ impl Story {
         self.strategy.strategy().plan(&self.shape, &self.facts(&distinct, &looks), &self.state)
     }
 
-    /// `TABLE FROM TO MADE`: the times of its cells, and when it was made. Its sequence numbers end at its number.
+    /// `TABLE FROM TO MADE`: the times of its cells, and when it was made. Its sequence number is its number.
     fn write_times(&mut self, text: &str) {
         let words: Vec<u64> = text.split(' ').map(|word| word.parse().expect("a number")).collect();
         let [part, from, to, made] = words[..] else { panic!("a table and three times in {text}") };
@@ -63,7 +63,7 @@ impl Story {
                     let table = Arc::make_mut(table);
                     table.times = (Timestamp(from * 1_000_000), Timestamp(to * 1_000_000));
                     table.created = made * 1_000_000;
-                    table.seqs = (SeqNo(0), SeqNo(part));
+                    table.seqs = (SeqNo(part), SeqNo(part));
                 }
                 *run = Run::new(run.id, tables);
             }
@@ -268,8 +268,11 @@ fn tell(input: &str) -> String {
             "major" => {
                 let mut left = parse_range(rest).expect("a range");
                 let mut told = String::new();
+                let strategy = story.strategy.strategy();
+                let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(&story.shape));
+                let asked = Asked { upto: SeqNo(story.settled), rewrite: story.ttl_us > 0 };
                 loop {
-                    let (part, plan) = major_part(&story.shape, &left, story.strategy.strategy());
+                    let (part, plan) = major_part(&story.shape, &left, &bounds, asked, strategy);
                     told += &plan.map_or(String::new(), |merge| story.print(&merge));
                     match part.end {
                         Some(end) if left.ends_after(&end) => left.start = end,

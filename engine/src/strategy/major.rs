@@ -2,44 +2,63 @@
 //! of keys whose memory is held apart.
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
-use crate::types::KeyRange;
-use crate::version::shape::Shape;
+use crate::types::{KeyRange, SeqNo};
+use crate::version::shape::{Shape, TableInfo};
+
+/// What a compaction is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    /// Tables of which all was written later need not be merged.
+    pub(crate) upto: SeqNo,
+    /// Also what is in its place is to be written again.
+    pub(crate) rewrite: bool,
+}
+
+impl Asked {
+    /// All that has to change its place, or can become less there.
+    pub(crate) const ALL: Asked = Asked { upto: SeqNo::MAX, rewrite: false };
+}
 
 /// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
 /// everything is, no tombstone could go and no value is in the log. As it runs in steps, its size does not matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
+    asked: Asked,
     last_level: usize,
     table_bytes: u64,
 ) -> Option<MergePlan> {
-    let reached = reach(shape, range)?;
-    let leaves = reached.tombstones > 0 || reached.in_log;
-    let merge = to_bottom(shape, reached, last_level, table_bytes)?;
-    let at_rest = |input: &InputRun| (input.level, input.run) == (merge.output.level, merge.output.run);
-    (!merge.inputs.iter().all(at_rest) || leaves).then_some(merge)
+    let merge = to_bottom(shape, reach(shape, range)?, last_level, table_bytes)?;
+    let wants = |place: Place, table: &TableInfo| {
+        asked.rewrite || place != merge.target() || table.all_tombstones() > 0 || table.is_log_table()
+    };
+    let inputs = merge.live_inputs(shape);
+    let is_due = inputs.iter().any(|(place, table)| table.seqs.0 <= asked.upto && wants(*place, table));
+    is_due.then_some(merge)
 }
 
 /// The first of the merges that make one run of all that overlaps `left`, if there is anything to do, and the part of `left` that
-/// it is for. Tables that lie over several of the strategy's ranges make one part of these, with all that is newer there.
+/// it is for. With `bounds` of ranges it is the first of these; tables that lie over several make one part of them, with all that
+/// is newer there. O(tables it takes + log ranges).
 pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
+    bounds: &[Vec<u8>],
+    asked: Asked,
     strategy: &dyn Strategy,
 ) -> (KeyRange, Option<MergePlan>) {
-    let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape));
-    let up_to = |bound: Option<&Vec<u8>>| {
-        let end = bound.filter(|bound| left.ends_after(bound)).cloned();
+    let up_to = |bound: usize| {
+        let end = bounds.get(bound).filter(|bound| left.ends_after(bound)).cloned();
         KeyRange { start: left.start.clone(), end: end.or_else(|| left.end.clone()) }
     };
-    let mut part = up_to(bounds.iter().find(|bound| **bound > left.start));
+    let mut part = up_to(bounds.partition_point(|bound| *bound <= left.start));
     loop {
-        let plan = major(shape, &part, strategy.last_level(shape), strategy.table_bytes());
+        let plan = major(shape, &part, asked, strategy.last_level(shape), strategy.table_bytes());
         let reaches_to = |plan: &MergePlan| match (part.end.as_deref(), &plan.range.end) {
             (Some(end), Some(to)) if plan.range.ends_after(end) => {
-                up_to(bounds.iter().find(|bound| *bound >= to))
+                up_to(bounds.partition_point(|bound| bound < to))
             }
-            (Some(_), None) => up_to(None),
+            (Some(_), None) => up_to(bounds.len()),
             _ => part.clone(),
         };
         let wider = plan.as_ref().map_or(part.clone(), reaches_to);
@@ -84,9 +103,6 @@ pub(super) struct Reached {
     /// Covers them.
     pub(super) range: KeyRange,
     pub(super) bytes: u64,
-    pub(super) tombstones: u64,
-    /// Values of some are in the log.
-    pub(super) in_log: bool,
 }
 
 /// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
@@ -99,7 +115,7 @@ pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
 pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
-    let (mut bytes, mut tombstones, mut in_log, mut used) = (0, 0, false, None::<KeyRange>);
+    let (mut bytes, mut used) = (0, None::<KeyRange>);
     let runs = shape.runs().filter(|(level, run)| Some(Place::of(*level, run.id)) >= newest);
     for (level, run) in runs {
         let tables: Vec<_> = run.overlapping(&range).collect();
@@ -107,10 +123,8 @@ pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange)
             range = range.cover(&reach);
             used = Some(used.map_or(reach.clone(), |used| used.cover(&reach)));
             bytes += tables.iter().map(|t| t.live_bytes()).sum::<u64>();
-            tombstones += tables.iter().map(|t| t.all_tombstones()).sum::<u64>();
-            in_log |= tables.iter().any(|t| t.is_log_table());
             inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
         }
     }
-    Some(Reached { inputs, range: used?, bytes, tombstones, in_log })
+    Some(Reached { inputs, range: used?, bytes })
 }

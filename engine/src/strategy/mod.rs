@@ -53,7 +53,7 @@ pub use hot::{HotFactor, HotKeys, HotTop};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
-pub(crate) use major::{major, major_part};
+pub(crate) use major::{Asked, major_part};
 pub use options::StrategyOptions;
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
@@ -117,7 +117,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) within_level0: bool,
     /// No more merges than this are wanted.
     pub(crate) merges_max: usize,
-    /// Estimated number of distinct keys in the union of these tables; where versions of a key are kept, each table's are other ones.
+    /// Estimated number of distinct keys in the union of these tables; as often as versions of a key are kept.
     pub(crate) distinct: &'a dyn Fn(&[TableId]) -> u64,
     /// How many reads looked into the table in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,

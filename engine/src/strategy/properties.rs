@@ -286,7 +286,7 @@ proptest! {
     #[test]
     fn a_major_merge_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
-        if let Some(merge) = major(&shape, &KeyRange::all(), strategy.last_level(&shape), strategy.table_bytes()) {
+        if let Some(merge) = major::major(&shape, &KeyRange::all(), Asked::ALL, strategy.last_level(&shape), strategy.table_bytes()) {
             prop_assert_eq!(validate(&shape, &merge, &[]), Ok(()));
             prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
         }
