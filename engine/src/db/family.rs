@@ -201,8 +201,8 @@ impl Family {
     }
 
     /// Merges everything in the range that was written before into the last level: by one merge, under `rangemerge` by one for each
-    /// of its ranges. What lies there alone already is written again only if it has tombstones or values in the log, or
-    /// the family a TTL or a filter.
+    /// of its ranges (several together where a table lies over them). What lies there alone already is written again only if it has
+    /// tombstones, values in the log or expired cells, or the family a filter.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
     }

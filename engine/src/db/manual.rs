@@ -6,9 +6,9 @@
 use super::Inner;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::strategy::{Asked, MergePlan, Strategy, major_part};
+use crate::strategy::{Asked, MergePlan, Strategy, Target, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::types::{Generation, KeyRange, SeqNo, StoreId};
+use crate::types::{Generation, KeyRange, SeqNo, StoreId, Timestamp};
 use crate::version::shape::Shape;
 use std::sync::Arc;
 
@@ -55,6 +55,7 @@ impl CompactionControl {
 pub(crate) struct Manual {
     store: Arc<Store>,
     control: CompactionControl,
+    range: KeyRange,
     /// What was written later need not be merged.
     upto: SeqNo,
     state: Mutex<State>,
@@ -66,6 +67,10 @@ struct State {
     left: KeyRange,
     /// Where those that the running merge is for end.
     part_end: Option<Vec<u8>>,
+    /// Where all is merged to.
+    output: Option<Target>,
+    /// The shape on which the last plan was refused.
+    refused: Option<Arc<Shape>>,
     /// Bytes that merges of other keys took and wrote.
     taken: u64,
     written: u64,
@@ -120,8 +125,7 @@ impl Manual {
     }
 
     /// The next merge, of the first part of what is left that there is something to do about; `None` at the end.
-    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, rewrite: bool) -> Option<MergePlan> {
-        let asked = Asked { upto: self.upto, rewrite };
+    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, asked: Asked) -> Option<MergePlan> {
         let mut state = self.state.lock();
         let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape));
         loop {
@@ -130,6 +134,11 @@ impl Manual {
                 false => major_part(shape, &state.left, &bounds, asked, strategy),
             };
             if let Some(plan) = plan {
+                // Another strategy has another place for it, also for what is done.
+                if state.output.replace(plan.output).is_some_and(|before| before != plan.output) {
+                    state.left = self.range.clone();
+                    continue;
+                }
                 let after =
                     KeyRange { start: part.end.clone().unwrap_or_default(), end: state.left.end.clone() };
                 let after =
@@ -166,14 +175,6 @@ impl State {
     }
 }
 
-/// The order of the ends of ranges.
-fn later(a: &Option<Vec<u8>>, b: &Option<Vec<u8>>) -> std::cmp::Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => a.cmp(b),
-        (a, b) => a.is_none().cmp(&b.is_none()),
-    }
-}
-
 /// Live bytes of all tables over the range.
 fn live_bytes(shape: &Shape, range: &KeyRange) -> u64 {
     shape.runs().flat_map(|(_, run)| run.overlapping(range)).map(|table| table.live_bytes()).sum()
@@ -201,9 +202,14 @@ impl Inner {
                 continue;
             }
             let version = store.version_full();
-            // Where time and filters take what is in its place already.
-            let rewrite = settings.options.ttl_us > 0 || settings.options.filter.is_some();
-            let Some(mut plan) = manual.plan(&version.shape, strategy, rewrite) else {
+            let ttl_us = Some(settings.options.ttl_us).filter(|ttl_us| *ttl_us > 0);
+            let expired = ttl_us.and_then(|ttl_us| self.env.clock.wall_us().checked_sub(ttl_us));
+            let asked = Asked {
+                upto: manual.upto,
+                rewrite: settings.options.filter.is_some(),
+                expired: expired.map(Timestamp),
+            };
+            let Some(mut plan) = manual.plan(&version.shape, strategy, asked) else {
                 self.scheduler.notify();
                 continue;
             };
@@ -217,14 +223,14 @@ impl Inner {
             if self.start_merge(store, plan, Some(manual.clone())) {
                 continue;
             }
-            let is_alone = store.work.lock().running.is_empty();
-            if is_alone && Arc::ptr_eq(&version.shape, &store.version().shape) {
+            // Unless a flush of a range came between.
+            let refused = manual.state.lock().refused.replace(version.shape.clone());
+            if running.is_empty() && refused.is_some_and(|before| Arc::ptr_eq(&before, &version.shape)) {
                 let refused =
                     Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
                 manual.fail(&refused);
                 self.scheduler.notify();
             } else {
-                // A flush of a range came between, and may have ended.
                 manual.state.lock().progress = Progress::Waiting;
             }
         }
@@ -252,14 +258,25 @@ impl Inner {
         control: &CompactionControl,
     ) -> Result<()> {
         self.flush(store)?;
-        // What comes behind the last key of now was written later.
-        let ends = store.version().shape.tables().map(|(_, _, table)| table.live_range().end).max_by(later);
-        let range = range.intersect(&KeyRange { start: Vec::new(), end: ends.unwrap_or(Some(Vec::new())) });
+        // What comes before the first key of now, or behind the last, was written later.
+        let shape = store.version().shape.clone();
+        let held = shape.tables().map(|(_, _, table)| table.live_range()).reduce(|a, b| a.cover(&b));
+        let range = range.intersect(&held.unwrap_or(KeyRange::new("", "")));
+        drop(shape);
         let upto = self.snapshots.visible();
-        let state = State { progress: Progress::Waiting, left: range, part_end: None, taken: 0, written: 0 };
+        let state = State {
+            progress: Progress::Waiting,
+            left: range.clone(),
+            part_end: None,
+            output: None,
+            refused: None,
+            taken: 0,
+            written: 0,
+        };
         let manual = Arc::new(Manual {
             store: store.clone(),
             control: control.clone(),
+            range,
             upto,
             state: Mutex::new(state),
         });

@@ -11,7 +11,9 @@ use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
-use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, long_bytes, validate};
+use crate::strategy::{
+    Deferred, Facts, MergeKind, MergePlan, RunningMerge, SKETCHES_MAX, long_bytes, validate,
+};
 use crate::table::CursorOptions;
 use crate::types::{SeqNo, Sketch, TableId};
 use crate::version::{TableHandle, Version};
@@ -92,10 +94,10 @@ impl Inner {
         let settings = store.settings();
         let distinct = |tables: &[TableId]| match settings.versions_kept() {
             1 => distinct_known(&mut unions.borrow_mut(), &version, tables),
-            u64::MAX => counted(&version, tables),
+            u64::MAX => counted(&version, tables).0,
             kept => {
                 let keys = distinct_known(&mut unions.borrow_mut(), &version, tables);
-                counted(&version, tables).min(keys.saturating_mul(kept))
+                left_of_cells(counted(&version, tables), keys, kept)
             }
         };
         // Asked for about once a minute, and then for every table.
@@ -156,13 +158,13 @@ impl Inner {
     /// What is left of the merge's inputs, about.
     pub(super) fn left_of(&self, store: &Store, version: &Version, plan: &MergePlan) -> u64 {
         let kept = store.settings().versions_kept();
-        if kept == u64::MAX || plan.inputs.len() == 1 {
+        let tables: Vec<TableId> = plan.tables().collect();
+        if kept == u64::MAX || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
             return plan.bytes;
         }
-        let tables: Vec<TableId> = plan.tables().collect();
-        let all = counted(version, &tables).max(1);
-        let left = distinct(version, &tables).saturating_mul(kept).min(all);
-        (plan.bytes as f64 * left as f64 / all as f64) as u64
+        let (keys, union) = (counted(version, &tables), distinct(version, &tables));
+        let left = if kept == 1 { union.min(keys.0) } else { left_of_cells(keys, union, kept) };
+        (plan.bytes as f64 * left as f64 / keys.0.max(1) as f64) as u64
     }
 
     pub(super) fn keep_rules(&self, settings: &Settings, below: Below) -> KeepRules {
@@ -210,10 +212,17 @@ fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
     looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
 }
 
-/// Distinct keys of tables, where each is counted in every table that has it.
-fn counted(version: &Version, tables: &[TableId]) -> u64 {
+/// (distinct keys, cells) of tables, each counted in every table that has it.
+fn counted(version: &Version, tables: &[TableId]) -> (u64, u64) {
     let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
-    version.tables().filter(|open| wanted.contains(&open.info.id)).map(|open| open.info.distinct).sum()
+    let taken = version.tables().filter(|open| wanted.contains(&open.info.id));
+    taken.fold((0, 0), |(keys, cells), open| (keys + open.info.distinct, cells + open.info.cells))
+}
+
+/// Of so many keys, as they were counted, those that stay where of a key so many cells do and there are `union` keys in all.
+fn left_of_cells((keys, cells): (u64, u64), union: u64, kept: u64) -> u64 {
+    let share = union.saturating_mul(kept) as f64 / cells.max(1) as f64;
+    (keys as f64 * share.min(1.0)) as u64
 }
 
 /// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.

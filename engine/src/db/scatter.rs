@@ -174,11 +174,11 @@ pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[Tabl
     for flat in pieces.iter().filter_map(Segment::as_flat) {
         let mut keys = Sketch::new();
         flat.sketch_into(&mut keys);
-        all += keys.estimate();
+        all += if versions == 1 { keys.estimate() } else { flat.cells() as u64 };
         union.merge(&keys);
     }
     for open in version.tables().filter(|open| tables.contains(&open.info.id)) {
-        all += open.info.distinct;
+        all += if versions == 1 { open.info.distinct } else { open.info.cells };
         match open.table().sketch() {
             Ok(keys) => union.merge(&keys),
             Err(_) => unread += open.info.distinct,

@@ -20,6 +20,9 @@ pub(crate) struct RangeMemory {
 /// Of what a range's memory and these of its tables hold, the share that a merge leaves, as their sketches say.
 pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
 
+/// What a merge leaves is asked of the sketches of at most so many tables, each a read of a file; of more it is what they have.
+pub(crate) const SKETCHES_MAX: usize = 64;
+
 /// See the page above.
 pub(crate) trait ByRange {
     /// Where the ranges begin, in order; the first begins before all keys and is not named.

@@ -270,7 +270,10 @@ fn tell(input: &str) -> String {
                 let mut told = String::new();
                 let strategy = story.strategy.strategy();
                 let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(&story.shape));
-                let asked = Asked { upto: SeqNo(story.settled), rewrite: story.ttl_us > 0 };
+                let expired =
+                    (story.clock * 1_000_000).checked_sub(story.ttl_us).filter(|_| story.ttl_us > 0);
+                let expired = expired.map(Timestamp);
+                let asked = Asked { upto: SeqNo(story.settled), rewrite: false, expired };
                 loop {
                     let (part, plan) = major_part(&story.shape, &left, &bounds, asked, strategy);
                     told += &plan.map_or(String::new(), |merge| story.print(&merge));

@@ -2,7 +2,7 @@
 //! of keys whose memory is held apart.
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
-use crate::types::{KeyRange, SeqNo};
+use crate::types::{KeyRange, SeqNo, Timestamp};
 use crate::version::shape::{Shape, TableInfo};
 
 /// What a compaction is for.
@@ -12,11 +12,13 @@ pub(crate) struct Asked {
     pub(crate) upto: SeqNo,
     /// Also what is in its place is to be written again.
     pub(crate) rewrite: bool,
+    /// So is what has cells as old as this, where time takes them.
+    pub(crate) expired: Option<Timestamp>,
 }
 
 impl Asked {
     /// All that has to change its place, or can become less there.
-    pub(crate) const ALL: Asked = Asked { upto: SeqNo::MAX, rewrite: false };
+    pub(crate) const ALL: Asked = Asked { upto: SeqNo::MAX, rewrite: false, expired: None };
 }
 
 /// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
@@ -30,7 +32,9 @@ pub(crate) fn major(
 ) -> Option<MergePlan> {
     let merge = to_bottom(shape, reach(shape, range)?, last_level, table_bytes)?;
     let wants = |place: Place, table: &TableInfo| {
-        asked.rewrite || place != merge.target() || table.all_tombstones() > 0 || table.is_log_table()
+        let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
+        let less = expired || table.all_tombstones() > 0 || table.is_log_table();
+        asked.rewrite || less || place != merge.target()
     };
     let inputs = merge.live_inputs(shape);
     let is_due = inputs.iter().any(|(place, table)| table.seqs.0 <= asked.upto && wants(*place, table));

@@ -45,7 +45,7 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
-pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
+pub(crate) use by_range::{ByRange, RangeMemory, SKETCHES_MAX, Unique, pieces_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;

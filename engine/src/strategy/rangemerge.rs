@@ -27,8 +27,8 @@
 use super::early::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
-    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
-    Target, Unique, cover, ids, wrong_with_running,
+    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, SKETCHES_MAX,
+    Strategy, Target, Unique, cover, ids, wrong_with_running,
 };
 use crate::types::{KeyRange, TableId, size_text};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -293,7 +293,7 @@ impl Planner<'_> {
 
     /// What the merge writes, about.
     fn written(&self, merge: &MergePlan) -> u64 {
-        if merge.bytes <= self.options.f {
+        if merge.bytes <= self.options.f || merge.tables().count() > SKETCHES_MAX {
             return merge.bytes;
         }
         let tables: Vec<_> = merge.live_inputs(self.shape).into_iter().map(|(_, table)| table).collect();
