@@ -22,8 +22,8 @@ use super::background::Advanced;
 use super::install::{Flushed, Install};
 use super::log_table::LogTableJob;
 use super::merges::{READ_AHEAD, table_sources};
-use super::scatter::{range_memory, unique_share};
 use super::store::Store;
+use super::unique::Unions;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memory::Segment;
@@ -35,7 +35,6 @@ use crate::strategy::{
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::shape::{Run, Shape};
 use crate::version::{FlushSet, Version};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -113,28 +112,13 @@ impl FlushJob {
         }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
         let id = db.next_job();
-        let by_range_now = by_range.filter(|_| !left_over);
-        // Once before the lock, for what sketches are asked; then the answers are known.
-        let shares = RefCell::new(Vec::<(Vec<TableId>, f64)>::new());
-        let kept = settings.versions_kept();
+        let unions = Unions::default();
+        // What an earlier job left goes to level 0: the range's tables may be what it failed at.
         let merged_range = |version: &Version| {
-            let flush = &version.flush;
-            let by_range = by_range_now.filter(|_| flush.of_range)?;
-            let range = KeyRange { start: flush.clip.clone(), end: flush.end.clone() };
-            let memory = range_memory(version, range, &flush.segments, db.snapshots.visible());
-            let unique = |tables: &[TableId]| {
-                if kept == u64::MAX {
-                    return 1.0;
-                }
-                let known = shares.borrow().iter().find(|(of, _)| of == tables).map(|(_, share)| *share);
-                known.unwrap_or_else(|| {
-                    let share = unique_share(version, &flush.segments, tables, kept);
-                    shares.borrow_mut().push((tables.to_vec(), share));
-                    share
-                })
-            };
-            by_range.flush(&version.shape, &memory, &unique)
+            let by_range = by_range.filter(|_| !left_over)?;
+            db.plan_range(version, by_range, settings.versions_kept(), &unions)
         };
+        // Once before the lock: it reads sketches, which are known then.
         merged_range(&store.version_full());
         let mut work = store.work.lock();
         // Under the lock under which merges come and go, so that the plan is judged on a shape that nobody changes.
@@ -147,9 +131,8 @@ impl FlushJob {
         let generation = version.flush.generation.max(store.replayed_generation());
         let reserved = version.flush.reserved;
         let memory_bytes = version.flush.all().map(|s| s.bytes() as u64).sum();
-        let range = KeyRange { start: version.flush.clip.clone(), end: version.flush.end.clone() };
+        let range = version.flush.range();
         let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
-        // What an earlier job left goes to level 0: the range's tables may be what it failed at.
         let merged =
             merged_range(&version).filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
         // Whatever is in the way: level 0 is above it.

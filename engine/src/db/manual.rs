@@ -5,8 +5,9 @@
 
 use super::Inner;
 use super::store::Store;
+use super::unique::Unions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::strategy::{Asked, MergePlan, Strategy, Target, major_part};
+use crate::strategy::{Asked, MergePlan, Strategy, Target, cover, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, Timestamp};
 use crate::version::shape::Shape;
@@ -139,10 +140,9 @@ impl Manual {
                     state.left = self.range.clone();
                     continue;
                 }
-                let after =
-                    KeyRange { start: part.end.clone().unwrap_or_default(), end: state.left.end.clone() };
-                let after =
-                    if part.end.is_none() || after.is_empty() { 0 } else { live_bytes(shape, &after) };
+                let after = part.end.as_ref().map_or(0, |end| {
+                    shape.bytes_within(&KeyRange { start: end.clone(), end: state.left.end.clone() })
+                });
                 self.control.0.total.store(state.taken + plan.bytes + after, Ordering::Relaxed);
                 state.part_end = part.end;
                 return Some(plan);
@@ -173,11 +173,6 @@ impl State {
             _ => false,
         }
     }
-}
-
-/// Live bytes of all tables over the range.
-fn live_bytes(shape: &Shape, range: &KeyRange) -> u64 {
-    shape.runs().flat_map(|(_, run)| run.overlapping(range)).map(|table| table.live_bytes()).sum()
 }
 
 impl Inner {
@@ -217,7 +212,9 @@ impl Inner {
                 continue;
             }
             if let Some(by_range) = strategy.by_range() {
-                plan.table_bytes = by_range.part_bytes(self.left_of(store, &version, &plan));
+                let unions = Unions::default();
+                by_range
+                    .cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
             }
             manual.state.lock().progress = Progress::Running;
             if self.start_merge(store, plan, Some(manual.clone())) {
@@ -259,10 +256,8 @@ impl Inner {
     ) -> Result<()> {
         self.flush(store)?;
         // What comes before the first key of now, or behind the last, was written later.
-        let shape = store.version().shape.clone();
-        let held = shape.tables().map(|(_, _, table)| table.live_range()).reduce(|a, b| a.cover(&b));
+        let held = cover(store.version().shape.tables().map(|(_, _, table)| table));
         let range = range.intersect(&held.unwrap_or(KeyRange::new("", "")));
-        drop(shape);
         let upto = self.snapshots.visible();
         let state = State {
             progress: Progress::Waiting,

@@ -11,13 +11,11 @@ use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
-use crate::strategy::{
-    Deferred, Facts, MergeKind, MergePlan, RunningMerge, SKETCHES_MAX, long_bytes, validate,
-};
+use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, long_bytes, validate};
 use crate::table::CursorOptions;
-use crate::types::{SeqNo, Sketch, TableId};
+use crate::types::{SeqNo, TableId};
 use crate::version::{TableHandle, Version};
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -90,23 +88,15 @@ impl Inner {
         let waits = self.waits_for_merges(store);
         let level0_only = free == 0 || waits;
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
-        let unions = RefCell::new(std::mem::take(&mut work.unions));
+        let unions = std::mem::take(&mut work.unions);
         let settings = store.settings();
-        let distinct = |tables: &[TableId]| match settings.versions_kept() {
-            1 => distinct_known(&mut unions.borrow_mut(), &version, tables),
-            u64::MAX => counted(&version, tables).0,
-            kept => {
-                let keys = distinct_known(&mut unions.borrow_mut(), &version, tables);
-                left_of_cells(counted(&version, tables), keys, kept)
-            }
-        };
+        let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
         // Asked for about once a minute, and then for every table.
         let by_table = OnceCell::new();
         let looks = |table: TableId| looks_of(by_table.get_or_init(|| looks_in(&version)), table);
         let facts = Facts {
             clock: self.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.env.random.next_u64(),
-            free_disk: self.env.storage.free_space(&self.dir).unwrap_or(u64::MAX),
             running: &running,
             flushing: store.flushing_run(&version),
             flush_bytes: match settings.options.write_memory {
@@ -116,7 +106,7 @@ impl Inner {
             pressed: self.merges_press(store),
             within_level0: waits,
             merges_max,
-            distinct: &distinct,
+            unique: &unique,
             looks: &looks,
             settled_to: self.snapshots.read_points().into_iter().min().unwrap_or(SeqNo::MAX),
             ttl_us: settings.options.ttl_us,
@@ -129,12 +119,12 @@ impl Inner {
             Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
         });
         if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
-            work.unions = unions.into_inner();
+            work.unions = unions;
             return Vec::new();
         }
         let mut plan = strategy.plan(&version.shape, &facts, &work.plan_state);
         let long = long_bytes(&version.shape, facts.flush_bytes);
-        work.unions = unions.into_inner();
+        work.unions = unions;
         if level0_only {
             let is_short = |plan: &MergePlan| plan.empties_level0() && plan.bytes < long;
             let is_taken = running.iter().any(|merge| is_short(&merge.plan));
@@ -153,18 +143,6 @@ impl Inner {
             work.deferred = plan.deferred;
         }
         plan.merges
-    }
-
-    /// What is left of the merge's inputs, about.
-    pub(super) fn left_of(&self, store: &Store, version: &Version, plan: &MergePlan) -> u64 {
-        let kept = store.settings().versions_kept();
-        let tables: Vec<TableId> = plan.tables().collect();
-        if kept == u64::MAX || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
-            return plan.bytes;
-        }
-        let (keys, union) = (counted(version, &tables), distinct(version, &tables));
-        let left = if kept == 1 { union.min(keys.0) } else { left_of_cells(keys, union, kept) };
-        (plan.bytes as f64 * left as f64 / keys.0.max(1) as f64) as u64
     }
 
     pub(super) fn keep_rules(&self, settings: &Settings, below: Below) -> KeepRules {
@@ -186,20 +164,6 @@ impl Inner {
     }
 }
 
-/// Unions that a store remembers.
-const UNIONS: usize = 8;
-
-/// As [`distinct`], remembered: a level 0 that waits is asked for again and again, and sketches are read from files.
-fn distinct_known(known: &mut Vec<(Vec<TableId>, u64)>, version: &Version, tables: &[TableId]) -> u64 {
-    if let Some((_, keys)) = known.iter().find(|(of, _)| of == tables) {
-        return *keys;
-    }
-    let keys = distinct(version, tables);
-    known.truncate(UNIONS - 1);
-    known.insert(0, (tables.to_vec(), keys));
-    keys
-}
-
 /// The tables that reads looked into in vain, in order, and how often.
 fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
     let mut looks: Vec<_> =
@@ -210,33 +174,6 @@ fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
 
 fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
     looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
-}
-
-/// (distinct keys, cells) of tables, each counted in every table that has it.
-fn counted(version: &Version, tables: &[TableId]) -> (u64, u64) {
-    let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
-    let taken = version.tables().filter(|open| wanted.contains(&open.info.id));
-    taken.fold((0, 0), |(keys, cells), open| (keys + open.info.distinct, cells + open.info.cells))
-}
-
-/// Of so many keys, as they were counted, those that stay where of a key so many cells do and there are `union` keys in all.
-fn left_of_cells((keys, cells): (u64, u64), union: u64, kept: u64) -> u64 {
-    let share = union.saturating_mul(kept) as f64 / cells.max(1) as f64;
-    (keys as f64 * share.min(1.0)) as u64
-}
-
-/// Estimated distinct keys in a union of tables. A sketch that cannot be read counts as its table's own estimate.
-fn distinct(version: &Version, tables: &[TableId]) -> u64 {
-    let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
-    let mut union = Sketch::new();
-    let mut unread = 0;
-    for open in version.tables().filter(|open| wanted.contains(&open.info.id)) {
-        match open.table().sketch() {
-            Ok(sketch) => union.merge(&sketch),
-            Err(_) => unread += open.info.distinct,
-        }
-    }
-    union.estimate() + unread
 }
 
 impl MergeJob {

@@ -38,6 +38,7 @@ mod store;
 mod throttle;
 mod transaction;
 mod turns;
+mod unique;
 mod visible;
 mod warm;
 mod write;

@@ -29,9 +29,10 @@
 
 use super::Inner;
 use super::store::Store;
+use super::unique::Unions;
 use crate::memory::{Flat, LogPlace, Segment, Visibility};
-use crate::strategy::{ByRange, RangeMemory, pieces_to_join, victim_beside};
-use crate::types::{KeyRange, SeqNo, Sketch, TableId};
+use crate::strategy::{ByRange, MergePlan, RangeMemory, pieces_to_join, victim_beside};
+use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::{FlushSet, Scattered, Version};
 use std::sync::Arc;
 
@@ -148,15 +149,28 @@ impl Inner {
         held.map(|(number, (range, pieces))| (number, range_memory(version, range, pieces, visible)))
             .collect()
     }
+
+    /// How the range whose memory is the flush set is merged with its tables; `None` where it goes to level 0, and where all is
+    /// flushed.
+    pub(super) fn plan_range(
+        &self,
+        version: &Version,
+        by_range: &dyn ByRange,
+        versions_kept: u64,
+        unions: &Unions,
+    ) -> Option<MergePlan> {
+        let flush = &version.flush;
+        if !flush.of_range {
+            return None;
+        }
+        let memory = range_memory(version, flush.range(), &flush.segments, self.snapshots.visible());
+        let unique = |tables: &[TableId]| unions.left(version, &flush.segments, tables, versions_kept);
+        by_range.flush(&version.shape, &memory, &unique)
+    }
 }
 
 /// What is known of some pieces of a range.
-pub(super) fn range_memory(
-    version: &Version,
-    range: KeyRange,
-    pieces: &[Segment],
-    visible: SeqNo,
-) -> RangeMemory {
+fn range_memory(version: &Version, range: KeyRange, pieces: &[Segment], visible: SeqNo) -> RangeMemory {
     let oldest = pieces.iter().filter_map(|piece| piece.seqs()).map(|seqs| *seqs.start()).min();
     let user_bytes: usize = pieces.iter().map(Segment::user_bytes).sum();
     RangeMemory {
@@ -165,26 +179,6 @@ pub(super) fn range_memory(
         written: (user_bytes as f64 * compressed(version)) as u64,
         age: visible.0.saturating_sub(oldest.unwrap_or(visible).0),
     }
-}
-
-/// Of what the pieces and these tables hold, the share that is left when they are merged, by their sketches; of a table whose
-/// sketch cannot be read by its own count; so many versions of a key stay. Hashes every cell of the pieces and reads the tables' sketches.
-pub(super) fn unique_share(version: &Version, pieces: &[Segment], tables: &[TableId], versions: u64) -> f64 {
-    let (mut union, mut all, mut unread) = (Sketch::new(), 0, 0);
-    for flat in pieces.iter().filter_map(Segment::as_flat) {
-        let mut keys = Sketch::new();
-        flat.sketch_into(&mut keys);
-        all += if versions == 1 { keys.estimate() } else { flat.cells() as u64 };
-        union.merge(&keys);
-    }
-    for open in version.tables().filter(|open| tables.contains(&open.info.id)) {
-        all += if versions == 1 { open.info.distinct } else { open.info.cells };
-        match open.table().sketch() {
-            Ok(keys) => union.merge(&keys),
-            Err(_) => unread += open.info.distinct,
-        }
-    }
-    (((union.estimate() + unread).saturating_mul(versions)) as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// What a byte of keys and values takes in a table, as one of the tables has it.

@@ -1,5 +1,6 @@
 //! One column family inside: its options, its memory and tables (the version), its merges in flight.
 
+use super::unique::Unions;
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions, Spares};
@@ -8,7 +9,7 @@ use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
-use crate::types::{Generation, SeqNo, StoreId, TableId};
+use crate::types::{Generation, SeqNo, StoreId};
 use crate::version::shape::Shape;
 use crate::version::{Graveyard, Version};
 use std::sync::{Arc, OnceLock};
@@ -56,8 +57,8 @@ pub(crate) struct StoreWork {
     pub(crate) merge_not_before: u64,
     /// Damage that its merges met last, until one of them is done again.
     pub(crate) damage: Option<Error>,
-    /// Distinct keys of unions of tables that plans asked for lately.
-    pub(crate) unions: Vec<(Vec<TableId>, u64)>,
+    /// What plans asked for lately.
+    pub(crate) unions: Unions,
     /// Debt found by the last plan, and what of it was not inherited.
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,

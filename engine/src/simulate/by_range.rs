@@ -65,7 +65,7 @@ impl Simulator<'_> {
         self.active_bytes + self.memory.iter().map(|held| held.bytes).sum::<f64>()
     }
 
-    fn bytes_of(&self, pieces: &[Piece]) -> f64 {
+    pub(super) fn bytes_of(&self, pieces: &[Piece]) -> f64 {
         pieces.iter().map(|piece| self.piece_bytes(piece)).sum()
     }
 

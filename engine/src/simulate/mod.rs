@@ -376,25 +376,23 @@ impl<'a> Simulator<'a> {
         let merged_before = self.report.merged_bytes;
         loop {
             self.random = next_random(self.random);
-            let contents = &self.contents;
-            let (density, keys) = (&self.density, self.keys);
             // Tables of one question cover about the same keys, or their union is what they hold apart.
-            let distinct = |ids: &[TableId]| {
-                let all = ids.iter().filter_map(|id| contents.get(id));
-                let union = all.fold(Content::default(), |sum, pieces| sum.add(content::mean(pieces)));
-                (density.of(union) * keys) as u64
+            let unique = |ids: &[TableId]| {
+                let each = || ids.iter().filter_map(|id| self.contents.get(id));
+                let union = each().fold(Content::default(), |sum, pieces| sum.add(content::mean(pieces)));
+                let all = each().map(|pieces| self.bytes_of(pieces)).sum::<f64>() / self.entry;
+                (self.density.of(union) * self.keys / all).min(1.0)
             };
             let facts = Facts {
                 clock: 0,
                 draw: self.random,
-                free_disk: u64::MAX,
                 running: &[],
                 flushing: None,
                 flush_bytes: self.options.memory_bytes,
                 pressed: false,
                 within_level0: false,
                 merges_max: 8,
-                distinct: &distinct,
+                unique: &unique,
                 looks: &|_| 0,
                 settled_to: crate::types::SeqNo::MAX,
                 ttl_us: 0,

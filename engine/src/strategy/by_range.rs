@@ -17,11 +17,8 @@ pub(crate) struct RangeMemory {
     pub(crate) age: u64,
 }
 
-/// Of what a range's memory and these of its tables hold, the share that a merge leaves, as their sketches say.
+/// Of what these tables hold, with memory that is merged with them, the share that a merge leaves, as their sketches say.
 pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
-
-/// What a merge leaves is asked of the sketches of at most so many tables, each a read of a file; of more it is what they have.
-pub(crate) const SKETCHES_MAX: usize = 64;
 
 /// See the page above.
 pub(crate) trait ByRange {
@@ -38,8 +35,8 @@ pub(crate) trait ByRange {
     /// something in the way: then it goes to level 0 as it is.
     fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan>;
 
-    /// The size of the tables that what a merge of a range makes is cut into, if it is so many bytes.
-    fn part_bytes(&self, bytes: u64) -> u64;
+    /// Says in the plan of a merge of tables how what it makes is cut.
+    fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>);
 }
 
 /// Of these the one to flush while merges are at work on some ranges. Memory of such a range cannot be merged with its tables

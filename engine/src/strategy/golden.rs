@@ -13,7 +13,7 @@
 
 use super::*;
 use crate::types::{Timestamp, parse_size};
-use crate::version::shape::{parse_key, parse_range};
+use crate::version::shape::{Run, parse_key, parse_range};
 
 struct Story {
     shape: Shape,
@@ -44,12 +44,9 @@ impl Story {
     }
 
     fn plan(&self) -> Plan {
-        let all = |tables: &[TableId]| -> u64 {
-            self.shape.tables().filter(|(_, _, t)| tables.contains(&t.id)).map(|(_, _, t)| t.distinct).sum()
-        };
-        let distinct = |tables: &[TableId]| (all(tables) as f64 * (1.0 - self.redundant)) as u64;
+        let unique = |_: &[TableId]| 1.0 - self.redundant;
         let looks = |of: TableId| self.looks.iter().find(|(part, _)| *part == of.part).map_or(0, |(_, n)| *n);
-        self.strategy.strategy().plan(&self.shape, &self.facts(&distinct, &looks), &self.state)
+        self.strategy.strategy().plan(&self.shape, &self.facts(&unique, &looks), &self.state)
     }
 
     /// `TABLE FROM TO MADE`: the times of its cells, and when it was made. Its sequence number is its number.
@@ -102,22 +99,17 @@ impl Story {
         told
     }
 
-    fn facts<'a>(
-        &'a self,
-        distinct: &'a dyn Fn(&[TableId]) -> u64,
-        looks: &'a dyn Fn(TableId) -> u64,
-    ) -> Facts<'a> {
+    fn facts<'a>(&'a self, unique: Unique<'a>, looks: &'a dyn Fn(TableId) -> u64) -> Facts<'a> {
         Facts {
             clock: self.clock,
             draw: self.draw,
-            free_disk: u64::MAX,
             running: &self.running,
             flushing: self.flushing,
             flush_bytes: self.flush,
             pressed: self.pressed,
             within_level0: false,
             merges_max: self.merges,
-            distinct,
+            unique,
             looks,
             settled_to: SeqNo(self.settled),
             ttl_us: self.ttl_us,
@@ -253,8 +245,11 @@ fn tell(input: &str) -> String {
                 }
             }
             "debt" => {
-                let debt =
-                    story.strategy.strategy().debt(&story.shape, &story.facts(&|_| 0, &|_| 0), &story.state);
+                let debt = story.strategy.strategy().debt(
+                    &story.shape,
+                    &story.facts(&|_| 1.0, &|_| 0),
+                    &story.state,
+                );
                 answer += &format!("{}\n", crate::types::size_text(debt));
             }
             "finish" => {

@@ -33,7 +33,7 @@ use super::early::early;
 use super::runs::{are_apart, gather, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
-    ids, overlap_bytes, wrong_with_running,
+    ids, wrong_with_running,
 };
 use crate::types::{KeyRange, TableId, size_text};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -326,7 +326,8 @@ impl<'a> Planner<'a> {
             self.gather();
             return true;
         }
-        let base_bytes = overlap_bytes(self.shape.run(output.level, output.run), &merge.range) as f64;
+        let met = self.shape.run(output.level, output.run);
+        let base_bytes = met.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
         if merge.kind == MergeKind::Merge {
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
@@ -335,9 +336,9 @@ impl<'a> Planner<'a> {
                 self.plan.deferred.push(Deferred { why });
                 return false;
             }
-            let tables: Vec<&Arc<TableInfo>> =
-                sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
-            let stays = self.facts.unique_bytes(&tables);
+            let gathered = || sources.iter().flat_map(|(_, _, tables)| tables.iter());
+            let bytes: u64 = gathered().map(|t| t.live_bytes()).sum();
+            let stays = bytes as f64 * (self.facts.unique)(&gathered().map(|t| t.id).collect::<Vec<_>>());
             if let Some(level) = gathering
                 && stays <= self.sizes.gathered()
                 && stays * BASE_OVER_GATHERED <= base_bytes
@@ -371,12 +372,10 @@ impl<'a> Planner<'a> {
         if level0.len() as u64 > self.options.defer_runs_max {
             return None;
         }
-        let tables: Vec<&Arc<TableInfo>> =
-            level0.iter().flat_map(|(_, _, tables)| tables.iter().copied()).collect();
-        let all: u64 = tables.iter().map(|t| t.distinct).sum();
-        let unique = (self.facts.distinct)(&ids(&tables)).min(all);
-        let redundant = 1.0 - unique as f64 / all.max(1) as f64;
-        (redundant < least).then(|| {
+        let tables = || level0.iter().flat_map(|(_, _, tables)| tables.iter());
+        let all: u64 = tables().map(|t| t.distinct).sum();
+        let redundant = 1.0 - (self.facts.unique)(&tables().map(|t| t.id).collect::<Vec<_>>());
+        (all > 0 && redundant < least).then(|| {
             format!(
                 "level 0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
                 level0.len(),
@@ -515,7 +514,8 @@ impl<'a> Planner<'a> {
             let bytes: u64 = group.iter().map(|t| t.live_bytes()).sum();
             let dead = group.iter().map(|t| t.all_tombstones()).sum::<u64>() as f64
                 / group.iter().map(|t| t.cells + t.range_tombstones).sum::<u64>().max(1) as f64;
-            let cost = overlap_bytes(below, &range) as f64 / bytes.max(1) as f64 * (1.0 - dead.min(1.0));
+            let cost = below.map_or(0, |run| run.bytes_within(&range)) as f64 / bytes.max(1) as f64
+                * (1.0 - dead.min(1.0));
             if best.is_none_or(|(least, ..)| cost < least) && self.is_clear(level, run, &range, output) {
                 best = Some((cost, first, end));
             }

@@ -45,7 +45,7 @@ mod properties;
 
 pub(crate) use apply::{Step, apply};
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
-pub(crate) use by_range::{ByRange, RangeMemory, SKETCHES_MAX, Unique, pieces_to_join, victim_beside};
+pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;
@@ -65,7 +65,7 @@ pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
 use crate::types::{KeyRange, SeqNo, TableId};
-use crate::version::shape::{Run, Shape, TableInfo};
+use crate::version::shape::{Shape, TableInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -102,9 +102,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) clock: u64,
     /// A random draw.
     pub(crate) draw: u64,
-    /// Free disk bytes.
-    #[allow(dead_code, reason = "for strategies to come")]
-    pub(crate) free_disk: u64,
     /// Merges in flight.
     pub(crate) running: &'a [RunningMerge],
     /// The run of level 0 that a flush is still writing. Tables come to it yet, so who merges whole runs waits for it.
@@ -117,26 +114,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) within_level0: bool,
     /// No more merges than this are wanted.
     pub(crate) merges_max: usize,
-    /// Estimated number of distinct keys in the union of these tables; as often as versions of a key are kept.
-    pub(crate) distinct: &'a dyn Fn(&[TableId]) -> u64,
+    /// Of these tables the share that a merge of them leaves.
+    pub(crate) unique: Unique<'a>,
     /// How many reads looked into the table in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
     /// Every snapshot sees all that was written up to this number.
     pub(crate) settled_to: SeqNo,
     /// After so many microseconds a cell is gone; 0 for never.
     pub(crate) ttl_us: u64,
-}
-
-impl Facts<'_> {
-    /// What a merge of the tables alone would write, as their sketches say.
-    fn unique_bytes(&self, tables: &[&Arc<TableInfo>]) -> f64 {
-        let bytes: u64 = tables.iter().map(|t| t.live_bytes()).sum();
-        let keys: u64 = tables.iter().map(|t| t.distinct).sum();
-        match keys {
-            0 => bytes as f64,
-            _ => bytes as f64 * (self.distinct)(&ids(tables)).min(keys) as f64 / keys as f64,
-        }
-    }
 }
 
 /// The answer of a strategy.
@@ -320,15 +305,10 @@ impl Place {
 }
 
 /// The smallest range that holds the live ranges of all these tables.
-fn cover<'a>(tables: impl IntoIterator<Item = &'a Arc<TableInfo>>) -> Option<KeyRange> {
+pub(crate) fn cover<'a>(tables: impl IntoIterator<Item = &'a Arc<TableInfo>>) -> Option<KeyRange> {
     tables.into_iter().map(|t| t.live_range()).reduce(|a, b| a.cover(&b))
 }
 
 fn ids(tables: &[&Arc<TableInfo>]) -> Vec<TableId> {
     tables.iter().map(|t| t.id).collect()
-}
-
-/// Live bytes of the tables of a run that overlap a range.
-fn overlap_bytes(run: Option<&Run>, range: &KeyRange) -> u64 {
-    run.map_or(0, |run| run.overlapping(range).map(|t| t.live_bytes()).sum())
 }

@@ -3,6 +3,7 @@
 //! table is a list of (key, version).
 
 use super::*;
+use crate::version::shape::Run;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
 use std::collections::BTreeMap;
@@ -156,14 +157,13 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
     Facts {
         clock: 0,
         draw: 0,
-        free_disk: u64::MAX,
         running,
         flushing: None,
         flush_bytes: 2000,
         pressed: false,
         within_level0: false,
         merges_max,
-        distinct: &|tables| tables.len() as u64,
+        unique: &|_| 0.1,
         // What was there at the beginning has been read.
         looks: &|table| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 },
         settled_to: SeqNo::MAX,

@@ -27,8 +27,8 @@
 use super::early::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
-    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, SKETCHES_MAX,
-    Strategy, Target, Unique, cover, ids, wrong_with_running,
+    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
+    Target, Unique, cover, ids, wrong_with_running,
 };
 use crate::types::{KeyRange, TableId, size_text};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -73,6 +73,9 @@ impl Default for RangemergeOptions {
 /// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as much.
 const JOINED_PART: u64 = 4;
 
+/// What a merge of tables leaves is asked of the sketches of at most so many, each a read of a file; more are taken to leave all.
+const SKETCHES_MAX: usize = 64;
+
 impl RangemergeOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(4096..=1 << 50).contains(&self.f) {
@@ -114,6 +117,16 @@ impl RangemergeOptions {
             all.filter(|(place, table)| self.is_foreign(*place, home, &bounds, table)).collect();
         found.reverse();
         found
+    }
+
+    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a little larger
+    /// leaves no crumb behind.
+    fn part_bytes(&self, bytes: u64) -> u64 {
+        let part = match bytes.div_ceil(self.f) {
+            0 | 1 => self.f,
+            parts => bytes.div_ceil(parts),
+        };
+        part + part / 16
     }
 
     fn parts_text(&self, bytes: u64) -> String {
@@ -178,14 +191,15 @@ impl Strategy for RangemergeOptions {
 }
 
 impl ByRange for RangemergeOptions {
-    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a little larger
-    /// leaves no crumb behind.
-    fn part_bytes(&self, bytes: u64) -> u64 {
-        let part = match bytes.div_ceil(self.f) {
-            0 | 1 => self.f,
-            parts => bytes.div_ceil(parts),
+    fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>) {
+        let tables: Vec<TableId> = plan.tables().collect();
+        let share = match plan.bytes <= self.f || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
+            true => 1.0,
+            false => unique(&tables),
         };
-        part + part / 16
+        let written = (plan.bytes as f64 * share) as u64;
+        plan.table_bytes = self.part_bytes(written);
+        plan.reason += &self.parts_text(written);
     }
 
     fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>> {
@@ -203,7 +217,7 @@ impl ByRange for RangemergeOptions {
 
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
         // Its tables are written again by one flush of so many.
-        let cost = |m: &RangeMemory| m.written + bytes_within(shape, &m.range) / (self.deltas + 1);
+        let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / (self.deltas + 1);
         let worth = |m: &RangeMemory| match self.victim {
             Victim::MostBytes => m.bytes as f64,
             Victim::BytesAge => m.bytes as f64 * m.age.max(1) as f64 / cost(m).max(1) as f64,
@@ -291,24 +305,13 @@ impl Planner<'_> {
         self.merges.len() >= self.merges_max
     }
 
-    /// What the merge writes, about.
-    fn written(&self, merge: &MergePlan) -> u64 {
-        if merge.bytes <= self.options.f || merge.tables().count() > SKETCHES_MAX {
-            return merge.bytes;
-        }
-        let tables: Vec<_> = merge.live_inputs(self.shape).into_iter().map(|(_, table)| table).collect();
-        self.facts.unique_bytes(&tables) as u64
-    }
-
     /// Plans it if nothing stands in its way, and says how what it makes is cut.
     fn accept(&mut self, mut merge: MergePlan) {
         if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
             return;
         }
         if merge.kind == MergeKind::Merge {
-            let written = self.written(&merge);
-            merge.table_bytes = self.options.part_bytes(written);
-            merge.reason += &self.options.parts_text(written);
+            self.options.cut(&mut merge, self.facts.unique);
         }
         self.busy.extend(merge.tables());
         self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
@@ -421,11 +424,6 @@ impl Planner<'_> {
 fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
     let after = bounds.partition_point(|bound| *bound <= keys.start);
     bounds.get(after).is_none_or(|bound| !keys.ends_after(bound))
-}
-
-/// Live bytes of all tables over the range.
-fn bytes_within(shape: &Shape, range: &KeyRange) -> u64 {
-    shape.runs().map(|(_, run)| super::overlap_bytes(Some(run), range)).sum()
 }
 
 #[cfg(test)]

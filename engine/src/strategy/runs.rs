@@ -7,7 +7,7 @@ use super::early::{DEAD_SHARE, early};
 use super::exploring::ExploringOptions;
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
-    overlap_bytes, validate,
+    validate,
 };
 use crate::types::{KeyRange, size_text};
 use crate::version::shape::{Run, Shape, TableInfo};
@@ -233,7 +233,7 @@ fn merge_of_runs(
         reason += &format!(" overlap nothing and move to level {}", output.level);
     } else if let Some(target) = target {
         let met: Vec<_> = target.overlapping(&range).collect();
-        let met_bytes = overlap_bytes(Some(target), &range);
+        let met_bytes = target.bytes_within(&range);
         reason += &format!(" meet {} of {}", size_text(met_bytes), size_text(target.live_bytes()));
         bytes += met_bytes;
         if let Some(reach) = cover(met.iter().copied()) {

@@ -190,6 +190,11 @@ impl Run {
         self.tables[self.window(range)].iter()
     }
 
+    /// Live bytes of these.
+    pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
+        self.overlapping(range).map(|table| table.live_bytes()).sum()
+    }
+
     /// Adds a table where its key belongs; refuses one that overlaps a neighbour.
     pub(crate) fn insert(&mut self, table: Arc<TableInfo>) -> Result<(), String> {
         let at = self.tables.partition_point(|t| t.live_start() < table.live_start());
@@ -322,5 +327,10 @@ impl Shape {
     /// Bytes that answer reads.
     pub fn live_bytes(&self) -> u64 {
         self.levels.iter().map(Level::live_bytes).sum()
+    }
+
+    /// Live bytes of all tables that overlap the range. O(runs x log tables + output).
+    pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
+        self.runs().map(|(_, run)| run.bytes_within(range)).sum()
     }
 }

@@ -52,6 +52,11 @@ impl FlushSet {
         self.segments.is_empty() && self.scattered.is_empty()
     }
 
+    /// The keys that are left of it.
+    pub(crate) fn range(&self) -> KeyRange {
+        KeyRange { start: self.clip.clone(), end: self.end.clone() }
+    }
+
     /// All of it; those that share keys newest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().chain(self.scattered.pieces())

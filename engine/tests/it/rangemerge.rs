@@ -270,7 +270,6 @@ fn keys_written_again_leave_as_many_files_as_they_need() {
     db.settle().unwrap();
     let shape = db.default_family().shape();
     let (files, bytes) = (shape.tables().count() as u64, shape.live_bytes());
-    println!("{files} files of 64 KiB for {bytes} bytes");
     assert!(files <= bytes * 3 / 2 / 65536, "{files} files of 64 KiB for {bytes} bytes");
 }
 

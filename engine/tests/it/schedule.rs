@@ -263,7 +263,8 @@ fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_no
         scheduler.during(load.act(&told), || family.compact::<&str>(..)).unwrap();
         let ((flushes, most), now) = (*told.lock().unwrap(), db.statistics());
         assert_eq!(flushes, 60, "{strategy}: the merge ended before the load");
-        assert!(most <= 20, "{strategy}: level 0 had {most} runs of 60 flushes");
+        // It begins at 12 more than usual, beside which others come.
+        assert!(most <= 24, "{strategy}: level 0 had {most} runs of 60 flushes");
         assert_eq!(now.stops, before.stops, "{strategy}: writers were stopped");
     }
 }
@@ -308,8 +309,7 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
         }
     };
     scheduler.during(act, || family.compact::<&str>(..)).unwrap();
-    let ((turns, most), now) = (*told.lock().unwrap(), db.statistics());
-    println!("{turns} turns, {most} runs, {} flushes", now.flushes - before.flushes);
+    let ((_, most), now) = (*told.lock().unwrap(), db.statistics());
     assert!(now.flushes - before.flushes > 300, "{} flushes", now.flushes - before.flushes);
     assert!(most <= 8, "level 0 had {most} runs");
     assert_eq!(now.stops, before.stops, "writers were stopped");
