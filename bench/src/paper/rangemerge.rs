@@ -50,8 +50,8 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
     let file = (1e9 * scale / 40.0 / f64::from(1 << 20) * 100.0).round() / 100.0;
     let range = format!("range+f{file}");
     let deltas = format!("range+d4+f{file}");
-    // What it takes to write far less than leveled merging where data is a hundred times the memory.
-    let many = format!("range+d12+f{file}");
+    // What it takes to write far less than leveled merging, and no slower than geometric, where data is a hundred times the memory.
+    let many = format!("range+d16+f{file}");
     let ours = [range.as_str(), deltas.as_str(), SMA, GEOMETRIC, LEVELED];
     let mut configs = strings(&[&ours[..], PEERS].concat());
     let cell = |workload, configs: &Vec<String>| Cell { workload, memory: 1.0, configs: configs.clone() };
@@ -69,7 +69,7 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
         match config {
             _ if config == range => "rangemerge",
             _ if config == deltas => "with deltas",
-            _ if config == many => "with 12 deltas",
+            _ if config == many => "with 16 deltas",
             SMA => "sma k 4",
             GEOMETRIC => "geometric r 2",
             LEVELED => "leveled",
@@ -122,6 +122,7 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
         }
         figure(name, fill, SECONDS, &deltas, &[GEOMETRIC], NONE, AtMost(1.0))?;
     }
+    figure("insert time", FILLS[2], SECONDS, &many, &[GEOMETRIC], NONE, AtMost(1.0))?;
     for below in [&[LEVELED][..], PEERS].concat() {
         for above in [&deltas, &many] {
             figure("bytes written", FILLS[2], BYTES, above, &[below], NONE, AtMost(0.6))?;

@@ -133,7 +133,7 @@ pub(crate) struct Inner {
     level0_runs: Counter,
     debt: Counter,
     debt_of_writers: Counter,
-    drain_ns_per_kib: Counter,
+    drain_ns_per_mib: Counter,
     delay_owed: AtomicU64,
     /// The directory's lock; absent when read-only.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,

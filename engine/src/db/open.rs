@@ -498,7 +498,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         debt: Counter::default(),
         debt_of_writers: Counter::default(),
         fitting: Mutex::new(()),
-        drain_ns_per_kib: Counter::default(),
+        drain_ns_per_mib: Counter::default(),
         delay_owed: AtomicU64::new(0),
         lock: Mutex::new(lock),
         budget: Budget::of(&options),

@@ -16,6 +16,9 @@ const PAUSE_NS: u64 = 500_000;
 const STALL_NS: u64 = 10_000_000;
 /// What draining a byte costs until a flush has been measured.
 const DRAIN_NS_PER_BYTE: f64 = 10.0;
+/// A first flush of more than this counts alone.
+const FIRST_DRAIN: u64 = 64 << 10;
+const MIB: f64 = (1 << 20) as f64;
 
 impl Inner {
     /// Lets merges write as fast as what is owed asks for.
@@ -58,9 +61,9 @@ impl Inner {
 
     /// What flushing a byte of memory was measured to cost.
     pub(super) fn drain_ns_per_byte(&self) -> f64 {
-        match self.drain_ns_per_kib.get() {
+        match self.drain_ns_per_mib.get() {
             0 => DRAIN_NS_PER_BYTE,
-            ns => ns as f64 / 1024.0,
+            ns => ns as f64 / MIB,
         }
     }
 
@@ -127,14 +130,19 @@ impl Inner {
         })
     }
 
-    /// Notes what a flush's bytes cost, for the delay of writers.
+    /// Notes what a flush's bytes cost, for the delay of writers: in the mean over twice the write memory, as flushes of
+    /// ranges are now cheap, now dear.
     pub(super) fn note_drain(&self, bytes: u64, ns: u64) {
-        if bytes > 64 << 10 {
-            let measured = ns.saturating_mul(1024) / bytes;
-            let before = self.drain_ns_per_kib.get();
-            self.drain_ns_per_kib
-                .set(if before == 0 { measured } else { (3 * before + measured) / 4 }.max(1));
+        if bytes == 0 {
+            return;
         }
+        let measured = ns as f64 * MIB / bytes as f64;
+        let share = match self.drain_ns_per_mib.get() {
+            0 if bytes > FIRST_DRAIN => 1.0,
+            _ => (bytes as f64 / (2 * self.budget.write_memory()) as f64).min(1.0),
+        };
+        let before = self.drain_ns_per_byte() * MIB;
+        self.drain_ns_per_mib.set((before + (measured - before) * share).max(1.0) as u64);
     }
 }
 
@@ -142,4 +150,37 @@ impl Inner {
 fn merge_damage(store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
     let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
     work.damage.clone().filter(|_| such(work.debt_of_writers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Db, Options};
+
+    #[test]
+    fn what_a_byte_costs_is_its_mean_over_cheap_and_dear_flushes_and_no_small_one_changes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder()
+            .options(Options { write_memory: 10 << 20, ..Options::default() })
+            .open(dir.path())
+            .unwrap();
+        let inner = &db.inner;
+        assert_eq!(inner.drain_ns_per_byte(), DRAIN_NS_PER_BYTE);
+        inner.note_drain(1 << 20, 5 << 20);
+        assert!(
+            (inner.drain_ns_per_byte() - 5.0).abs() < 0.01,
+            "the first one: {}",
+            inner.drain_ns_per_byte()
+        );
+        // Eight at 1 and then one at 91, all of one size.
+        for n in 0..900 {
+            let bytes = 100 << 10;
+            inner.note_drain(bytes, bytes * if n % 9 == 8 { 91 } else { 1 });
+        }
+        let mean = inner.drain_ns_per_byte();
+        assert!((10.0..12.5).contains(&mean), "{mean}");
+        inner.note_drain(10, 1_000_000);
+        inner.note_drain(0, 1_000_000);
+        assert!((inner.drain_ns_per_byte() - mean).abs() < 0.1, "{}", inner.drain_ns_per_byte());
+    }
 }

@@ -16,8 +16,12 @@
 //! are merged; r t is its bytes, t its age. Ranges that are written much are merged more often but fuller, and what
 //! is hardly written waits.
 //!
-//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k; the next one
-//! merges all of them. A get may have to look into k tables more, and a byte is rewritten about k+1 times less.
+//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k, or they would together
+//! be larger than a file may be; the next one merges all of them. A get may have to look into k tables more, and a byte is rewritten about k+1 times less. Ranges that are
+//! written alike would all have their last delta at the same time, and writers wait while one after another is merged. So a
+//! range with half of its deltas is merged already when it and those that were flushed since it was have more than half of
+//! theirs in the mean. By that they come apart, and one merge in k+1 flushes comes regularly; then few are merged before
+//! they have nearly all. (Ranges that nobody writes to any more, whatever they have, are none of those.)
 //!
 //! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of every range is in
 //! one run of the same level whose id is greater by j, so that it is newer. Everything else is *foreign*: what
@@ -60,7 +64,7 @@ pub struct RangemergeOptions {
     pub f: u64,
     /// Which range is flushed when memory is due.
     pub victim: Victim,
-    /// Small tables that may lie beside a range's file.
+    /// Small tables that may lie beside a range's file, together of at most `f` bytes.
     pub deltas: u64,
 }
 
@@ -127,6 +131,29 @@ impl RangemergeOptions {
             parts => bytes.div_ceil(parts),
         };
         part + part / 16
+    }
+
+    /// Whether the range that begins here, with so many deltas, is merged before it has all; see the page above. O(tables x log
+    /// ranges) where it has half of them.
+    fn is_ahead(&self, shape: &Shape, home: Target, start: &[u8], deltas: u64) -> bool {
+        if deltas == 0 || 2 * deltas < self.deltas {
+            return false;
+        }
+        let bounds = self.bounds(shape);
+        let of = |start: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= start);
+        // Of each range its deltas, and the newest of its tables, which says when it was flushed.
+        let mut ranges = vec![(0, TableId::default()); bounds.len() + 1];
+        for number in 0..=self.deltas {
+            for table in shape.run(home.level, home.run + number).map_or(&[][..], Run::tables) {
+                let (deltas, newest) = &mut ranges[of(table.live_start())];
+                (*deltas, *newest) = (number, table.id.max(*newest));
+            }
+        }
+        let (_, own) = ranges[of(start)];
+        let since: Vec<u64> =
+            ranges.iter().filter(|(_, newest)| *newest >= own).map(|(deltas, _)| *deltas).collect();
+        // One more than there are: a range alone is no others' concern.
+        2 * since.iter().sum::<u64>() >= self.deltas * (since.len() as u64 + 1)
     }
 
     fn parts_text(&self, bytes: u64) -> String {
@@ -238,7 +265,7 @@ impl ByRange for RangemergeOptions {
     fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan> {
         let home = self.home(shape);
         let mut inputs = Vec::new();
-        let (mut bytes, mut deltas, mut has_file, mut foreign) = (0, 0, false, false);
+        let (mut bytes, mut beside_bytes, mut deltas, mut has_file, mut foreign) = (0, 0, 0, false, false);
         for (level, run) in shape.runs() {
             let tables: Vec<_> = run.overlapping(&memory.range).collect();
             if tables.is_empty() {
@@ -247,16 +274,23 @@ impl ByRange for RangemergeOptions {
             if tables.iter().any(|table| !memory.range.covers(&table.live_range())) {
                 return None;
             }
+            let run_bytes: u64 = tables.iter().map(|table| table.live_bytes()).sum();
             match self.number(home, level, run.id) {
                 None => foreign = true,
                 Some(0) => has_file = true,
-                Some(number) => deltas = deltas.max(number),
+                Some(number) => {
+                    deltas = deltas.max(number);
+                    beside_bytes += run_bytes;
+                }
             }
-            bytes += tables.iter().map(|table| table.live_bytes()).sum::<u64>();
+            bytes += run_bytes;
             inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
         }
         let brought = size_text(memory.written);
-        let beside = has_file && !foreign && deltas < self.deltas;
+        let fits = deltas < self.deltas && beside_bytes + memory.written <= self.f;
+        let room = has_file && !foreign && fits;
+        let ahead = room && self.is_ahead(shape, home, memory.range.start.as_slice(), deltas);
+        let beside = room && !ahead;
         let all = bytes + memory.written;
         let tables = || inputs.iter().flat_map(|input| input.tables.iter().copied()).collect::<Vec<_>>();
         let written = match beside {
@@ -269,7 +303,11 @@ impl ByRange for RangemergeOptions {
                 format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
             }
             false => {
-                format!("{brought} of memory meet {}{}", size_text(bytes), self.parts_text(written))
+                let ahead = match ahead {
+                    true => format!(", at delta {deltas} of {}, before the others are so far", self.deltas),
+                    false => String::new(),
+                };
+                format!("{brought} of memory meet {}{ahead}{}", size_text(bytes), self.parts_text(written))
             }
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
@@ -474,6 +512,46 @@ mod tests {
             }
         }
         (written - half.1) / (put - half.0)
+    }
+
+    /// Ranges of one size that are written alike are flushed; how many flushes in a row rewrote a range, at most, and of how many one.
+    fn merges_of(deltas: u64, ranges: u32) -> (u64, f64) {
+        let options = RangemergeOptions { f: 100 << 20, deltas, ..Default::default() };
+        let key = |n: u32| n.to_be_bytes().to_vec();
+        let mut next = 0;
+        let mut table = |n: u32| {
+            next += 1;
+            let mut table = TableInfo::plain(TableId { epoch: 0, job: next, part: 0 }, 1 << 20);
+            table.range = KeyRange::new(key(n), key(n + 1));
+            Arc::new(table)
+        };
+        let mut shape = Shape::default();
+        shape.levels.resize_with(2, Default::default);
+        shape.levels[1].runs.push(Run::new(1, (0..ranges).map(&mut table).collect()));
+        let (mut row, mut longest, mut merged) = (0, 0, 0.0);
+        let rounds = 20 * (deltas as u32 + 1);
+        for n in (0..rounds).flat_map(|_| 0..ranges) {
+            let memory =
+                RangeMemory { range: KeyRange::new(key(n), key(n + 1)), bytes: 1, written: 1, age: 1 };
+            let plan = options.flush(&shape, &memory, &|_| 1.0).expect("a merge");
+            row = if plan.inputs.is_empty() { 0 } else { row + 1 };
+            longest = row.max(longest);
+            merged += f64::from(u32::from(row > 0));
+            let step = crate::strategy::Step { outputs: vec![table(n)], ..Default::default() };
+            crate::strategy::apply(&mut shape, &plan, &step).expect("a flush");
+        }
+        (longest, f64::from(rounds * ranges) / merged)
+    }
+
+    #[test]
+    fn ranges_written_alike_are_merged_one_in_so_many_flushes_and_not_all_at_once() {
+        for (deltas, ranges) in [(4, 1), (4, 40), (12, 40), (8, 300)] {
+            let (longest, one_in) = merges_of(deltas, ranges);
+            assert!(longest <= 4, "{deltas} deltas, {ranges} ranges: {longest} merges in a row");
+            assert!(one_in > 0.93 * (deltas + 1) as f64, "{deltas} deltas, {ranges} ranges: one in {one_in}");
+        }
+        assert_eq!(merges_of(0, 10).1, 1.0);
+        assert_eq!(merges_of(4, 1), (1, 5.0));
     }
 
     #[test]
