@@ -51,7 +51,7 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
     let range = format!("range+f{file}");
     let deltas = format!("range+d4+f{file}");
     // What it takes to write far less than leveled merging, and no slower than geometric, where data is a hundred times the memory.
-    let many = format!("range+d16+f{file}");
+    let many = format!("range+d32+f{file}");
     let ours = [range.as_str(), deltas.as_str(), SMA, GEOMETRIC, LEVELED];
     let mut configs = strings(&[&ours[..], PEERS].concat());
     let cell = |workload, configs: &Vec<String>| Cell { workload, memory: 1.0, configs: configs.clone() };
@@ -69,7 +69,7 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
         match config {
             _ if config == range => "rangemerge",
             _ if config == deltas => "with deltas",
-            _ if config == many => "with 16 deltas",
+            _ if config == many => "with 32 deltas",
             SMA => "sma k 4",
             GEOMETRIC => "geometric r 2",
             LEVELED => "leveled",

@@ -38,6 +38,9 @@ use crate::version::{FlushSet, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// A flush of less, but of a range, was asked for; what it costs says nothing of those for full memory.
+const DRAIN_MIN: u64 = 64 << 10;
+
 pub(crate) struct FlushJob {
     id: u32,
     store: Arc<Store>,
@@ -114,12 +117,15 @@ impl FlushJob {
         let id = db.next_job();
         let unions = Unions::default();
         // What an earlier job left goes to level 0: the range's tables may be what it failed at.
-        let merged_range = |version: &Version| {
-            let by_range = by_range.filter(|_| !left_over)?;
-            db.plan_range(version, by_range, settings.versions_kept(), &unions)
+        let to_range = by_range.filter(|_| !left_over);
+        let merged_range = |version: &Version, early: bool| {
+            db.plan_range(version, to_range?, early, settings.versions_kept(), &unions)
         };
-        // Once before the lock: it reads sketches, which are known then.
-        merged_range(&store.version_full());
+        // Once before the lock: it looks at all ranges, and reads sketches, which are known then.
+        let before = store.version_full();
+        let early = to_range.is_some_and(|by_range| by_range.is_early(&before.shape, &before.flush.range()));
+        merged_range(&before, early);
+        drop(before);
         let mut work = store.work.lock();
         // Under the lock under which merges come and go, so that the plan is judged on a shape that nobody changes.
         let version = store.version_full();
@@ -133,8 +139,10 @@ impl FlushJob {
         let memory_bytes = version.flush.all().map(|s| s.bytes() as u64).sum();
         let range = version.flush.range();
         let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
-        let merged =
-            merged_range(&version).filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
+        // Not where its tables are being merged: beside them it may still be a delta.
+        let early = early && !running.iter().any(|merge| merge.range_left().overlaps(&range));
+        let merged = merged_range(&version, early)
+            .filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
         // Whatever is in the way: level 0 is above it.
         let plain = |reason: String| MergePlan {
             inputs: Vec::<InputRun>::new(),
@@ -312,7 +320,9 @@ impl FlushJob {
             return Ok(Advanced::Wait(0));
         }
         self.leave(db);
-        db.note_drain(self.memory_bytes, self.busy_ns);
+        if self.plan.output.level > 0 || self.memory_bytes > DRAIN_MIN {
+            db.note_drain(self.memory_bytes, self.busy_ns);
+        }
         let (taken, survived) = self.merge.cells();
         db.metrics.cells_dropped.add(taken - survived);
         self.store.work.lock().survived = Some(survived as f64 / taken.max(1) as f64);

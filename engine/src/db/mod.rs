@@ -133,7 +133,9 @@ pub(crate) struct Inner {
     level0_runs: Counter,
     debt: Counter,
     debt_of_writers: Counter,
+    /// What flushing cost lately, and how many bytes that is the mean of.
     drain_ns_per_mib: Counter,
+    drained: Counter,
     delay_owed: AtomicU64,
     /// The directory's lock; absent when read-only.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,

@@ -499,6 +499,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         debt_of_writers: Counter::default(),
         fitting: Mutex::new(()),
         drain_ns_per_mib: Counter::default(),
+        drained: Counter::default(),
         delay_owed: AtomicU64::new(0),
         lock: Mutex::new(lock),
         budget: Budget::of(&options),

@@ -156,6 +156,7 @@ impl Inner {
         &self,
         version: &Version,
         by_range: &dyn ByRange,
+        early: bool,
         versions_kept: u64,
         unions: &Unions,
     ) -> Option<MergePlan> {
@@ -165,7 +166,7 @@ impl Inner {
         }
         let memory = range_memory(version, flush.range(), &flush.segments, self.snapshots.visible());
         let unique = |tables: &[TableId]| unions.left(version, &flush.segments, tables, versions_kept);
-        by_range.flush(&version.shape, &memory, &unique)
+        by_range.flush(&version.shape, &memory, early, &unique)
     }
 }
 

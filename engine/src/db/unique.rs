@@ -75,3 +75,42 @@ impl Counted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_is_the_union_as_often_as_cells_of_a_key_are_kept() {
+        let counted = Counted { keys: 100, cells: 400, union: 50 };
+        for (kept, share) in [(1, 0.5), (2, 0.25), (8, 1.0), (9, 1.0)] {
+            assert_eq!(counted.left(kept), share, "{kept} kept");
+        }
+        let union = Counted { keys: 100, cells: 100, union: 103 };
+        assert_eq!(union.left(1), 1.0, "estimates differ");
+        assert_eq!(Counted { keys: 0, cells: 0, union: 0 }.left(1), 1.0);
+    }
+
+    #[test]
+    fn a_sketch_that_was_read_is_remembered_and_keys_that_tables_share_count_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = crate::Db::open(dir.path()).unwrap();
+        for round in 0..3u32 {
+            for n in 0..1000 {
+                db.put(&(n + round % 2 * 500u32).to_be_bytes(), &[1; 100]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let version = db.default_family().store.version_full();
+        let tables: Vec<TableId> = version.tables().map(|open| open.info.id).collect();
+        let unions = Unions::default();
+        let share = unions.left(&version, &[], &tables, 1);
+        let cells: u64 = version.tables().map(|open| open.info.cells).sum();
+        assert!((share - 1500.0 / cells as f64).abs() < 0.03, "{share} of {cells}");
+        assert_eq!(unions.0.borrow().len(), 1);
+        assert_eq!(unions.left(&version, &[], &tables, u64::MAX), 1.0);
+        assert_eq!(unions.left(&version, &[], &tables[..1], 1), 1.0);
+        assert_eq!(unions.left(&version, &[], &tables, 1), share);
+        assert_eq!(unions.0.borrow().len(), 2, "each asked for once");
+    }
+}

@@ -120,8 +120,9 @@ impl Simulator<'_> {
             let all: Vec<Piece> = taken.flatten().copied().collect();
             self.bytes_of(&content::union(&all)) / self.bytes_of(&all)
         };
+        let early = by_range.is_early(&self.shape, &facts[at].range);
         let plan = by_range
-            .flush(&self.shape, &facts[at], &unique)
+            .flush(&self.shape, &facts[at], early, &unique)
             .expect("nothing is in the way of a simulated flush");
         validate_flush(&self.shape, &plan, &[]).expect("a lawful flush");
         let inputs: Vec<TableId> = plan.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();

@@ -31,9 +31,18 @@ pub(crate) trait ByRange {
     /// Of these the one to flush, as an index, and why. None is empty.
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)>;
 
-    /// The merge by which a range's memory, newer than all tables, becomes tables. `None` where the shape has
-    /// something in the way: then it goes to level 0 as it is.
-    fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan>;
+    /// Whether a flush of the range should merge it before it has to, lest too many have to at the same time.
+    fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool;
+
+    /// The merge by which a range's memory, newer than all tables, becomes tables, `early` or when it has to. `None` where the shape
+    /// has something in the way: then it goes to level 0 as it is.
+    fn flush(
+        &self,
+        shape: &Shape,
+        memory: &RangeMemory,
+        early: bool,
+        unique: Unique<'_>,
+    ) -> Option<MergePlan>;
 
     /// Says in the plan of a merge of tables how what it makes is cut.
     fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>);

@@ -40,7 +40,9 @@ impl Story {
         let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
             return ("none".into(), None);
         };
-        (why, by_range.flush(&self.shape, &self.memory[at], &|_| 1.0 - self.redundant))
+        let memory = &self.memory[at];
+        let early = by_range.is_early(&self.shape, &memory.range);
+        (why, by_range.flush(&self.shape, memory, early, &|_| 1.0 - self.redundant))
     }
 
     fn plan(&self) -> Plan {

@@ -17,11 +17,12 @@
 //! is hardly written waits.
 //!
 //! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k, or they would together
-//! be larger than a file may be; the next one merges all of them. A get may have to look into k tables more, and a byte is rewritten about k+1 times less. Ranges that are
-//! written alike would all have their last delta at the same time, and writers wait while one after another is merged. So a
-//! range with half of its deltas is merged already when it and those that were flushed since it was have more than half of
-//! theirs in the mean. By that they come apart, and one merge in k+1 flushes comes regularly; then few are merged before
-//! they have nearly all. (Ranges that nobody writes to any more, whatever they have, are none of those.)
+//! be larger than a file may be, or this one is; the next one merges all of them. A get may have to look into k tables more,
+//! and a byte is rewritten about k+1 times less. Ranges that are written alike would all have their last delta at the same
+//! time, and writers wait while one after another is merged. So a range with half of what it may have is merged already when
+//! it and those that were flushed since it was, which must be most, have more than half of theirs in the mean. By that they
+//! come apart, and one merge in k+1 flushes comes regularly; then few are merged before they have nearly all. (Ranges that
+//! nobody writes to any more, whatever they have, are none of those.)
 //!
 //! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of every range is in
 //! one run of the same level whose id is greater by j, so that it is newer. Everything else is *foreign*: what
@@ -64,7 +65,7 @@ pub struct RangemergeOptions {
     pub f: u64,
     /// Which range is flushed when memory is due.
     pub victim: Victim,
-    /// Small tables that may lie beside a range's file, together of at most `f` bytes.
+    /// Small tables that may lie beside a range's file, together no larger than `f` or that file.
     pub deltas: u64,
 }
 
@@ -72,6 +73,15 @@ impl Default for RangemergeOptions {
     fn default() -> Self {
         RangemergeOptions { f: 256 << 20, victim: Victim::default(), deltas: 0 }
     }
+}
+
+/// What a range has on disk.
+struct Held {
+    file: u64,
+    beside: u64,
+    deltas: u64,
+    /// Of its tables; by that it is known which of two ranges was flushed later.
+    newest: TableId,
 }
 
 /// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as much.
@@ -133,27 +143,39 @@ impl RangemergeOptions {
         part + part / 16
     }
 
-    /// Whether the range that begins here, with so many deltas, is merged before it has all; see the page above. O(tables x log
-    /// ranges) where it has half of them.
-    fn is_ahead(&self, shape: &Shape, home: Target, start: &[u8], deltas: u64) -> bool {
-        if deltas == 0 || 2 * deltas < self.deltas {
-            return false;
+    /// Whether so much may lie beside a file.
+    fn fits(&self, beside: u64, file: u64) -> bool {
+        beside <= self.f.max(file)
+    }
+
+    /// How far a range is on its way to its next merge, up to about 1.
+    fn fill(&self, held: &Held) -> f64 {
+        let of_number = held.deltas as f64 / self.deltas as f64;
+        of_number.max(held.beside as f64 / self.f.max(held.file) as f64)
+    }
+
+    /// What each range has on disk. O(ranges x deltas).
+    fn held(&self, shape: &Shape, home: Target) -> Vec<Held> {
+        let files = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
+        let only_file =
+            |file: &Arc<TableInfo>| Held { file: file.live_bytes(), beside: 0, deltas: 0, newest: file.id };
+        let mut ranges: Vec<Held> = files.iter().map(only_file).collect();
+        if files.is_empty() {
+            return ranges;
         }
-        let bounds = self.bounds(shape);
-        let of = |start: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= start);
-        // Of each range its deltas, and the newest of its tables, which says when it was flushed.
-        let mut ranges = vec![(0, TableId::default()); bounds.len() + 1];
-        for number in 0..=self.deltas {
-            for table in shape.run(home.level, home.run + number).map_or(&[][..], Run::tables) {
-                let (deltas, newest) = &mut ranges[of(table.live_start())];
-                (*deltas, *newest) = (number, table.id.max(*newest));
+        for run in (1..=self.deltas).filter_map(|number| shape.run(home.level, home.run + number)) {
+            let (mut at, mut counted) = (0, None);
+            for table in run.tables() {
+                while files.get(at + 1).is_some_and(|next| next.live_start() <= table.live_start()) {
+                    at += 1;
+                }
+                let held = &mut ranges[at];
+                held.beside += table.live_bytes();
+                held.newest = held.newest.max(table.id);
+                held.deltas += u64::from(counted.replace(at) != Some(at));
             }
         }
-        let (_, own) = ranges[of(start)];
-        let since: Vec<u64> =
-            ranges.iter().filter(|(_, newest)| *newest >= own).map(|(deltas, _)| *deltas).collect();
-        // One more than there are: a range alone is no others' concern.
-        2 * since.iter().sum::<u64>() >= self.deltas * (since.len() as u64 + 1)
+        ranges
     }
 
     fn parts_text(&self, bytes: u64) -> String {
@@ -244,7 +266,8 @@ impl ByRange for RangemergeOptions {
 
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
         // Its tables are written again by one flush of so many.
-        let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / (self.deltas + 1);
+        let flushes = |m: &RangeMemory| 1 + self.deltas.min(self.f / m.written.max(1));
+        let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / flushes(m);
         let worth = |m: &RangeMemory| match self.victim {
             Victim::MostBytes => m.bytes as f64,
             Victim::BytesAge => m.bytes as f64 * m.age.max(1) as f64 / cost(m).max(1) as f64,
@@ -262,10 +285,39 @@ impl ByRange for RangemergeOptions {
         Some((best, why))
     }
 
-    fn flush(&self, shape: &Shape, memory: &RangeMemory, unique: Unique<'_>) -> Option<MergePlan> {
+    /// See the page above.
+    fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool {
+        let home = self.home(shape);
+        let beside = (1..=self.deltas).filter_map(|number| shape.run(home.level, home.run + number));
+        if beside.map(|run| run.bytes_within(range)).sum::<u64>() == 0 {
+            return false;
+        }
+        let ranges = self.held(shape, home);
+        let bounds = shape.run(home.level, home.run).map_or(&[][..], |run| run.tables().split_at(1).1);
+        let Some(own) = ranges.get(bounds.partition_point(|file| file.live_start() <= &range.start[..]))
+        else {
+            return false;
+        };
+        let since: Vec<f64> =
+            ranges.iter().filter(|other| other.newest >= own.newest).map(|other| self.fill(other)).collect();
+        let others = since.len() as f64;
+        // One more than there are: a range alone is no others' concern. And a few are no measure: those written most, which
+        // chance keeps apart.
+        2.0 * self.fill(own) >= 1.0
+            && 2 * since.len() >= ranges.len()
+            && 2.0 * since.iter().sum::<f64>() >= others + 1.0
+    }
+
+    fn flush(
+        &self,
+        shape: &Shape,
+        memory: &RangeMemory,
+        early: bool,
+        unique: Unique<'_>,
+    ) -> Option<MergePlan> {
         let home = self.home(shape);
         let mut inputs = Vec::new();
-        let (mut bytes, mut beside_bytes, mut deltas, mut has_file, mut foreign) = (0, 0, 0, false, false);
+        let (mut bytes, mut file, mut deltas, mut foreign) = (0, None, 0, false);
         for (level, run) in shape.runs() {
             let tables: Vec<_> = run.overlapping(&memory.range).collect();
             if tables.is_empty() {
@@ -277,20 +329,16 @@ impl ByRange for RangemergeOptions {
             let run_bytes: u64 = tables.iter().map(|table| table.live_bytes()).sum();
             match self.number(home, level, run.id) {
                 None => foreign = true,
-                Some(0) => has_file = true,
-                Some(number) => {
-                    deltas = deltas.max(number);
-                    beside_bytes += run_bytes;
-                }
+                Some(0) => file = Some(run_bytes),
+                Some(number) => deltas = deltas.max(number),
             }
             bytes += run_bytes;
             inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
         }
         let brought = size_text(memory.written);
-        let fits = deltas < self.deltas && beside_bytes + memory.written <= self.f;
-        let room = has_file && !foreign && fits;
-        let ahead = room && self.is_ahead(shape, home, memory.range.start.as_slice(), deltas);
-        let beside = room && !ahead;
+        let fits = file.is_some_and(|file| self.fits(bytes - file + memory.written, file));
+        let room = fits && !foreign && deltas < self.deltas;
+        let beside = room && !early;
         let all = bytes + memory.written;
         let tables = || inputs.iter().flat_map(|input| input.tables.iter().copied()).collect::<Vec<_>>();
         let written = match beside {
@@ -303,11 +351,11 @@ impl ByRange for RangemergeOptions {
                 format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
             }
             false => {
-                let ahead = match ahead {
+                let early = match room {
                     true => format!(", at delta {deltas} of {}, before the others are so far", self.deltas),
                     false => String::new(),
                 };
-                format!("{brought} of memory meet {}{ahead}{}", size_text(bytes), self.parts_text(written))
+                format!("{brought} of memory meet {}{early}{}", size_text(bytes), self.parts_text(written))
             }
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
@@ -404,11 +452,7 @@ impl Planner<'_> {
         }
         let has_file = inputs.iter().any(|input| number(input) == Some(0));
         let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
-        if only
-            && has_file
-            && delta <= self.options.deltas
-            && is_in_one_range(&self.bounds, &table.live_range())
-        {
+        if only && has_file && delta <= self.options.deltas && self.fits_beside(table) {
             return Some(moved(
                 self.home.run + delta,
                 format!("{what} and becomes delta {delta} of its range"),
@@ -425,6 +469,18 @@ impl Planner<'_> {
             table_bytes: self.options.f,
             score,
         })
+    }
+
+    /// Whether the table lies in one range and may lie beside its file.
+    fn fits_beside(&self, table: &TableInfo) -> bool {
+        let at = self.bounds.partition_point(|bound| bound.as_slice() <= table.live_start());
+        let start = at.checked_sub(1).map_or(Vec::new(), |before| self.bounds[before].clone());
+        let range = KeyRange { start, end: self.bounds.get(at).cloned() };
+        let bytes = |number: u64| {
+            self.shape.run(self.home.level, self.home.run + number).map_or(0, |run| run.bytes_within(&range))
+        };
+        let beside: u64 = (1..=self.options.deltas).map(bytes).sum();
+        range.covers(&table.live_range()) && self.options.fits(beside + table.live_bytes(), bytes(0))
     }
 
     /// Neighbours that together are far smaller than a file may be become one.
@@ -503,7 +559,7 @@ mod tests {
                     })
                     .collect();
                 let (victim, _) = options.victim(&shape, &memory).expect("a range");
-                let plan = options.flush(&shape, &memory[victim], &|_| 1.0).expect("a merge");
+                let plan = options.flush(&shape, &memory[victim], false, &|_| 1.0).expect("a merge");
                 written += plan.bytes as f64;
                 (held[victim], since[victim]) = (0.0, now);
             }
@@ -515,8 +571,8 @@ mod tests {
     }
 
     /// Ranges of one size that are written alike are flushed; how many flushes in a row rewrote a range, at most, and of how many one.
-    fn merges_of(deltas: u64, ranges: u32) -> (u64, f64) {
-        let options = RangemergeOptions { f: 100 << 20, deltas, ..Default::default() };
+    fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
+        let options = RangemergeOptions { f, deltas, ..Default::default() };
         let key = |n: u32| n.to_be_bytes().to_vec();
         let mut next = 0;
         let mut table = |n: u32| {
@@ -531,9 +587,14 @@ mod tests {
         let (mut row, mut longest, mut merged) = (0, 0, 0.0);
         let rounds = 20 * (deltas as u32 + 1);
         for n in (0..rounds).flat_map(|_| 0..ranges) {
-            let memory =
-                RangeMemory { range: KeyRange::new(key(n), key(n + 1)), bytes: 1, written: 1, age: 1 };
-            let plan = options.flush(&shape, &memory, &|_| 1.0).expect("a merge");
+            let memory = RangeMemory {
+                range: KeyRange::new(key(n), key(n + 1)),
+                bytes: 1 << 20,
+                written: 1 << 20,
+                age: 1,
+            };
+            let early = options.is_early(&shape, &memory.range);
+            let plan = options.flush(&shape, &memory, early, &|_| 1.0).expect("a merge");
             row = if plan.inputs.is_empty() { 0 } else { row + 1 };
             longest = row.max(longest);
             merged += f64::from(u32::from(row > 0));
@@ -545,13 +606,16 @@ mod tests {
 
     #[test]
     fn ranges_written_alike_are_merged_one_in_so_many_flushes_and_not_all_at_once() {
-        for (deltas, ranges) in [(4, 1), (4, 40), (12, 40), (8, 300)] {
-            let (longest, one_in) = merges_of(deltas, ranges);
+        // How many deltas there may be is what binds, or their bytes.
+        for (deltas, ranges, f, flushes) in
+            [(4, 1, 100, 5.0), (4, 40, 100, 5.0), (12, 40, 100, 13.0), (8, 300, 100, 9.0), (16, 40, 6, 7.0)]
+        {
+            let (longest, one_in) = merges_of(deltas, ranges, f << 20);
             assert!(longest <= 4, "{deltas} deltas, {ranges} ranges: {longest} merges in a row");
-            assert!(one_in > 0.93 * (deltas + 1) as f64, "{deltas} deltas, {ranges} ranges: one in {one_in}");
+            assert!(one_in > 0.9 * flushes, "{deltas} deltas, {ranges} ranges: one in {one_in}");
         }
-        assert_eq!(merges_of(0, 10).1, 1.0);
-        assert_eq!(merges_of(4, 1), (1, 5.0));
+        assert_eq!(merges_of(0, 10, 100 << 20).1, 1.0);
+        assert_eq!(merges_of(4, 1, 100 << 20), (1, 5.0));
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Run {
 
     /// Live bytes of these.
     pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
-        self.overlapping(range).map(|table| table.live_bytes()).sum()
+        if range.is_empty() { 0 } else { self.overlapping(range).map(|table| table.live_bytes()).sum() }
     }
 
     /// Adds a table where its key belongs; refuses one that overlaps a neighbour.
