@@ -123,7 +123,8 @@ impl FlushJob {
         };
         // Once before the lock: it looks at all ranges, and reads sketches, which are known then.
         let before = store.version_full();
-        let early = to_range.is_some_and(|by_range| by_range.is_early(&before.shape, &before.flush.range()));
+        let of_range = to_range.filter(|_| before.flush.of_range);
+        let early = of_range.is_some_and(|by_range| by_range.is_early(&before.shape, &before.flush.range()));
         merged_range(&before, early);
         drop(before);
         let mut work = store.work.lock();

@@ -149,9 +149,9 @@ impl RangemergeOptions {
     }
 
     /// How far a range is on its way to its next merge, up to about 1.
-    fn fill(&self, held: &Held) -> f64 {
-        let of_number = held.deltas as f64 / self.deltas as f64;
-        of_number.max(held.beside as f64 / self.f.max(held.file) as f64)
+    fn fill(&self, deltas: u64, beside: u64, file: u64) -> f64 {
+        let of_number = deltas as f64 / self.deltas as f64;
+        of_number.max(beside as f64 / self.f.max(file) as f64)
     }
 
     /// What each range has on disk. O(ranges x deltas).
@@ -288,24 +288,25 @@ impl ByRange for RangemergeOptions {
     /// See the page above.
     fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool {
         let home = self.home(shape);
-        let beside = (1..=self.deltas).filter_map(|number| shape.run(home.level, home.run + number));
-        if beside.map(|run| run.bytes_within(range)).sum::<u64>() == 0 {
+        let bytes =
+            |number| shape.run(home.level, home.run + number).map_or(0, |run| run.bytes_within(range));
+        let beside: Vec<u64> = (1..=self.deltas).map(bytes).filter(|bytes| *bytes > 0).collect();
+        if 2.0 * self.fill(beside.len() as u64, beside.iter().sum(), bytes(0)) < 1.0 {
             return false;
         }
         let ranges = self.held(shape, home);
-        let bounds = shape.run(home.level, home.run).map_or(&[][..], |run| run.tables().split_at(1).1);
+        let files = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
+        let bounds = files.get(1..).unwrap_or_default();
         let Some(own) = ranges.get(bounds.partition_point(|file| file.live_start() <= &range.start[..]))
         else {
             return false;
         };
-        let since: Vec<f64> =
-            ranges.iter().filter(|other| other.newest >= own.newest).map(|other| self.fill(other)).collect();
+        let since = ranges.iter().filter(|other| other.newest >= own.newest);
+        let since: Vec<f64> = since.map(|o| self.fill(o.deltas, o.beside, o.file)).collect();
         let others = since.len() as f64;
         // One more than there are: a range alone is no others' concern. And a few are no measure: those written most, which
         // chance keeps apart.
-        2.0 * self.fill(own) >= 1.0
-            && 2 * since.len() >= ranges.len()
-            && 2.0 * since.iter().sum::<f64>() >= others + 1.0
+        2 * since.len() >= ranges.len() && 2.0 * since.iter().sum::<f64>() >= others + 1.0
     }
 
     fn flush(
