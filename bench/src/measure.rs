@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Counters that only rise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +42,61 @@ impl Usage {
             device_write_bytes: self.device_write_bytes - earlier.device_write_bytes,
             device_read_bytes: self.device_read_bytes - earlier.device_read_bytes,
         }
+    }
+}
+
+/// Time of all processors of this machine, in the kernel's ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Processors {
+    all: u64,
+    /// Where this is a virtual machine: the time in which it had work and another had the processor.
+    stolen: u64,
+}
+
+impl Processors {
+    pub(crate) fn now() -> Self {
+        Processors::of(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    fn of(stat: &str) -> Self {
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time, which follows, is in the first two.
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+        let ticks: Vec<u64> = line.split_whitespace().take(8).filter_map(|n| n.parse().ok()).collect();
+        Processors { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
+    }
+
+    /// The share that was stolen since `earlier`; nothing where the kernel does not tell or no tick passed.
+    pub(crate) fn stolen_since(&self, earlier: &Processors) -> Option<f64> {
+        let all = self.all.saturating_sub(earlier.all);
+        (all > 0).then(|| self.stolen.saturating_sub(earlier.stolen) as f64 / all as f64)
+    }
+}
+
+/// What others took of the processors, second by second.
+#[derive(Debug, Default)]
+pub(crate) struct Stolen(Vec<(Instant, Processors)>);
+
+/// The share of a second that makes it one of which others took too much.
+const CALM: f64 = 0.02;
+/// What was held up in one second may be seen so many seconds later.
+const AFTER: u64 = 2;
+
+impl Stolen {
+    /// To be called several times a second.
+    pub(crate) fn look(&mut self) {
+        self.0.push((Instant::now(), Processors::now()));
+    }
+
+    /// Whether others took little of the second of that number after `began`, and of those before it.
+    pub(crate) fn is_calm(&self, began: Instant, number: u64) -> bool {
+        let share = |number: u64| {
+            let start = began + Duration::from_secs(number);
+            let first = self.0.partition_point(|(at, _)| *at <= start).saturating_sub(1);
+            let last = self.0.partition_point(|(at, _)| *at < start + Duration::from_secs(1));
+            let (first, last) = (self.0.get(first)?, self.0.get(last)?);
+            last.1.stolen_since(&first.1)
+        };
+        (number.saturating_sub(AFTER)..=number).all(|number| share(number).is_some_and(|share| share <= CALM))
     }
 }
 
@@ -112,6 +167,29 @@ mod tests {
         assert!(read() < 1 << 20, "it was just written");
         forget_files(dir.path()).unwrap();
         assert!(read() >= 1 << 20);
+    }
+
+    #[test]
+    fn stolen_is_the_eighth_column_of_the_first_line_over_the_first_eight() {
+        let earlier = Processors::of("cpu  10 0 10 60 0 0 0 20 5 0\ncpu0 1 2 3 4 5 6 7 8\n");
+        let now = Processors::of("cpu  40 0 20 100 0 0 0 40 99 9\n");
+        assert_eq!(now.stolen_since(&earlier), Some(0.2));
+        assert_eq!(now.stolen_since(&now), None);
+        assert_eq!(Processors::of("none of it"), Processors::default());
+        assert!(Processors::now().all > 0);
+    }
+
+    #[test]
+    fn a_second_is_calm_if_little_of_it_and_of_the_two_before_it_was_stolen() {
+        let began = Instant::now();
+        let at = |tenths: u64, stolen| {
+            (began + Duration::from_millis(100 * tenths), Processors { all: 20 * tenths, stolen })
+        };
+        // A look twice a second for ten seconds; in the fourth others take a tenth.
+        let looks = (0..=20).map(|n| at(5 * n, if n > 7 { 20 } else { 0 }));
+        let stolen = Stolen(looks.collect());
+        let calm: Vec<u64> = (0..12).filter(|number| stolen.is_calm(began, *number)).collect();
+        assert_eq!(calm, [0, 1, 2, 6, 7, 8, 9], "not behind it, and not where nobody looked");
     }
 
     #[test]

@@ -90,6 +90,12 @@ pub(crate) struct RunRecord {
     pub(crate) settle_seconds: f64,
     /// Latencies by kind of operation: `read`, `write`, `scan`, `modify`, `open`.
     pub(crate) latency: BTreeMap<String, Latency>,
+    /// The same of the seconds in which, and in the two before which, others took at most 2 % of the processors; how many
+    /// seconds these are. A whole run's, where nobody looked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) calm: BTreeMap<String, Latency>,
+    #[serde(default)]
+    pub(crate) calm_seconds: u64,
     /// One entry a second of the run.
     pub(crate) timeline: Vec<Second>,
     /// Of a run with a merge in its middle: its windows.
@@ -108,6 +114,10 @@ pub(crate) struct RunRecord {
     /// The most bytes of tables that one merge, or one flush that merged, read and wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) largest_merge_bytes: Option<u64>,
+    /// Share of the time of all processors that other machines on the same hardware took while this one had work, until
+    /// settled; absent where the kernel does not tell. What is measured while it is large says little of latencies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stolen: Option<f64>,
     /// Of a run with scans beside its puts: the scans of each second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scan_timeline: Vec<Second>,
@@ -138,6 +148,9 @@ pub(crate) struct Window {
     /// Memory resident at its end, what measuring itself keeps taken off.
     #[serde(default)]
     pub(crate) rss_bytes: u64,
+    /// As [`RunRecord::stolen`], of this window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stolen: Option<f64>,
 }
 
 /// Latencies of one kind of operation.

@@ -45,7 +45,7 @@ pub enum EventKind {
     MemoryAbort,
     /// Tables were merged.
     Merge,
-    /// What a merge put into the block cache and took out.
+    /// What a merge, or a flush that merged, put into the block cache and took out: blocks of data.
     Fill,
     /// A table was moved to another level without rewriting.
     Move,

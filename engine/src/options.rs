@@ -65,7 +65,8 @@ pub struct Options {
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
     /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
-    /// merge that fills faster waits, so with `write-through` this limits what merges write, too. Default 0.
+    /// merge that fills faster waits, so with `write-through` this limits what merges write, too. A flush that merges
+    /// (`rangemerge`) only takes its part, as of [`Options::rate_limit`]. Default 0.
     pub cache_fill_rate: u64,
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read as ever. Default false.

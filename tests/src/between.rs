@@ -7,13 +7,14 @@
 //! Now and then the process is killed between steps, and the next one must find everything.
 
 use crate::campaign::{CaseResult, Row};
+use crate::settings::FILLS;
 use crate::strategies;
-use crate::subject::DIR;
+use crate::subject::{DIR, draw_mechanisms};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Builder, Compression, Db, Family, FamilyOptions, Options, Result, Scan, Timestamp, Timestamps,
+    Builder, CacheFill, Compression, Db, Family, FamilyOptions, Options, Result, Scan, Timestamp, Timestamps,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -46,8 +47,10 @@ fn between_case(seed: u64) -> CaseResult {
         strategy: strategies::draw(&mut rng),
         ..FamilyOptions::default()
     };
-    let store = Store::open(&world, &options)?;
-    let mut run = Run { rng, world, options, store, model: Contents::new(), moments: 0 };
+    let options = draw_mechanisms(&mut rng, &options);
+    let cache_fill = *rng.pick(&FILLS);
+    let store = Store::open(&world, &options, cache_fill)?;
+    let mut run = Run { rng, world, options, cache_fill, store, model: Contents::new(), moments: 0 };
     run.overwrite(KEYS)?;
     for round in 0..12 {
         run.round().map_err(|e| format!("round {round}: {e}"))?;
@@ -65,7 +68,7 @@ struct Store {
 }
 
 impl Store {
-    fn open(world: &SimWorld, options: &FamilyOptions) -> Checked<Self> {
+    fn open(world: &SimWorld, options: &FamilyOptions, cache_fill: CacheFill) -> Checked<Self> {
         let scheduler = Arc::new(SimScheduler::for_world(world));
         let write_memory = 64 << 10;
         let settings = Options {
@@ -74,6 +77,7 @@ impl Store {
             log_file_bytes: 32 << 10,
             step_bytes: 4 << 10,
             events_kept: 10,
+            cache_fill,
             ..Options::default()
         };
         let builder = Builder::new().options(settings).env(world.env()).scheduler(scheduler.clone());
@@ -106,6 +110,7 @@ struct Run {
     rng: Rng,
     world: SimWorld,
     options: FamilyOptions,
+    cache_fill: CacheFill,
     store: Store,
     model: Contents,
     /// Counted.
@@ -164,7 +169,7 @@ impl Run {
 
     fn kill(&mut self) -> Checked {
         self.world = self.world.kill();
-        self.store = Store::open(&self.world, &self.options)?;
+        self.store = Store::open(&self.world, &self.options, self.cache_fill)?;
         self.read_everything().map_err(|e| format!("after a kill: {e}"))
     }
 

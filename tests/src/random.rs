@@ -13,9 +13,11 @@ use siltstone::{
     Condition, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Snapshot, TableWriter, Timestamp,
 };
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Wrong results against the model.
-pub const MODEL: Row = Row::new("model", "cases of 200 calls", 2_000, model_case);
+pub const MODEL: Row =
+    Row { together: Some(together), ..Row::new("model", "cases of 200 calls", 2_000, model_case) };
 
 /// The family whose cells expire by the moment of writing.
 const AGED: usize = 2;
@@ -37,6 +39,21 @@ type Checked<T = ()> = Result<T, String>;
 
 fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
     move |e| format!("{what}: {e:?}")
+}
+
+/// What is done beside a merge of which some steps are installed and others not.
+const BESIDE: [&str; 7] =
+    ["snapshot", "reverse scan", "ingest", "delete range", "compaction", "checkpoint", "other strategy"];
+/// How often the gate's count does each, at least.
+const TIMES: u64 = 20;
+/// How often each was done in this process.
+static DONE: [AtomicU64; BESIDE.len()] = [const { AtomicU64::new(0) }; BESIDE.len()];
+
+fn together() -> Result<String, String> {
+    let done = BESIDE.iter().zip(&DONE).map(|(what, done)| (done.load(Ordering::Relaxed), *what));
+    let (least, what) = done.min().expect("there are some");
+    let told = format!("of what goes on beside half-done merges {what} was rarest, {least} times");
+    if least >= TIMES { Ok(told) } else { Err(format!("{told}, fewer than {TIMES}")) }
 }
 
 fn model_case(seed: u64) -> CaseResult {
@@ -101,16 +118,19 @@ impl Run {
                 self.subject().db.set_memory(write_memory, budget).map_err(failed("move memory"))
             }
             164..167 => {
+                self.note("compaction");
                 let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
                 self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))
             }
             167..168 => self.subject().db.settle().map_err(failed("settle")),
             168..169 => {
+                self.note("other strategy");
                 let family = self.rng.index(3);
                 let family = self.subject().families[family].clone();
                 change_options(&family, &mut self.rng).map_err(failed("alter"))
             }
             169..175 => {
+                self.note("snapshot");
                 let snapshot = self.subject().db.snapshot();
                 self.snapshots.push((snapshot, self.model.seq()));
                 Ok(())
@@ -135,6 +155,15 @@ impl Run {
         }
     }
 
+    /// Takes down that this is done now, if a merge is half-done.
+    fn note(&self, what: &str) {
+        let families = &self.subject().families;
+        let half_done =
+            families.iter().any(|family| family.shape().tables().any(|(_, _, table)| table.clip.is_some()));
+        let which = BESIDE.iter().position(|known| *known == what).expect("it is one of them");
+        DONE[which].fetch_add(u64::from(half_done), Ordering::Relaxed);
+    }
+
     fn apply(&mut self, ops: &[Op], before_us: u64) {
         let now_us = self.world.clock.wall_us();
         if ops.iter().any(|op| matches!(op, Op::Put { family: AGED, .. })) {
@@ -147,6 +176,9 @@ impl Run {
         let mut ops = self.setup.batch(&mut self.rng, 0);
         // The aged family knows no operands.
         ops.retain(|op| !matches!(op, Op::Merge { family: AGED, .. }));
+        if ops.iter().any(|op| matches!(op, Op::DeleteRange { .. })) {
+            self.note("delete range");
+        }
         let durability = if self.rng.one_in(8) { Durability::Sync } else { Durability::Buffered };
         let before_us = self.world.clock.wall_us();
         self.subject().write(&self.setup, &ops, durability).map_err(failed("write"))?;
@@ -224,6 +256,9 @@ impl Run {
         let range = if self.rng.one_in(4) { KeyRange::all() } else { self.setup.range(&mut self.rng) };
         let (snapshot, seq) = self.read_point();
         let back = self.rng.chance(50);
+        if back {
+            self.note("reverse scan");
+        }
         let times = self.times(family);
         let at = self.at(seq);
         let of = &self.subject().families[family];
@@ -318,6 +353,7 @@ impl Run {
     }
 
     fn ingest(&mut self) -> Checked {
+        self.note("ingest");
         let family = self.rng.index(2);
         self.ingested += 1;
         let path = format!("ingested-{}", self.ingested);
@@ -351,6 +387,7 @@ impl Run {
     }
 
     fn checkpoint(&mut self) -> Checked {
+        self.note("checkpoint");
         let dir = format!("copy-{}", self.checkpoints.len());
         self.subject().db.checkpoint(&dir).map_err(failed("checkpoint"))?;
         self.checkpoints.push((dir, self.model.seq()));

@@ -14,6 +14,7 @@ pub const OTHERS: &[&str] = &[
     "remerge{",
     "exploring{min_runs=2, max_runs=4, blocking_runs=5",
     "rangemerge{victim=most-bytes",
+    "rangemerge{",
     "rangemerge{deltas=2",
     "exploring{min_runs=2, max_bytes=20000, ratio=0.8, off_peak_ratio=3, off_peak_start=6, off_peak_end=2, \
      major_period_s=300, major_jitter=1",

@@ -275,7 +275,7 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
 }
 
 /// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run time.
-fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
+pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
         memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))
             .parse()

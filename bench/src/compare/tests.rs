@@ -37,14 +37,21 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         settled: true,
         settle_seconds: 0.0,
         latency: Default::default(),
+        calm: Default::default(),
+        calm_seconds: 0,
         timeline: Vec::new(),
         windows: Vec::new(),
         extra_memory_bytes: None,
         before_p99_us: None,
         runs_max: None,
         largest_merge_bytes: None,
+        stolen: None,
         scan_timeline: Vec::new(),
     }
+}
+
+fn how() -> How {
+    How { runs: 1, seed: 1, dir: None, limit: 1, json: false, stolen: None, limits: false, html: None }
 }
 
 fn relate_all(a: &[RunRecord], b: &[RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {
@@ -123,10 +130,31 @@ fn workloads_that_share_a_store_share_a_process() {
             .map(String::from)
             .to_vec(),
         stores: vec!["siltstone".into()],
-        how: How { runs: 1, seed: 1, dir: None, limit: 1, json: false, limits: false, html: None },
+        how: how(),
         scale: Scale::default(),
     };
     let groups = plan.check().unwrap().groups;
     let groups: Vec<String> = groups.iter().map(|group| group.workloads.join(" ")).collect();
     assert_eq!(groups, ["ycsb-a ycsb-c:uniform", "fillseq", "readrandom readseq", "syncput:1", "syncput:8"]);
+}
+
+#[test]
+fn a_run_is_done_again_while_others_take_too_much_and_the_calmest_counts() {
+    let how = |stolen| How { stolen, ..how() };
+    let tell = |stolen: &[f64], most| {
+        let mut shares = stolen.iter();
+        let told = how(most).calmest(|told| {
+            let share = *shares.next().ok_or("it was done once more than there are runs")?;
+            if share.is_nan() {
+                return Err("it failed".into());
+            }
+            told.push(RunRecord { stolen: Some(share), ..run(1, 1.0) });
+            Ok(())
+        });
+        (told.0.first().and_then(|record| record.stolen), told.1.is_ok(), shares.len())
+    };
+    assert_eq!(tell(&[0.5, 0.0], None), (Some(0.5), true, 1), "nobody asked");
+    assert_eq!(tell(&[0.5, 0.04, 0.0], Some(5.0)), (Some(0.04), true, 1));
+    assert_eq!(tell(&[0.5, 0.3, 0.2, 0.4, 0.6, 0.0], Some(5.0)), (Some(0.2), true, 1), "five times at most");
+    assert_eq!(tell(&[0.5, f64::NAN, 0.0], Some(5.0)), (Some(0.5), false, 1), "a failure is told");
 }

@@ -44,10 +44,11 @@ pub(super) fn add(histogram: &mut Histogram<u64>, buckets: &Buckets) {
     buckets.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
 }
 
-/// A finished second of one thread.
+/// Operations of one kind in a finished second of one thread.
 #[derive(Clone)]
 struct Kept {
     number: u64,
+    class: usize,
     buckets: Buckets,
 }
 
@@ -107,17 +108,12 @@ impl Recorder {
     }
 
     fn fold(&mut self) {
-        let mut all = empty();
-        for (current, total) in self.current.iter_mut().zip(&mut self.total) {
+        for (class, (current, total)) in self.current.iter_mut().zip(&mut self.total).enumerate() {
             if !current.is_empty() {
-                for sum in [total, &mut all] {
-                    sum.add(&*current).expect("same bounds");
-                }
+                total.add(&*current).expect("same bounds");
+                self.kept.push(Kept { number: self.second, class, buckets: buckets(current) });
                 current.reset();
             }
-        }
-        if !all.is_empty() {
-            self.kept.push(Kept { number: self.second, buckets: buckets(&all) });
         }
     }
 }
@@ -130,11 +126,17 @@ pub(crate) struct Recorded {
     pub(crate) all: Latency,
     pub(crate) classes: BTreeMap<String, Latency>,
     pub(crate) timeline: Vec<Second>,
+    /// Of the calm seconds alone, and how many these are.
+    pub(crate) calm: BTreeMap<String, Latency>,
+    pub(crate) calm_seconds: u64,
 }
 
 impl Recorded {
-    pub(crate) fn of(mut recorders: Vec<Recorder>) -> Self {
+    /// `is_calm`: whether others let the machine alone in a second, by when the clock was started and the second's number.
+    pub(crate) fn of(mut recorders: Vec<Recorder>, is_calm: impl Fn(Instant, u64) -> bool) -> Self {
         let mut all = empty();
+        let mut calm: [Histogram<u64>; CLASSES.len()] = std::array::from_fn(|_| empty());
+        let mut calm_seconds = BTreeMap::new();
         let mut classes: [Histogram<u64>; CLASSES.len()] = std::array::from_fn(|_| empty());
         let mut seconds: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
         let mut took = Duration::ZERO;
@@ -146,6 +148,9 @@ impl Recorded {
                 all.add(total).expect("same bounds");
             }
             for kept in &recorder.kept {
+                if *calm_seconds.entry(kept.number).or_insert_with(|| is_calm(recorder.began, kept.number)) {
+                    add(&mut calm[kept.class], &kept.buckets);
+                }
                 add(seconds.entry(kept.number).or_insert_with(empty), &kept.buckets);
             }
         }
@@ -160,12 +165,17 @@ impl Recorded {
             p99_us: us(histogram.value_at_quantile(0.99)),
             max_us: us(histogram.max()),
         });
-        let named = CLASSES.iter().zip(&classes).filter(|(_, histogram)| !histogram.is_empty());
+        let named = |classes: &[Histogram<u64>]| {
+            let named = CLASSES.iter().zip(classes).filter(|(_, histogram)| !histogram.is_empty());
+            named.map(|(name, histogram)| (name.to_string(), latency(histogram))).collect()
+        };
         Recorded {
             ops: all.len(),
             took,
             timeline: timeline.collect(),
-            classes: named.map(|(name, histogram)| (name.to_string(), latency(histogram))).collect(),
+            classes: named(&classes),
+            calm: named(&calm),
+            calm_seconds: calm_seconds.values().filter(|is_calm| **is_calm).count() as u64,
             all: latency(&all),
         }
     }
@@ -203,7 +213,8 @@ mod tests {
             }
             recorder
         };
-        let recorded = Recorded::of(vec![recorder(Class::Read, 10), recorder(Class::Write, 1000)]);
+        let recorders = vec![recorder(Class::Read, 10), recorder(Class::Write, 1000)];
+        let recorded = Recorded::of(recorders, |of, number| of == began && number == 1);
         assert_eq!((recorded.ops, recorded.took), (5000, Duration::from_millis(2500)));
         assert_eq!(recorded.classes.keys().collect::<Vec<_>>(), ["read", "write"]);
         assert!((recorded.classes["read"].p50_us - 10.0).abs() < 0.02);
@@ -211,5 +222,9 @@ mod tests {
         // Two whole seconds; the half one at the end is left out of the timeline, not of the totals.
         let ops: Vec<u64> = recorded.timeline.iter().map(|second| second.ops).collect();
         assert_eq!(ops, [1998, 2000]);
+        assert_eq!(
+            (recorded.calm_seconds, recorded.calm["read"].count, recorded.calm["write"].count),
+            (1, 1000, 1000)
+        );
     }
 }

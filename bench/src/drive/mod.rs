@@ -12,7 +12,7 @@ pub(crate) mod unseen;
 mod watch;
 mod worker;
 
-use crate::measure::{self, Usage};
+use crate::measure::{self, Processors, Usage};
 use crate::record::RunRecord;
 use crate::store::{Named, Result, Store, Written};
 use crate::workload::bytes::Values;
@@ -193,9 +193,9 @@ impl<'a> Bench<'a> {
         };
 
         measure::forget_peak();
-        let before = Usage::now();
+        let (before, processors) = (Usage::now(), Processors::now());
         let written_before = self.store.written();
-        let (mut recorders, scanned, user_bytes, settle_seconds, used) =
+        let (mut recorders, scanned, user_bytes, settle_seconds, (used, stolen)) =
             std::thread::scope(|scope| -> Result<_> {
                 let watching = watch.spawn(scope);
                 let (work, beside, scan) = (&work, &beside, &scan);
@@ -218,7 +218,7 @@ impl<'a> Bench<'a> {
                     } else {
                         self.store.settle()?
                     }
-                    let used = Usage::now().since(&before);
+                    let used = (Usage::now().since(&before), Processors::now().stolen_since(&processors));
                     Ok((recorders, scanned, user_bytes, ended.elapsed().as_secs_f64(), used))
                 });
                 watching.end();
@@ -228,10 +228,13 @@ impl<'a> Bench<'a> {
         let peak_rss_bytes = measure::peak_rss_bytes();
         let disk_bytes = measure::directory_bytes(self.dir);
 
-        let scan_timeline =
-            scanned.iter().flat_map(|recorder| Recorded::of(vec![recorder.clone()]).timeline).collect();
+        let scan_timeline = scanned
+            .iter()
+            .flat_map(|scans| Recorded::of(vec![scans.clone()], |_, _| true).timeline)
+            .collect();
         recorders.extend(scanned);
-        let recorded = Recorded::of(recorders);
+        let (runs_max, looks) = (watch.peak_runs(), watch.stolen());
+        let recorded = Recorded::of(recorders, |began, second| looks.is_calm(began, second));
         let mut live_bytes = 0;
         if let Some(live) = &mut self.live {
             live.apply(workload, picks, seed);
@@ -243,13 +246,14 @@ impl<'a> Bench<'a> {
             seconds: recorded.took.as_secs_f64(),
             settle_seconds,
             used,
+            stolen,
             written: now.zip(written_before).map(|(now, before)| now.since(&before)),
             user_bytes,
             live_bytes,
             disk_bytes,
             peak_disk_bytes: peak_disk_bytes.max(disk_bytes),
             peak_rss_bytes,
-            runs_max: watch.peak_runs(),
+            runs_max,
             largest_merge_bytes: self.store.largest_merge_bytes(),
         };
         Ok(RunRecord { scan_timeline, ..self.identity.record(workload, settings, recorded, phase) })
@@ -261,6 +265,7 @@ struct Phase {
     seconds: f64,
     settle_seconds: f64,
     used: Usage,
+    stolen: Option<f64>,
     written: Option<Written>,
     user_bytes: u64,
     live_bytes: u64,
@@ -316,12 +321,15 @@ impl Identity {
             settled: true,
             settle_seconds: phase.settle_seconds,
             latency: recorded.classes,
+            calm: recorded.calm,
+            calm_seconds: recorded.calm_seconds,
             timeline: recorded.timeline,
             windows: Vec::new(),
             extra_memory_bytes: None,
             before_p99_us: None,
             runs_max: phase.runs_max,
             largest_merge_bytes: phase.largest_merge_bytes,
+            stolen: phase.stolen,
             scan_timeline: Vec::new(),
         }
     }

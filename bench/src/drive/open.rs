@@ -6,7 +6,7 @@
 
 use super::latency::{Class, Recorded, Recorder};
 use super::{Bench, Identity, Phase};
-use crate::measure::{self, Usage};
+use crate::measure::{self, Processors, Usage};
 use crate::record::RunRecord;
 use crate::store::{Result, Wanted};
 use crate::workload::bytes::Values;
@@ -52,6 +52,7 @@ fn opened(
     let (mut recorder, mut key) = (Recorder::new(), Vec::new());
     let (mut seconds, mut used, mut settings) = (0.0, Usage::default(), Vec::new());
     measure::forget_peak();
+    let processors = Processors::now();
     recorder.begin(Instant::now());
     for op in Stream::new(workload, &picks, identity.seed, 0) {
         let Op::Get(number) = op else { continue };
@@ -78,6 +79,7 @@ fn opened(
         seconds,
         settle_seconds: 0.0,
         used,
+        stolen: Processors::now().stolen_since(&processors),
         written: None,
         user_bytes: 0,
         live_bytes,
@@ -87,7 +89,7 @@ fn opened(
         runs_max: None,
         largest_merge_bytes: None,
     };
-    let mut recorded = Recorded::of(vec![recorder]);
+    let mut recorded = Recorded::of(vec![recorder], |_, _| true);
     // Its seconds are mostly those between the openings.
     recorded.timeline.clear();
     Ok(identity.record(workload, workload.settings().into_iter().chain(settings), recorded, phase))

@@ -8,7 +8,7 @@
 use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
 use super::{Bench, Identity, Phase, Recorded};
-use crate::measure::{self, Usage};
+use crate::measure::{self, Processors, Usage};
 use crate::record::{Latency, RunRecord, Stage, Window};
 use crate::store::{CacheCount, Result, Session, Store, Wanted};
 use crate::workload::bytes::Values;
@@ -76,6 +76,7 @@ impl Now {
 struct Sample {
     cache: Option<CacheCount>,
     rss: u64,
+    processors: Processors,
 }
 
 /// One part of a run: all windows, with a sample at the beginning and at the end of each.
@@ -121,7 +122,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let rate = counted as f64 / (window.as_secs_f64() * f64::from(FAST_WINDOWS - FAST_WINDOWS / 2)) * RATE;
 
     measure::forget_peak();
-    let (before, written_before) = (Usage::now(), store.written());
+    let (before, processors, written_before) = (Usage::now(), Processors::now(), store.written());
     let mut part = readers.run(Some(rate), WINDOWS, true)?;
     let used = Usage::now().since(&before);
     let peak_rss_bytes = measure::peak_rss_bytes();
@@ -130,6 +131,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
         seconds: part.windows.len() as f64 * window.as_secs_f64(),
         settle_seconds: 0.0,
         used,
+        stolen: Processors::now().stolen_since(&processors),
         written: store.written().zip(written_before).map(|(now, before)| now.since(&before)),
         user_bytes: 0,
         live_bytes,
@@ -139,7 +141,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
         runs_max: None,
         largest_merge_bytes: None,
     };
-    let recorded = Recorded::of(std::mem::take(&mut part.recorders));
+    let recorded = Recorded::of(std::mem::take(&mut part.recorders), |_, _| true);
     let settings = workload.settings().into_iter().chain(store.settings());
     let more = [("rate", format!("{rate:.0}")), ("merge_seconds", format!("{:.1}", part.merge_seconds))];
     let mut record = identity.record(workload, settings.chain(more), recorded, phase);
@@ -235,7 +237,7 @@ impl Readers<'_> {
 
     fn sample(&self) -> Sample {
         let rss = measure::rss_bytes().saturating_sub(self.own_bytes.load(Ordering::Relaxed));
-        Sample { cache: self.store.cache(), rss }
+        Sample { cache: self.store.cache(), rss, processors: Processors::now() }
     }
 
     /// One thread's windows.
@@ -332,7 +334,8 @@ impl Part {
                 _ if number <= last => Stage::During,
                 _ => Stage::After,
             };
-            let sampled = self.samples[number].cache.zip(self.samples[number + 1].cache);
+            let (at_first, at_last) = (&self.samples[number], &self.samples[number + 1]);
+            let sampled = at_first.cache.zip(at_last.cache);
             let cache = counted.cache.or(sampled.map(|(before, after)| after.since(&before)));
             let told = |at_rest| {
                 let mut histogram = empty();
@@ -349,7 +352,8 @@ impl Part {
                 scans: scans.count,
                 scan_mean_us: scans.mean_us,
                 hit_ratio: cache.and_then(|count| count.ratio()),
-                rss_bytes: self.samples[number + 1].rss,
+                rss_bytes: at_last.rss,
+                stolen: at_last.processors.stolen_since(&at_first.processors),
             }
         };
         self.windows.iter().enumerate().map(told).collect()

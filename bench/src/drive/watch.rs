@@ -1,12 +1,13 @@
 //! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how large the
-//! directory has become and how many runs of tables there are, for the peaks.
+//! directory has become, what others take of the processors, and how many runs of tables there are, for the peaks.
 
 use super::worker::Shared;
-use crate::measure::directory_bytes;
+use crate::measure::{Stolen, directory_bytes};
 use crate::store::Store;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub(super) struct Watch<'a> {
     peak: AtomicU64,
     peak_runs: AtomicU64,
     over: AtomicBool,
+    stolen: Mutex<Stolen>,
 }
 
 /// The thread that watches.
@@ -40,20 +42,40 @@ impl<'a> Watch<'a> {
         let bar = ProgressBar::new(ops).with_prefix(title.to_string());
         let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
         let (peak, peak_runs) = (AtomicU64::new(0), AtomicU64::new(0));
-        Watch { dir, store, shared, bar, peak, peak_runs, over: AtomicBool::new(false) }
+        Watch {
+            dir,
+            store,
+            shared,
+            bar,
+            peak,
+            peak_runs,
+            over: AtomicBool::new(false),
+            stolen: Mutex::default(),
+        }
     }
 
     pub(super) fn spawn<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Watching<'scope> {
         let look = || {
             while !self.over.load(Ordering::Relaxed) {
                 self.peak.fetch_max(directory_bytes(self.dir), Ordering::Relaxed);
+                self.look_at_processors();
                 self.peak_runs.fetch_max(self.store.runs().unwrap_or(0), Ordering::Relaxed);
                 self.bar.set_position(self.shared.done.load(Ordering::Relaxed));
                 std::thread::park_timeout(LOOK_EVERY);
             }
+            self.look_at_processors();
             self.bar.finish_and_clear();
         };
         Watching { thread: scope.spawn(look), over: &self.over }
+    }
+
+    fn look_at_processors(&self) {
+        self.stolen.lock().unwrap_or_else(PoisonError::into_inner).look();
+    }
+
+    /// What others took of the processors.
+    pub(super) fn stolen(self) -> Stolen {
+        self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The most bytes the directory was seen to take.

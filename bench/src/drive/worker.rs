@@ -320,9 +320,10 @@ fn wrong(number: u64, found: bool) -> crate::store::Error {
     format!("key number {number} {what}").into()
 }
 
-/// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation.
+/// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation, and one who only
+/// spun would take a processor from the store.
 pub(super) fn wait_until(due: Instant) {
-    const SPIN: Duration = Duration::from_micros(200);
+    const SPIN: Duration = Duration::from_micros(60);
     loop {
         let now = Instant::now();
         match due.checked_duration_since(now) {

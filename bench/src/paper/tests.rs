@@ -5,7 +5,16 @@ use std::collections::BTreeMap;
 #[test]
 fn every_figure_relates_configurations_that_exist_and_are_run() {
     for paper in [Which::Accordion, Which::Triad, Which::Offload, Which::Rangemerge] {
-        let how = How { runs: 1, seed: 1, dir: None, limit: 1, json: false, limits: false, html: None };
+        let how = How {
+            runs: 1,
+            seed: 1,
+            dir: None,
+            limit: 1,
+            json: false,
+            stolen: None,
+            limits: false,
+            html: None,
+        };
         let paper = Paper { paper, scale: SCALE_MIN, local: true, unthrottled: false, how };
         let Contents { cells, figures } = paper.contents().unwrap();
         for cell in &cells {

@@ -107,6 +107,11 @@ pub(super) const COLUMNS: &[Column] = &[
     },
     Column { head: "settle s", help: "Seconds from the last operation until no merge was due", cell: settle },
     Column {
+        head: "stolen %",
+        help: "Time of all processors that other machines on the same hardware took, in percent, in the run where it was most",
+        cell: |r| r.over(|run| run.stolen).map_or("-".into(), |s| format!("{:.1}", s.max * 100.0)),
+    },
+    Column {
         head: "class",
         help: "What acknowledged writes survive",
         cell: |r| durability(r.runs[0].durability).into(),

@@ -113,12 +113,15 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         settled: true,
         settle_seconds: 1.25,
         latency: [("write".to_string(), latency(3.1))].into(),
+        calm: Default::default(),
+        calm_seconds: 0,
         timeline: (0..seconds.ceil() as u64).map(second).collect(),
         windows: Vec::new(),
         extra_memory_bytes: None,
         before_p99_us: None,
         runs_max: None,
         largest_merge_bytes: None,
+        stolen: Some(0.02),
         scan_timeline: Vec::new(),
     }
 }
@@ -147,6 +150,7 @@ pub(crate) fn around_a_merge(
             scan_mean_us: 0.0,
             hit_ratio: Some(hits),
             rss_bytes: 0,
+            stolen: None,
         })
         .collect();
     run.settings.insert("memory_cache".into(), "100000000".into());

@@ -114,6 +114,10 @@ const PARTS: &[(&str, &str, Change)] = &[
         rangemerge.f = bytes_of(mib);
         true
     }),
+    ("range+b64", "blocks of 64 KiB (C)", |_, family, kib| {
+        family.block_bytes = (kib * 1024.0) as usize;
+        kib >= 0.0625
+    }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
         family.strategy =
             StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });

@@ -154,9 +154,12 @@ fn base_workload(name: &str) -> Option<Workload> {
             key: Keys { form: Form::Ordered, bytes: 48 },
             ..classic(Kind::MixGraph, Shuffled, 2)
         },
-        "stability" => {
-            Workload { ops: 5_000_000, pace: Pace::ThenOpen(0.95), ..classic(updates, Shuffled, 1) }
-        }
+        "stability" => Workload {
+            ops: 5_000_000,
+            pace: Pace::ThenOpen(0.95),
+            direct_reads: true,
+            ..classic(updates, Shuffled, 1)
+        },
         "accordion-zipf" => accordion(Distribution::Zipf),
         "accordion-uniform" => accordion(Distribution::Uniform),
         "accordion-mix" => Workload {
@@ -290,6 +293,9 @@ impl Workload {
             "m5" if base == "rangemerge-fill" => self.memory.write *= 4,
             "m20" if base == "rangemerge-fill" => {}
             "m100" if base == "rangemerge-fill" => self.memory.write /= 5,
+            "sorted" if base == "rangemerge-fill" => {
+                (self.kind, self.key.form) = (Kind::FillInOrder, Form::Ordered);
+            }
             // Memory must hold more than is put, else it is flushed and the log goes.
             "log1g" if base == "open" => {
                 (self.keys, self.logged) = (1_000_000, Some(1 << 30));
@@ -390,6 +396,8 @@ mod tests {
             1_000_000_000 / workload.memory.write
         });
         assert_eq!(data_over_memory, [5, 20, 100]);
+        let sorted = one("rangemerge-fill:m20:sorted");
+        assert_eq!((sorted.kind, sorted.key.form), (Kind::FillInOrder, Form::Ordered));
         let sync = named("syncput", &Scale::default()).unwrap();
         assert_eq!(
             sync.iter().map(|w| (w.name.as_str(), w.threads)).collect::<Vec<_>>(),

@@ -24,6 +24,7 @@ use super::log_table::LogTableJob;
 use super::merges::{READ_AHEAD, table_sources};
 use super::store::Store;
 use super::unique::Unions;
+use super::warm::Fills;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memory::Segment;
@@ -56,6 +57,7 @@ pub(crate) struct FlushJob {
     keep_budget: u64,
     /// What it kept: cells, bytes of memory.
     kept: (u64, u64),
+    fills: Fills,
     /// Everything in the flush set was logged before this.
     logged_to: LogPosition,
     /// Keys below are done.
@@ -223,6 +225,7 @@ impl FlushJob {
                 job: id,
                 names: store.table_names(),
                 cache: db.cache.clone(),
+                replaced: tables.replaced,
             },
             step_bytes: db.options.step_bytes,
             cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
@@ -245,6 +248,7 @@ impl FlushJob {
             hot,
             keep_budget: budget,
             kept: (0, 0),
+            fills: Fills::default(),
             logged_to,
             clip,
             log_table,
@@ -277,6 +281,10 @@ impl FlushJob {
         let written = self.merge.bytes_written().max(self.reported);
         db.limiter.take_unasked(written - self.reported);
         self.reported = written;
+        let filled = self.fills.note(&self.merge);
+        if self.reads_tables() {
+            db.fill_limiter.take_unasked(filled);
+        }
         let Progress::Step(step) = progress else {
             self.busy_ns += db.env.clock.monotonic_ns() - from;
             return Ok(Advanced::More);
@@ -300,16 +308,22 @@ impl FlushJob {
         let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
         let range = KeyRange { start: self.clip.clone(), end };
         self.clip = step.upto.clone().unwrap_or_default();
-        db.install(Install {
-            store: &self.store,
-            plan: &self.plan,
-            outputs: step.outputs,
-            upto: step.upto,
-            flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
-            filled: step.filled,
-            opened: None,
-        })
-        .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
+        let (blocks, bytes) = db
+            .install(Install {
+                store: &self.store,
+                plan: &self.plan,
+                outputs: step.outputs,
+                upto: step.upto,
+                flushed: Some(Flushed {
+                    range,
+                    generation: self.claims,
+                    kept: kept.map(|kept| kept.segment),
+                }),
+                filled: step.filled,
+                opened: None,
+            })
+            .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
+        self.fills.note_evicted(blocks, bytes);
         kill_point!("flush-after-install");
         self.steps += 1;
         self.busy_ns += db.env.clock.monotonic_ns() - from;
@@ -328,6 +342,9 @@ impl FlushJob {
         db.metrics.cells_dropped.add(taken - survived);
         self.store.work.lock().survived = Some(survived as f64 / taken.max(1) as f64);
         self.tell(db, self.plan.reason.clone());
+        if self.reads_tables() {
+            self.fills.tell(db, &self.store, Some(&self.merge));
+        }
         Ok(Advanced::Done)
     }
 

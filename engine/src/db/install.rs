@@ -306,8 +306,11 @@ fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(T
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
-            let mut cursor =
-                open.table().cursor(CursorOptions { read_ahead_bytes: 0, ..CursorOptions::default() });
+            let mut cursor = open.table().cursor(CursorOptions {
+                fill_cache: false,
+                read_ahead_bytes: 0,
+                ..CursorOptions::default()
+            });
             below.push((open.info.id, cursor.dead_below(key)?));
         }
     }

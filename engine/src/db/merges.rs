@@ -5,16 +5,16 @@ use super::background::Advanced;
 use super::install::Install;
 use super::manual::Manual;
 use super::store::{Settings, Store};
-use super::warm::Before;
+use super::warm::{Before, Fills};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
 use crate::strategy::{Deferred, Facts, MergeKind, MergePlan, RunningMerge, long_bytes, validate};
-use crate::table::CursorOptions;
+use crate::table::{CursorOptions, Replaced};
 use crate::types::{SeqNo, TableId};
-use crate::version::{TableHandle, Version};
+use crate::version::{OpenTable, TableHandle, Version};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,16 +54,6 @@ pub(crate) struct MergeJob {
     /// Installed so far.
     steps: u64,
     began_ns: u64,
-}
-
-/// What a merge did to the cache.
-#[derive(Default)]
-struct Fills {
-    blocks: u64,
-    bytes: u64,
-    evicted_blocks: u64,
-    evicted_bytes: u64,
-    failed: Option<String>,
 }
 
 impl Inner {
@@ -298,9 +288,7 @@ impl MergeJob {
         let written = merge.bytes_written().max(self.reported);
         db.limiter.take(written - self.reported);
         self.reported = written;
-        let (blocks, filled) = merge.filled();
-        db.fill_limiter.take(filled - self.fills.bytes);
-        (self.fills.blocks, self.fills.bytes) = (blocks, filled);
+        db.fill_limiter.take(self.fills.note(merge));
         if let Some(manual) = &self.manual {
             manual.note_written(written);
         }
@@ -343,8 +331,7 @@ impl MergeJob {
             opened,
         })?;
         kill_point!("merge-after-install");
-        self.fills.evicted_blocks += blocks;
-        self.fills.evicted_bytes += bytes;
+        self.fills.note_evicted(blocks, bytes);
         db.metrics.merge_steps.add(1);
         self.steps += 1;
         match upto {
@@ -363,32 +350,10 @@ impl MergeJob {
                 db.metrics.cells_dropped.add(taken - kept);
                 self.tell(db, EventKind::Merge, self.plan.reason.clone());
                 self.leave(None);
-                self.note_fills(db);
+                self.fills.tell(db, &self.store, self.merge.as_ref());
                 Ok(Advanced::Done)
             }
         }
-    }
-
-    /// Tells what the merge did to the cache.
-    fn note_fills(&self, db: &Inner) {
-        if self.fills.blocks + self.fills.evicted_blocks == 0 && self.fills.failed.is_none() {
-            return;
-        }
-        let (keys, warm_keys) = self.merge.as_ref().map_or((0, 0), Merge::keys_warm);
-        let fills = &self.fills;
-        let reason = match &fills.failed {
-            None => "blocks of a merge's outputs in, of its inputs out".into(),
-            Some(why) => format!("reading outputs into the cache failed, the rest is left to readers: {why}"),
-        };
-        let numbers = [
-            ("filled_blocks", fills.blocks),
-            ("filled_bytes", fills.bytes),
-            ("evicted_blocks", fills.evicted_blocks),
-            ("evicted_bytes", fills.evicted_bytes),
-            ("keys", keys),
-            ("warm_keys", warm_keys),
-        ];
-        db.events.record(EventKind::Fill, &self.store.name, reason, &numbers);
     }
 
     /// Counts it and tells of it.
@@ -449,6 +414,7 @@ pub(super) struct TableSources {
     pub(super) sources: Vec<Source>,
     /// How many cells they hold, where that is known.
     pub(super) cells: Option<u64>,
+    pub(super) replaced: Arc<Replaced>,
 }
 
 /// The tables of a plan as sources; `None` when the version lacks one.
@@ -457,7 +423,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: read_ahead, through_cache: false };
     let mut sources = Vec::new();
     // A clipped table's cells are counted below its clip too, so their number says nothing.
-    let mut cells = Some(0);
+    let (mut cells, mut runs) = (Some(0), Vec::new());
     for input in &plan.inputs {
         let tables: Vec<_> =
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
@@ -468,9 +434,10 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
             .collect();
+        runs.push(Replaced::run(tables.iter().map(OpenTable::table)));
         sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
     }
-    Some(TableSources { sources, cells })
+    Some(TableSources { sources, cells, replaced: Arc::new(Replaced::new(runs)) })
 }
 
 fn machine(
@@ -483,7 +450,7 @@ fn machine(
     read_ahead: usize,
 ) -> Option<Merge> {
     let inputs: BTreeSet<TableId> = plan.tables().collect();
-    let TableSources { sources, cells } = table_sources(version, plan, read_ahead)?;
+    let TableSources { sources, cells, replaced } = table_sources(version, plan, read_ahead)?;
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let below = version
@@ -508,6 +475,7 @@ fn machine(
             job: id,
             names: store.table_names(),
             cache: db.cache.clone(),
+            replaced,
         },
         // Read back as a whole, it is published as a whole.
         step_bytes: if db.options.cache_fill == CacheFill::Before { u64::MAX } else { db.options.step_bytes },

@@ -1,13 +1,16 @@
 //! The cache around the switch from a merge's inputs to its outputs. With `step` and `write-through` blocks went in while the
-//! tables were written (`table/fill.rs`); here is what comes at the end of a step: reading a whole output back before it is
+//! tables were written (`table/fill.rs`); here is what is told of it, and what comes at the end of a step: reading a whole output back before it is
 //! published (`before`), and taking out what the inputs have below the step's clip once it is.
 //!
 //! Reading back goes piece by piece between advances. It may fail, and then readers warm the rest: a fill that fails is no
 //! failure of the merge.
 
 use super::Inner;
+use super::store::Store;
 use crate::cache::Filling;
 use crate::error::Result;
+use crate::event::EventKind;
+use crate::merge::Merge;
 use crate::options::CacheFill;
 use crate::strategy::{MergeKind, MergePlan};
 use crate::table::ReadBack;
@@ -24,6 +27,52 @@ impl CacheFill {
             CacheFill::WriteThrough => Filling::All,
             CacheFill::Step => Filling::Warm,
         }
+    }
+}
+
+/// What a merge, or a flush that merged, did to the cache.
+#[derive(Default)]
+pub(super) struct Fills {
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+    evicted_blocks: u64,
+    evicted_bytes: u64,
+    /// Why reading back ended.
+    pub(super) failed: Option<String>,
+}
+
+impl Fills {
+    /// Takes down what the merge has put there by now; the bytes since the last time.
+    pub(super) fn note(&mut self, merge: &Merge) -> u64 {
+        let before = self.bytes;
+        (self.blocks, self.bytes) = merge.filled();
+        self.bytes - before
+    }
+
+    /// Takes down what left as a step was installed.
+    pub(super) fn note_evicted(&mut self, blocks: u64, bytes: u64) {
+        self.evicted_blocks += blocks;
+        self.evicted_bytes += bytes;
+    }
+
+    pub(super) fn tell(&self, db: &Inner, store: &Store, merge: Option<&Merge>) {
+        if self.blocks + self.evicted_blocks == 0 && self.failed.is_none() {
+            return;
+        }
+        let (keys, warm_keys) = merge.map_or((0, 0), Merge::keys_warm);
+        let reason = match &self.failed {
+            None => "blocks of a merge's outputs in, of its inputs out".into(),
+            Some(why) => format!("reading outputs into the cache failed, the rest is left to readers: {why}"),
+        };
+        let numbers = [
+            ("filled_blocks", self.blocks),
+            ("filled_bytes", self.bytes),
+            ("evicted_blocks", self.evicted_blocks),
+            ("evicted_bytes", self.evicted_bytes),
+            ("keys", keys),
+            ("warm_keys", warm_keys),
+        ];
+        db.events.record(EventKind::Fill, &store.name, reason, &numbers);
     }
 }
 

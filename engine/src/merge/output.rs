@@ -8,7 +8,7 @@ use super::keep::Keep;
 use crate::cache::{BlockCache, Filling};
 use crate::error::Result;
 use crate::storage::Env;
-use crate::table::{Filled, Reference, TableBuilder, TableOptions};
+use crate::table::{Filled, Reference, Replaced, TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
 use crate::version::shape::TableInfo;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ pub(crate) struct OutputRules {
     pub(crate) names: Vec<(&'static str, String)>,
     /// Blocks enter it as it says.
     pub(crate) cache: Arc<BlockCache>,
+    pub(crate) replaced: Arc<Replaced>,
 }
 
 /// Values that stay in the log of a database, where `find` tells their places.
@@ -104,7 +105,7 @@ impl Output {
             for (name, value) in &self.rules.names {
                 builder.set_name(name, value);
             }
-            builder.fill(&self.rules.cache);
+            builder.fill(&self.rules.cache, &self.rules.replaced);
             self.builder = Some(builder);
         }
         Ok(self.builder.as_mut().expect("just set"))

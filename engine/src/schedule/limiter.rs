@@ -46,11 +46,12 @@ impl Limiter {
         (self.state.lock().bytes_per_ns * 1e9).round() as u64
     }
 
-    /// Takes bytes that were just written by somebody who never waits. What that owes beyond a second is forgiven: those
+    /// Takes bytes that were just written by somebody who never waits. What these owe beyond a second is forgiven: those
     /// who wait would do so long after it has ended.
     pub(crate) fn take_unasked(&self, bytes: u64) {
         let mut state = self.taken(bytes);
-        state.available = state.available.max(-1e9 * state.bytes_per_ns);
+        let owed = if state.bytes_per_ns > 0.0 { state.available + bytes as f64 } else { state.available };
+        state.available = state.available.max(owed.min(-1e9 * state.bytes_per_ns));
     }
 
     /// Takes bytes that were just written.

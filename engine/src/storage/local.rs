@@ -150,12 +150,6 @@ impl Storage for LocalStorage {
             Err(e) => Err(e.into()),
         }
     }
-
-    fn free_space(&self, dir: &Path) -> io::Result<u64> {
-        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        let stat = rustix::fs::statvfs(dir)?;
-        Ok(stat.f_bavail * stat.f_frsize)
-    }
 }
 
 /// Reserves disk space to `len` so that writing into a mapping cannot fail for want of it.

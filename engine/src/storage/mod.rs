@@ -86,9 +86,6 @@ pub trait Storage: Send + Sync + Debug {
     /// Frees the bytes of a range of the file (they read as zeros after); the length stays. `Ok(false)` where
     /// not supported or where the file has other names (hard links).
     fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
-
-    /// Bytes free for new files in the directory's file system.
-    fn free_space(&self, dir: &Path) -> io::Result<u64>;
 }
 
 /// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also those

@@ -7,7 +7,7 @@
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
 use super::ends::{FOOTER_BYTES, Footer, Header};
-use super::fill::{Filled, Filler};
+use super::fill::{Filled, Filler, Replaced};
 use super::filter::Filter;
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
@@ -66,7 +66,9 @@ struct PendingPartition {
     filter: Option<Vec<u8>>,
     data_end: u64,
     blocks: u64,
+    /// Whether readers shall find it decoded, and how warm it was where it came from.
     filled: bool,
+    heat: u8,
 }
 
 impl TableBuilder {
@@ -132,9 +134,9 @@ impl TableBuilder {
         self.properties.names.insert(name.to_string(), value.to_string());
     }
 
-    /// Blocks enter that cache as they are cut, as far as it is to be filled.
-    pub(crate) fn fill(&mut self, cache: &Arc<BlockCache>) {
-        self.filler = Filler::new(cache);
+    /// Blocks enter that cache as they are cut, as far as it is to be filled for what they replace.
+    pub(crate) fn fill(&mut self, cache: &Arc<BlockCache>, replaced: &Arc<Replaced>) {
+        self.filler = Filler::new(cache, replaced);
     }
 
     /// The next cell was read lately where it came from.
@@ -293,7 +295,8 @@ impl TableBuilder {
         let mut filters = Vec::with_capacity(partitions.len());
         for (number, partition) in partitions.iter_mut().enumerate() {
             if let Some(filler) = self.filler.as_mut().filter(|_| partition.filled) {
-                filler.partition(number, &partition.index, partition.filter.as_deref());
+                let heat = partition.heat.saturating_sub(1);
+                filler.partition(number, &partition.index, partition.filter.as_deref(), heat);
             }
             filters.push(match partition.filter.take() {
                 Some(filter) => Some(self.out.block_raw(BlockKind::Filter, &filter)?),
@@ -359,8 +362,15 @@ impl TableBuilder {
         self.hashes.clear();
         self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();
         let blocks = std::mem::take(&mut self.blocks_in_partition);
-        let filled = std::mem::take(&mut self.partition_filled);
-        self.partitions.push(PendingPartition { separator, index, filter, data_end, blocks, filled });
+        // The first key that may be in it.
+        let behind = |before: &PendingPartition| [&before.separator[..], &[0]].concat();
+        let low = self.partitions.last().map(behind).or_else(|| self.first_key.clone());
+        let heat = match (&self.filler, low) {
+            (Some(filler), Some(low)) => filler.heat(&low, &separator),
+            _ => 0,
+        };
+        let filled = std::mem::take(&mut self.partition_filled) || heat > 0;
+        self.partitions.push(PendingPartition { separator, index, filter, data_end, blocks, filled, heat });
     }
 
     fn note_seq(&mut self, seq: SeqNo) {

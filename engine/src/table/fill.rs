@@ -3,8 +3,8 @@
 //!
 //! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is read again and
 //! nothing waits in memory beside the cache, whose budget holds all the time; and if the table never comes to be, they
-//! leave with the [`Filled`] that stands for them. Index and filter partitions follow at the table's end, those over a
-//! block that went in.
+//! leave with the [`Filled`] that stands for them. Index and filter partitions follow at the table's end: those over a
+//! block that went in, and those that replace some which readers keep, so that a get costs no more after a merge.
 //!
 //! Which blocks: all, or those with a cell that was read lately where it came from ([`crate::cache::Warmth`]). What was
 //! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
@@ -19,7 +19,7 @@ use super::index::BlockEntry;
 use super::reader::Table;
 use crate::cache::{BlockCache, BlockKey, Filling};
 use crate::error::Result;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Read back at once.
 const PIECE_BYTES: u64 = 512 << 10;
@@ -43,6 +43,8 @@ pub(super) struct FilledPartition {
     pub(super) number: usize,
     pub(super) index: Arc<Block>,
     pub(super) filter: Option<Arc<Filter>>,
+    /// Through how many merges it is handed on unread.
+    pub(super) heat: u8,
 }
 
 impl Filled {
@@ -65,9 +67,42 @@ impl Drop for Filled {
     }
 }
 
+/// The tables that a merge reads, each run in order of keys; they go as it passes them.
+pub(crate) struct Replaced(Vec<Vec<Weak<Table>>>);
+
+impl Replaced {
+    pub(crate) fn new(runs: Vec<Vec<Weak<Table>>>) -> Self {
+        Self(runs)
+    }
+
+    pub(crate) fn run<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Weak<Table>> {
+        tables.map(Arc::downgrade).collect()
+    }
+
+    /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as those of each run that
+    /// has such keys, at the least. Where all of these are kept a get costs no access but that to data, and so it shall be of
+    /// the one table to come. O(runs x log tables).
+    fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
+        let mut least = None;
+        for run in &self.0 {
+            let passed =
+                run.partition_point(|table| table.upgrade().is_none_or(|table| table.ends_before(low)));
+            let tables = run[passed..].iter().filter_map(Weak::upgrade);
+            let within = tables.take_while(|table| table.begins_by(high));
+            let Some(most) = within.map(|table| table.heat_over(low, high)).max() else { continue };
+            least = Some(least.map_or(most, |least: u8| least.min(most)));
+            if most == 0 {
+                break;
+            }
+        }
+        least.unwrap_or(0)
+    }
+}
+
 /// Fills while a table is built.
 pub(super) struct Filler {
     filled: Filled,
+    replaced: Arc<Replaced>,
     all: bool,
     /// Where the warm cells of the present block are.
     warm_cells: Vec<u32>,
@@ -75,7 +110,7 @@ pub(super) struct Filler {
 
 impl Filler {
     /// `None` where nothing is to be filled.
-    pub(super) fn new(cache: &Arc<BlockCache>) -> Option<Self> {
+    pub(super) fn new(cache: &Arc<BlockCache>, replaced: &Arc<Replaced>) -> Option<Self> {
         let all = match cache.filling() {
             Filling::Off => return None,
             Filling::All => true,
@@ -84,7 +119,7 @@ impl Filler {
         let (cache, table) = (Arc::clone(cache), cache.next_table_id());
         let filled =
             Filled { cache, table, offsets: Vec::new(), bytes: 0, partitions: Vec::new(), warm: Vec::new() };
-        Some(Self { filled, all, warm_cells: Vec::new() })
+        Some(Self { filled, replaced: Arc::clone(replaced), all, warm_cells: Vec::new() })
     }
 
     /// A warm cell comes at that place of the present block.
@@ -109,12 +144,17 @@ impl Filler {
         true
     }
 
-    /// A partition over blocks that went in.
-    pub(super) fn partition(&mut self, number: usize, index: &[u8], filter: Option<&[u8]>) {
+    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
+    pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
+        self.replaced.heat(low, high)
+    }
+
+    /// A partition that readers shall find decoded.
+    pub(super) fn partition(&mut self, number: usize, index: &[u8], filter: Option<&[u8]>, heat: u8) {
         let Ok(index) = Block::new(index.to_vec()) else { return };
         let filter = filter.and_then(|bytes| Filter::new(bytes.to_vec()).ok());
         let filter = filter.map(Arc::new);
-        self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter });
+        self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter, heat });
     }
 
     /// What it filled so far.
@@ -175,6 +215,24 @@ impl ReadBack {
 }
 
 impl Table {
+    fn ends_before(&self, low: &[u8]) -> bool {
+        !self.info().range.ends_after(low)
+    }
+
+    fn begins_by(&self, high: &[u8]) -> bool {
+        self.info().range.start.as_slice() <= high
+    }
+
+    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none.
+    fn heat_over(&self, low: &[u8], high: &[u8]) -> u8 {
+        let Ok(first) = self.top.find(low) else { return 0 };
+        let begins_by = |number: usize| {
+            number == first || self.top.separator(number - 1).is_ok_and(|separator| separator < high)
+        };
+        let numbers = (first..self.top.partitions().len()).take_while(|number| begins_by(*number));
+        numbers.map(|number| self.kept_heat(number)).max().unwrap_or(0)
+    }
+
     /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto` (`None`: to
     /// the end). Where a partition's index is not at hand its blocks are hardly there either, and are left. How many
     /// blocks and bytes went.

@@ -40,7 +40,7 @@ pub(crate) use block::Block;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
-pub(crate) use fill::{Filled, ReadBack};
+pub(crate) use fill::{Filled, ReadBack, Replaced};
 pub(crate) use filter::Filter;
 pub(crate) use inspect::BlockListing;
 pub(crate) use reader::{Access, Table};

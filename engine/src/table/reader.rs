@@ -22,7 +22,7 @@ use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open table.
@@ -55,14 +55,26 @@ pub(crate) struct Access<'f> {
     pub(crate) filled: Option<&'f mut Filled>,
 }
 
+/// An index or filter that readers keep is handed on through so many merges that come one after another without a read.
+const KEPT_HEAT: u8 = 3;
+
 /// What an open table holds of a partition itself, so that a read need not look it up in the cache.
 #[derive(Default)]
 struct Kept {
     index: OnceLock<Arc<Block>>,
     filter: OnceLock<Arc<Filter>>,
+    /// Through how many merges it is still handed on if no reader comes by.
+    heat: AtomicU8,
 }
 
 impl Kept {
+    #[inline]
+    fn note_read(&self) {
+        if self.heat.load(Ordering::Relaxed) != KEPT_HEAT {
+            self.heat.store(KEPT_HEAT, Ordering::Relaxed);
+        }
+    }
+
     fn bytes(&self) -> u64 {
         let index = self.index.get().map_or(0, |block| block.memory_bytes());
         let filter = self.filter.get().map_or(0, |filter| filter.memory_bytes());
@@ -336,6 +348,13 @@ impl Table {
         self.warmth.is_warm(handle.place(at), self.cache.period())
     }
 
+    /// Through how many more merges a partition's index and filter are to be handed on; 0 where none of them is kept.
+    pub(super) fn kept_heat(&self, number: usize) -> u8 {
+        let kept = &self.kept[number];
+        let is_kept = kept.index.get().is_some() || kept.filter.get().is_some();
+        if is_kept { kept.heat.load(Ordering::Relaxed) } else { 0 }
+    }
+
     /// A partition's index, if that needs no reading.
     pub(super) fn index_at_hand(&self, number: usize) -> Option<Arc<Block>> {
         let cached = || self.cache.peek_index(self.key_of(self.top.partitions()[number].index));
@@ -352,6 +371,7 @@ impl Table {
             else {
                 continue;
             };
+            kept.heat.store(one.heat, Ordering::Relaxed);
             let bytes = one.index.memory_bytes();
             if !self.keep(&kept.index, &one.index, bytes) {
                 self.cache.insert_index(self.key_of(partition.index), one.index);
@@ -370,7 +390,9 @@ impl Table {
 
     #[inline]
     pub(super) fn filter(&self, partition: usize, handle: Handle) -> Result<Held<'_, Filter>> {
-        match self.kept[partition].filter.get() {
+        let kept = &self.kept[partition];
+        kept.note_read();
+        match kept.filter.get() {
             Some(filter) => Ok(Held::Kept(filter)),
             None => self.unkept_filter(partition, handle).map(Held::Cached),
         }
@@ -389,7 +411,9 @@ impl Table {
 
     #[inline]
     pub(super) fn index(&self, number: usize, partition: &Partition) -> Result<Held<'_, Block>> {
-        match self.kept[number].index.get() {
+        let kept = &self.kept[number];
+        kept.note_read();
+        match kept.index.get() {
             Some(block) => Ok(Held::Kept(block)),
             None => self.unkept_index(number, partition).map(Held::Cached),
         }
@@ -427,6 +451,9 @@ impl Table {
     /// An index partition, which is only looked for in the cache unless `fill`.
     pub(super) fn index_for(&self, number: usize, through_cache: bool, fill: bool) -> Result<Arc<Block>> {
         let partition = &self.top.partitions()[number];
+        if fill {
+            self.kept[number].note_read();
+        }
         if let Some(block) = self.kept[number].index.get() {
             return Ok(Arc::clone(block));
         }

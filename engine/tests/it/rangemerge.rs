@@ -257,6 +257,29 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     assert!((1..=2).contains(&cost), "ten cells of 220 bytes took {cost} accesses");
 }
 
+/// Readers keep filters alone, as what they look for is not there, so that no block of data is taken along.
+#[test]
+fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_there() {
+    let key = |n: u64| format!("key{n:05}").into_bytes();
+    let dearest = |looks: &dyn Fn(u64) -> bool| {
+        let world = SimWorld::new(8);
+        let (db, scheduler) = open(&world, "rangemerge{f=65536}");
+        for n in 0..16_000 {
+            scheduler.run(u32::from(n % 8 == 0) * 4);
+            db.put(&key(n * 7919 % 4_000), &[n as u8; 200]).unwrap();
+            for absent in (0..if looks(n) { 4_000 } else { 0 }).step_by(100) {
+                assert!(db.get(format!("key{absent:05}x").as_bytes()).unwrap().is_none());
+            }
+        }
+        db.settle().unwrap();
+        let costs = (0..4_000).map(|n| crate::reads(&world, || assert!(db.get(&key(n)).unwrap().is_some())));
+        costs.max().unwrap()
+    };
+    assert_eq!(dearest(&|_| false), 3, "index, filter and data");
+    assert_eq!(dearest(&|n| n % 50 == 0), 1);
+    assert_eq!(dearest(&|n| n == 4_000), 3, "what nobody reads is not handed on for ever");
+}
+
 /// Files are cut by what comes out, so that writing the same keys again makes no more of them.
 #[test]
 fn keys_written_again_leave_as_many_files_as_they_need() {

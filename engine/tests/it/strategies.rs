@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::simulate::{SimulateOptions, simulate};
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
-use siltstone::{Builder, Compression, Db, FamilyOptions, Options};
+use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -186,8 +186,20 @@ fn counted_in_bytes(strategy: &StrategyOptions) -> FamilyOptions {
     }
 }
 
-/// Flushes of `per_flush` keys each into a database on a simulated disk: the bytes of all flushes and of all merges.
-fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memory: u64) -> (u64, u64, u64) {
+/// What a database did.
+#[derive(Default)]
+struct Done {
+    flushes: u64,
+    flushed: u64,
+    merged: u64,
+    /// The most after a flush and its merges.
+    runs: u64,
+    /// Bytes in of the largest merge.
+    largest: u64,
+}
+
+/// Flushes keys, so many at once as are given, into a database on a simulated disk.
+fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memory: u64) -> Done {
     let world = SimWorld::new(3);
     let options = Options {
         write_memory: 2 * memory,
@@ -197,20 +209,23 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
         ..Options::default()
     };
     let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(strategy)));
-    let mut rng = Rng::new(3);
+    let (mut rng, mut done) = (Rng::new(3), Done::default());
     for keys in keys {
         for key in keys {
             db.put(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &rng.bytes(1000)).unwrap();
         }
         db.flush().unwrap();
         db.settle().unwrap();
+        done.runs = done.runs.max(db.default_family().shape().runs().count() as u64);
+        let events = db.events().into_iter().filter(|event| event.kind == EventKind::Merge);
+        done.largest = events.map(|event| event.numbers["bytes_in"]).fold(done.largest, u64::max);
     }
     let now = db.statistics();
-    (now.flushes, now.flushed_bytes, now.merged_bytes)
+    Done { flushes: now.flushes, flushed: now.flushed_bytes, merged: now.merged_bytes, ..done }
 }
 
 #[test]
-fn simulated_bytes_agree_with_a_real_run_within_5_percent() {
+fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percent() {
     const PER_FLUSH: u64 = 250;
     for text in [
         "leveled{base_bytes=1MiB, table_bytes=128KiB, defer_below=0}",
@@ -244,7 +259,7 @@ fn simulated_bytes_agree_with_a_real_run_within_5_percent() {
         };
         let fill = (0..in_fill).map(|n| (0..PER_FLUSH).map(|i| i * in_fill + n).collect());
         let keys = fill.chain(std::iter::from_fn(|| Some(drawn())).take(in_fill as usize));
-        let (flushes, flushed, merged) = really(&strategy, keys, memory);
+        let Done { flushes, flushed, merged, runs, largest } = really(&strategy, keys, memory);
         assert_eq!(flushes, 2 * in_fill, "{text}: no flush but those asked for");
         let flush_bytes = flushed / flushes;
         let simulated = simulate(&SimulateOptions {
@@ -257,10 +272,15 @@ fn simulated_bytes_agree_with_a_real_run_within_5_percent() {
             ..SimulateOptions::default()
         })
         .unwrap();
-        println!("{text}: {merged} bytes merged, {} simulated", simulated.merged_bytes);
+        println!(
+            "{text}: {merged} bytes merged, {} simulated; {runs} runs, {}; the largest merge {largest}, {}",
+            simulated.merged_bytes, simulated.runs_max, simulated.largest_merge_bytes
+        );
         let off = |real: u64, simulated: u64| simulated.abs_diff(real) as f64 / real.max(1) as f64;
         assert!(off(flushed, simulated.flushed_bytes) < 0.05, "{text}: {flushed} flushed\n{simulated}");
         assert!(off(merged, simulated.merged_bytes) < 0.05, "{text}: {merged} merged\n{simulated}");
+        assert_eq!(runs, simulated.runs_max, "{text}\n{simulated}");
+        assert!(off(largest, simulated.largest_merge_bytes) < 0.05, "{text}: {largest}\n{simulated}");
     }
 }
 

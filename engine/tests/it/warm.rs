@@ -19,6 +19,10 @@ fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
 }
 
 fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32) -> Db {
+    open_as(world, fill, cache, compact_rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}")
+}
+
+fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, strategy: &str) -> Db {
     let write_memory = 256 << 10;
     let options = Options {
         write_memory,
@@ -30,7 +34,7 @@ fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32
         compact_rest,
         ..Options::default()
     };
-    let strategy = "leveled{table_bytes=32KiB,base_bytes=128KiB}".parse().unwrap();
+    let strategy = strategy.parse().unwrap();
     let (compression, hot_keys) = (Compression::None, HotKeys::Off);
     let family = FamilyOptions { strategy, compression, hot_keys, ..Default::default() };
     Builder::new()
@@ -153,6 +157,37 @@ fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
             assert!(fills.numbers["evicted_blocks"] > blocks, "{fills}");
         } else {
             assert_eq!(warm, (0, 0), "{fills}");
+        }
+    }
+}
+
+#[test]
+fn what_was_read_of_a_range_stays_in_the_cache_when_memory_is_merged_into_its_file() {
+    for fill_by in [CacheFill::None, CacheFill::Step] {
+        let world = SimWorld::new(23);
+        let db = open_as(&world, fill_by, 300 << 10, 0, "rangemerge{f=4MiB}");
+        fill(&db);
+        db.settle().unwrap();
+        for _ in 0..2 {
+            misses(&db, popular());
+        }
+        assert_eq!(misses(&db, popular()), 0, "{fill_by:?}");
+        let (earlier, flushes) = (db.events().len(), db.statistics().flushes);
+        let others = (0..KEYS).filter(|n| n * 7919 % KEYS >= KEYS / 10);
+        others.for_each(|n| put(&db.default_family(), n, if n.is_multiple_of(3) { 2 } else { 1 }));
+        db.settle().unwrap();
+        assert!(db.statistics().flushes > flushes, "memory was merged into the file");
+        let after = misses(&db, popular());
+        let blocks = KEYS / 10 * 210 / 4096;
+        let fills = db.events().split_off(earlier).into_iter().filter(|event| event.kind == EventKind::Fill);
+        let told: u64 = fills.map(|event| event.numbers["filled_blocks"]).sum();
+        match fill_by {
+            CacheFill::None => {
+                assert!(after >= blocks && told == 0, "{after} of about {blocks}, {told} told of")
+            }
+            _ => {
+                assert!(after <= 1 && told >= blocks, "{after} of about {blocks} read again, {told} told of")
+            }
         }
     }
 }

@@ -219,9 +219,6 @@ impl Storage for Disk {
     fn punch_hole(&self, _: &Path, _: u64, _: u64) -> io::Result<bool> {
         Ok(false)
     }
-    fn free_space(&self, _: &Path) -> io::Result<u64> {
-        Ok(u64::MAX)
-    }
 }
 
 struct Handle {

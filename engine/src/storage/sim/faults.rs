@@ -26,12 +26,11 @@ pub enum OpKind {
     Lock,
     Exists,
     Punch,
-    FreeSpace,
 }
 
 impl OpKind {
     /// Every kind.
-    pub const ALL: [OpKind; 18] = [
+    pub const ALL: [OpKind; 17] = [
         OpKind::Create,
         OpKind::Append,
         OpKind::Open,
@@ -49,7 +48,6 @@ impl OpKind {
         OpKind::Lock,
         OpKind::Exists,
         OpKind::Punch,
-        OpKind::FreeSpace,
     ];
 
     /// Simulated microseconds it takes.

@@ -1,6 +1,6 @@
 //! The storage traits over a simulated disk. Each call is counted, recorded and asked for its failure first.
 
-use super::disk::{FileId, Node, normal};
+use super::disk::{FileId, normal};
 use super::faults::{Failure, OpKind};
 use super::{Shared, SimStorage, State, crashed};
 use crate::storage::{MappedFile, ReadFile, Storage, WriteFile};
@@ -273,13 +273,5 @@ impl Storage for SimStorage {
         }
         state.disk.edit(id, |inode| inode.punch(offset, len));
         Ok(true)
-    }
-
-    fn free_space(&self, dir: &Path) -> io::Result<u64> {
-        let dir = normal(dir);
-        let state = self.shared.admit(OpKind::FreeSpace, &dir, 0, 0)?;
-        match state.disk.lookup(&dir)? {
-            Node::Directory | Node::File(_) => Ok(state.disk.free()),
-        }
     }
 }

