@@ -10,7 +10,8 @@ use crate::subject::{
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
-    Condition, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Snapshot, TableWriter, Timestamp,
+    Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, KeyRange, Snapshot, TableWriter,
+    Timestamp,
 };
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,18 +119,20 @@ impl Run {
                 self.subject().db.set_memory(write_memory, budget).map_err(failed("move memory"))
             }
             164..167 => {
+                self.go_to_the_middle();
                 self.note("compaction");
                 let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
                 self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))
             }
             167..168 => self.subject().db.settle().map_err(failed("settle")),
-            168..169 => {
+            168..170 => {
+                self.go_to_the_middle();
                 self.note("other strategy");
                 let family = self.rng.index(3);
                 let family = self.subject().families[family].clone();
                 change_options(&family, &mut self.rng).map_err(failed("alter"))
             }
-            169..175 => {
+            170..175 => {
                 self.note("snapshot");
                 let snapshot = self.subject().db.snapshot();
                 self.snapshots.push((snapshot, self.model.seq()));
@@ -155,11 +158,24 @@ impl Run {
         }
     }
 
+    fn is_half_done(&self) -> bool {
+        let has_clip = |family: &Family| family.shape().tables().any(|(_, _, table)| table.clip.is_some());
+        self.subject().families.iter().any(has_clip)
+    }
+
+    /// What comes next is rare: half the time it is to come in the middle of a merge, if one is due.
+    fn go_to_the_middle(&mut self) {
+        for _ in 0..if self.rng.chance(50) { 30 } else { 0 } {
+            if self.is_half_done() {
+                break;
+            }
+            self.subject().scheduler.run(1);
+        }
+    }
+
     /// Takes down that this is done now, if a merge is half-done.
     fn note(&self, what: &str) {
-        let families = &self.subject().families;
-        let half_done =
-            families.iter().any(|family| family.shape().tables().any(|(_, _, table)| table.clip.is_some()));
+        let half_done = self.is_half_done();
         let which = BESIDE.iter().position(|known| *known == what).expect("it is one of them");
         DONE[which].fetch_add(u64::from(half_done), Ordering::Relaxed);
     }
@@ -353,6 +369,7 @@ impl Run {
     }
 
     fn ingest(&mut self) -> Checked {
+        self.go_to_the_middle();
         self.note("ingest");
         let family = self.rng.index(2);
         self.ingested += 1;
@@ -387,6 +404,7 @@ impl Run {
     }
 
     fn checkpoint(&mut self) -> Checked {
+        self.go_to_the_middle();
         self.note("checkpoint");
         let dir = format!("copy-{}", self.checkpoints.len());
         self.subject().db.checkpoint(&dir).map_err(failed("checkpoint"))?;
