@@ -17,7 +17,7 @@ const STORE: &str = "siltstone";
 pub(crate) struct Felt {
     /// p99 of all gets before the merge.
     pub(crate) before_us: f64,
-    /// p99 of the worst window during the merge, and of the worst after it.
+    /// p99 of the worst calm window during the merge, and of the worst after it.
     pub(crate) during_us: f64,
     pub(crate) after_us: f64,
     /// Share of blocks found in the cache before the merge, and in the worst window from then on.
@@ -30,7 +30,11 @@ impl Felt {
     /// Nothing of a run without a merge in its middle.
     pub(crate) fn of(run: &RunRecord) -> Option<Felt> {
         let of = |stage| run.windows.iter().filter(move |window| window.stage == stage);
-        let worst = |stage| of(stage).map(|window| window.get_p99_us).reduce(f64::max);
+        // What others did to a window says nothing, as long as some are left.
+        let calm =
+            |stage| of(stage).filter(|window| window.calm).map(|window| window.get_p99_us).reduce(f64::max);
+        let worst =
+            |stage| calm(stage).or_else(|| of(stage).map(|window| window.get_p99_us).reduce(f64::max));
         let weighted = |window: &Window| Some((window.hit_ratio?, window.gets as f64));
         let (sum, gets) = of(Stage::Before)
             .filter_map(weighted)
@@ -117,6 +121,11 @@ mod tests {
         assert_eq!(felt.p99_ratio(), 1.3);
         assert_eq!(felt.points().map(f64::round), Some(15.0), "from 0.75 to 0.6");
         assert_eq!(felt.memory, Some(0.1));
+        let mut disturbed = run.clone();
+        disturbed.windows[3].calm = false;
+        assert_eq!(Felt::of(&disturbed).unwrap().during_us, 240.0);
+        disturbed.windows[2].calm = false;
+        assert_eq!(Felt::of(&disturbed).unwrap().during_us, 260.0, "no window of the merge was calm");
         assert_eq!(Felt::of(&RunRecord { windows: Vec::new(), ..run }), None);
     }
 

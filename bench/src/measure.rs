@@ -77,7 +77,7 @@ impl Processors {
 pub(crate) struct Stolen(Vec<(Instant, Processors)>);
 
 /// The share of a second that makes it one of which others took too much.
-const CALM: f64 = 0.02;
+pub(crate) const CALM: f64 = 0.02;
 /// What was held up in one second may be seen so many seconds later.
 const AFTER: u64 = 2;
 

@@ -104,7 +104,7 @@ pub(crate) struct RunRecord {
     /// Of such a run: the most memory resident during the merge, beyond what was when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra_memory_bytes: Option<u64>,
-    /// And p99 of all gets before the merge.
+    /// And p99 of all gets before the merge, of calm windows if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before_p99_us: Option<f64>,
     /// The most runs of tables that might hold one key, seen five times a second; absent, as the next one, where the
@@ -151,6 +151,9 @@ pub(crate) struct Window {
     /// As [`RunRecord::stolen`], of this window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
+    /// Whether that was at most 2 % in it and in the window before it, as far as known.
+    #[serde(default = "calm")]
+    pub(crate) calm: bool,
 }
 
 /// Latencies of one kind of operation.
@@ -175,6 +178,10 @@ pub(crate) struct Second {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
+}
+
+fn calm() -> bool {
+    true
 }
 
 impl RunRecord {

@@ -150,8 +150,13 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
     record.extra_memory_bytes = Some(most.saturating_sub(at_first));
     record.windows = part.told(window, first, last);
+    let any_calm = record.windows[..first].iter().any(|window| window.calm);
     let mut before = empty();
-    part.windows[..first].iter().for_each(|window| add(&mut before, &window.gets));
+    for (window, told) in part.windows[..first].iter().zip(&record.windows) {
+        if told.calm || !any_calm {
+            add(&mut before, &window.gets);
+        }
+    }
     record.before_p99_us = Some(latency(&before).p99_us);
     Ok(record)
 }
@@ -328,6 +333,11 @@ impl Readers<'_> {
 
 impl Part {
     fn told(&self, window: Duration, first: usize, last: usize) -> Vec<Window> {
+        let stolen = |number: usize| {
+            let (at_first, at_last) = (&self.samples[number], &self.samples[number + 1]);
+            at_last.processors.stolen_since(&at_first.processors)
+        };
+        let is_calm = |number: usize| stolen(number).is_none_or(|share| share <= measure::CALM);
         let told = |(number, counted): (usize, &Counted)| {
             let stage = match number {
                 _ if number < first => Stage::Before,
@@ -353,7 +363,9 @@ impl Part {
                 scan_mean_us: scans.mean_us,
                 hit_ratio: cache.and_then(|count| count.ratio()),
                 rss_bytes: at_last.rss,
-                stolen: at_last.processors.stolen_since(&at_first.processors),
+                stolen: stolen(number),
+                // Who waited in the one before makes others wait in this one.
+                calm: is_calm(number) && is_calm(number.saturating_sub(1)),
             }
         };
         self.windows.iter().enumerate().map(told).collect()

@@ -89,6 +89,7 @@ mod tests {
             hit_ratio: None,
             rss_bytes: 0,
             stolen: None,
+            calm: true,
         };
         let mut run = crate::report::made_up_run(WORKLOAD, "siltstone", "warm", 1, 200_000.0);
         run.windows = vec![

@@ -151,6 +151,7 @@ pub(crate) fn around_a_merge(
             hit_ratio: Some(hits),
             rss_bytes: 0,
             stolen: None,
+            calm: true,
         })
         .collect();
     run.settings.insert("memory_cache".into(), "100000000".into());
