@@ -423,7 +423,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: read_ahead, through_cache: false };
     let mut sources = Vec::new();
     // A clipped table's cells are counted below its clip too, so their number says nothing.
-    let (mut cells, mut runs) = (Some(0), Vec::new());
+    let (mut cells, mut replaced) = (Some(0), Replaced::default());
     for input in &plan.inputs {
         let tables: Vec<_> =
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
@@ -434,10 +434,10 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
             .iter()
             .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
             .collect();
-        runs.push(Replaced::run(tables.iter().map(OpenTable::table)));
+        replaced.add_run(tables.iter().map(OpenTable::table));
         sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
     }
-    Some(TableSources { sources, cells, replaced: Arc::new(Replaced::new(runs)) })
+    Some(TableSources { sources, cells, replaced: Arc::new(replaced) })
 }
 
 fn machine(

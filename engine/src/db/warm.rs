@@ -1,6 +1,6 @@
 //! The cache around the switch from a merge's inputs to its outputs. With `step` and `write-through` blocks went in while the
-//! tables were written (`table/fill.rs`); here is what is told of it, and what comes at the end of a step: reading a whole output back before it is
-//! published (`before`), and taking out what the inputs have below the step's clip once it is.
+//! tables were written (`table/fill.rs`); here is what is told of it, and what comes at the end of a step: reading a whole
+//! output back before it is published (`before`), and taking out what the inputs have below the step's clip once it is.
 //!
 //! Reading back goes piece by piece between advances. It may fail, and then readers warm the rest: a fill that fails is no
 //! failure of the merge.

@@ -68,15 +68,12 @@ impl Drop for Filled {
 }
 
 /// The tables that a merge reads, each run in order of keys; they go as it passes them.
+#[derive(Default)]
 pub(crate) struct Replaced(Vec<Vec<Weak<Table>>>);
 
 impl Replaced {
-    pub(crate) fn new(runs: Vec<Vec<Weak<Table>>>) -> Self {
-        Self(runs)
-    }
-
-    pub(crate) fn run<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Vec<Weak<Table>> {
-        tables.map(Arc::downgrade).collect()
+    pub(crate) fn add_run<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<Table>>) {
+        self.0.push(tables.map(Arc::downgrade).collect());
     }
 
     /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as those of each run that
@@ -144,9 +141,10 @@ impl Filler {
         true
     }
 
-    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
+    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]). Where all blocks go in it
+    /// makes no difference, and is not asked.
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
-        self.replaced.heat(low, high)
+        if self.all { 0 } else { self.replaced.heat(low, high) }
     }
 
     /// A partition that readers shall find decoded.
