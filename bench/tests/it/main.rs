@@ -126,7 +126,8 @@ fn rangemerges_paper_has_the_simulation_between_its_figures_and_ours() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let records = lines(&output);
     let runs: Vec<_> = records.iter().filter(|r| r["kind"] == "run" && r["store"] == "siltstone").collect();
-    assert_eq!(runs.len(), 4 * 5 + 1, "strategies with puts at a rate, and with three sizes of memory");
+    let (paced, sizes_of_memory, methods_and_files, sorted) = (3, 5 + 5 + 6, 4 + 3, 2);
+    assert_eq!(runs.len(), paced + sizes_of_memory + methods_and_files + sorted);
     for run in runs {
         let keys = run["settings"]["keys"].as_str().unwrap().parse::<u64>().unwrap();
         assert_eq!(run["latency"]["write"]["count"], keys, "every key is put once");
