@@ -169,7 +169,9 @@ pub enum CacheFill {
     /// as much disk space again as its inputs have. Flushes fill nothing, those of `rangemerge` that read tables neither.
     Before,
     /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
-    /// flush; in steps, each of which replaces its part of the inputs.
+    /// flush; in steps, each of which replaces its part of the inputs. With them their indices and filters, and those that
+    /// replace some which readers keep: a get costs no more after a merge. These two are not counted by
+    /// [`Options::cache_fill_rate`].
     #[default]
     Step,
 }

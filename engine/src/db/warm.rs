@@ -37,6 +37,8 @@ pub(super) struct Fills {
     pub(super) bytes: u64,
     evicted_blocks: u64,
     evicted_bytes: u64,
+    /// Blocks and bytes that the merge had filled when it was asked last.
+    noted: (u64, u64),
     /// Why reading back ended.
     pub(super) failed: Option<String>,
 }
@@ -44,9 +46,12 @@ pub(super) struct Fills {
 impl Fills {
     /// Takes down what the merge has put there by now; the bytes since the last time.
     pub(super) fn note(&mut self, merge: &Merge) -> u64 {
-        let before = self.bytes;
-        (self.blocks, self.bytes) = merge.filled();
-        self.bytes - before
+        let filled = merge.filled();
+        let (blocks, bytes) = (filled.0 - self.noted.0, filled.1 - self.noted.1);
+        self.noted = filled;
+        self.blocks += blocks;
+        self.bytes += bytes;
+        bytes
     }
 
     /// Takes down what left as a step was installed.

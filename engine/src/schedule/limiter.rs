@@ -121,6 +121,21 @@ mod tests {
     }
 
     #[test]
+    fn what_flushes_take_forgives_nothing_of_what_merges_owe() {
+        let (hand, limiter) = limiter(1_000_000);
+        limiter.take(10_000_000);
+        limiter.take_unasked(1);
+        hand.0.store(9_900_000_000, Ordering::Relaxed);
+        assert!(limiter.wait() > 0, "ten seconds of merging are owed");
+        hand.0.store(10_001_000_000, Ordering::Relaxed);
+        assert_eq!(limiter.wait(), 0);
+        limiter.take_unasked(1_500_000);
+        limiter.take_unasked(1_500_000);
+        hand.0.store(11_002_000_000, Ordering::Relaxed);
+        assert_eq!(limiter.wait(), 0, "two flushes owe a second together");
+    }
+
+    #[test]
     fn the_rate_holds_over_time_and_bursts_are_bounded() {
         let (clock, limiter) = limiter(1_000_000);
         limiter.take(1_000);

@@ -46,7 +46,7 @@ pub struct SimulateOptions {
     pub strategy: StrategyOptions,
     /// Bytes of distinct keys with their values at the end of the fill.
     pub data_bytes: u64,
-    /// Write memory: what a flush writes.
+    /// What a flush writes: of a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
     /// The part of it that is the active segment when it is full, which `rangemerge` does not hold by range yet. By default
     /// a fifth, as with `FamilyOptions::active_share` where flushes begin at half of write memory; 0 in Rangemerge's paper.

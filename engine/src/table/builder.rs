@@ -362,7 +362,7 @@ impl TableBuilder {
         self.hashes.clear();
         self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();
         let blocks = std::mem::take(&mut self.blocks_in_partition);
-        // The first key that may be in it.
+        // The first key that may begin in it.
         let behind = |before: &PendingPartition| [&before.separator[..], &[0]].concat();
         let low = self.partitions.last().map(behind).or_else(|| self.first_key.clone());
         let heat = match (&self.filler, low) {

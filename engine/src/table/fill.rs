@@ -2,9 +2,10 @@
 //! and blocks of one that is read no more go out.
 //!
 //! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is read again and
-//! nothing waits in memory beside the cache, whose budget holds all the time; and if the table never comes to be, they
-//! leave with the [`Filled`] that stands for them. Index and filter partitions follow at the table's end: those over a
-//! block that went in, and those that replace some which readers keep, so that a get costs no more after a merge.
+//! no data waits in memory beside the cache, whose budget holds all the time; and if the table never comes to be, they
+//! leave with the [`Filled`] that stands for them. Index and filter partitions wait decoded and follow when the step's tables
+//! are opened: those over a block that went in, and those that replace some which readers keep, so that a get costs no more
+//! after a merge.
 //!
 //! Which blocks: all, or those with a cell that was read lately where it came from ([`crate::cache::Warmth`]). What was
 //! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
@@ -86,7 +87,7 @@ impl Replaced {
                 run.partition_point(|table| table.upgrade().is_none_or(|table| table.ends_before(low)));
             let tables = run[passed..].iter().filter_map(Weak::upgrade);
             let within = tables.take_while(|table| table.begins_by(high));
-            let Some(most) = within.map(|table| table.heat_over(low, high)).max() else { continue };
+            let Some(most) = within.filter_map(|table| table.heat_over(low, high)).max() else { continue };
             least = Some(least.map_or(most, |least: u8| least.min(most)));
             if most == 0 {
                 break;
@@ -221,14 +222,15 @@ impl Table {
         self.info().range.start.as_slice() <= high
     }
 
-    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none.
-    fn heat_over(&self, low: &[u8], high: &[u8]) -> u8 {
-        let Ok(first) = self.top.find(low) else { return 0 };
+    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none. `None` behind the last cell,
+    /// where a table may still have range tombstones: a get for what they delete looks into no partition.
+    fn heat_over(&self, low: &[u8], high: &[u8]) -> Option<u8> {
+        let Ok(first) = self.top.find(low) else { return Some(0) };
         let begins_by = |number: usize| {
             number == first || self.top.separator(number - 1).is_ok_and(|separator| separator < high)
         };
         let numbers = (first..self.top.partitions().len()).take_while(|number| begins_by(*number));
-        numbers.map(|number| self.kept_heat(number)).max().unwrap_or(0)
+        numbers.map(|number| self.kept_heat(number)).max()
     }
 
     /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto` (`None`: to

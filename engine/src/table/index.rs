@@ -116,7 +116,7 @@ impl TopIndex {
         &self.partitions
     }
 
-    /// At or after the keys of a partition, before those of the next.
+    /// At or after the keys of a partition, before those that begin in the next.
     pub(super) fn separator(&self, i: usize) -> Decoded<&[u8]> {
         let suffix = self.block.restart_entry(i)?.suffix;
         Ok(&self.block.bytes()[suffix])

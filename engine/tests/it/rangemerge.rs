@@ -280,6 +280,31 @@ fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_t
     assert_eq!(dearest(&|n| n == 4_000), 3, "what nobody reads is not handed on for ever");
 }
 
+/// A table of range tombstones costs a get no access, so what lies under it is as warm as it was.
+#[cfg(feature = "testing")]
+#[test]
+fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_file() {
+    let world = SimWorld::new(9);
+    let (db, _) = open(&world, "rangemerge{f=1MiB}");
+    let key = |n: u64| format!("key{n:05}").into_bytes();
+    for n in 0..4_000 {
+        db.put(&key(n * 7919 % 4_000), &[n as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let absent = |n: u64| format!("key{n:05}x").into_bytes();
+    (0..4_000).for_each(|n| assert!(db.get(&absent(n)).unwrap().is_none()));
+    let merged = db.statistics().merged_bytes;
+    db.default_family().delete_range(key(1_990)..key(2_010)).unwrap();
+    db.flush().unwrap();
+    db.settle().unwrap();
+    assert!(db.statistics().merged_bytes > merged + 100_000, "with the file");
+    for n in (0..1_990).chain(2_010..4_000) {
+        let cost = crate::reads(&world, || assert!(db.get(&key(n)).unwrap().is_some()));
+        assert!(cost <= 1, "the get of key {n} took {cost} accesses");
+    }
+}
+
 /// Files are cut by what comes out, so that writing the same keys again makes no more of them.
 #[test]
 fn keys_written_again_leave_as_many_files_as_they_need() {
