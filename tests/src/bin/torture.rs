@@ -87,9 +87,11 @@ fn run_row(row: &Row, arguments: &Arguments) -> bool {
     let outcome = run(row, arguments.seed, count, arguments.threads);
     let (name, unit, seed) = (row.name, row.unit, arguments.seed);
     let (count, cases, seconds) = (outcome.count, outcome.cases, outcome.seconds);
-    // What is rare is met by the gate's count, not by fewer cases.
+    // What is rare is met by the gate's count, not by fewer cases. Where a bug is planted, a wrong answer is looked for.
     let together = row.together.map_or(Ok(String::new()), |together| together());
-    let rare = together.as_ref().err().filter(|_| outcome.failure.is_none() && count >= row.gate);
+    let planted = std::env::var_os("SILTSTONE_BUG").is_some();
+    let enough = count >= row.gate && !planted;
+    let rare = together.as_ref().err().filter(|_| outcome.failure.is_none() && enough);
     let state = if outcome.failure.is_some() || rare.is_some() { "FAILED" } else { "ok" };
     println!("{name}: {state}, {count} {unit} in {cases} cases, seed {seed}, {seconds:.1} s");
     if let Ok(told) | Err(told) = &together
