@@ -32,6 +32,9 @@ pub(crate) struct Paper {
     /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not hours.
     #[arg(long)]
     unthrottled: bool,
+    /// Of `rangemerge` only the puts and scans at a rate, which take 400 s a method at `--scale 1`.
+    #[arg(long, conflicts_with = "unthrottled")]
+    paced: bool,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -114,12 +117,18 @@ struct Contents {
 
 impl Paper {
     fn contents(&self) -> Result<Contents> {
-        Ok(match self.paper {
+        let mut contents = match self.paper {
             Which::Accordion => accordion::contents(),
             Which::Triad => triad::contents(triad::PARTS),
-            Which::Rangemerge => rangemerge::contents(self.scale, !self.unthrottled)?,
+            Which::Rangemerge => rangemerge::contents(self.scale)?,
             Which::Offload => offload::contents(),
-        })
+        };
+        if self.paced || self.unthrottled {
+            let asked = |workload: &str| (workload == rangemerge::PACED) == self.paced;
+            contents.cells.retain(|cell| asked(cell.workload));
+            contents.figures.retain(|figure| asked(figure.workload));
+        }
+        Ok(contents)
     }
 
     /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.

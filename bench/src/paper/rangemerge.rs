@@ -15,7 +15,7 @@ use crate::workload::{Scale, Workload, named};
 use siltstone::simulate::{self, SimulateOptions, SimulateReport, simulate};
 use std::collections::{BTreeMap, HashMap};
 
-const PACED: &str = "rangemerge";
+pub(super) const PACED: &str = "rangemerge";
 const FILLS: [&str; 3] = ["rangemerge-fill:m5", "rangemerge-fill:m20", "rangemerge-fill:m100"];
 /// The end of figure 8a: keys put in their order.
 const SORTED: &str = "rangemerge-fill:m20:sorted";
@@ -56,7 +56,7 @@ const LARGEST: (Metric, Simulated) =
     (|run| number(run.largest_merge_bytes), |report| report.largest_compaction_bytes as f64);
 const FILES: (Metric, Simulated) = (|run| number(run.runs_max), |report| report.runs_max as f64);
 
-pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
+pub(super) fn contents(scale: f64) -> Result<Contents> {
     // In MiB, to the hundredth.
     let file = (1e9 * scale / 40.0 / f64::from(1 << 20) * 100.0).round() / 100.0;
     let range = format!("range+f{file}");
@@ -71,12 +71,9 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
         (format!("range+f{file}"), minutes / 53.8)
     });
     let cell = |workload, configs: &Vec<String>| Cell { workload, memory: 1.0, configs: configs.clone() };
-    let mut cells = Vec::new();
-    if paced {
-        // Each takes as long as its puts do: those alone that a figure relates.
-        cells.push(cell(PACED, &strings(&[&[range.as_str(), SMA, GEOMETRIC][..], PEERS].concat())));
-    }
-    cells.push(cell(FILLS[0], &configs));
+    // At a rate each takes as long as its puts do: those alone that a figure relates.
+    let paced = strings(&[&[range.as_str(), SMA, GEOMETRIC][..], PEERS].concat());
+    let mut cells = vec![cell(PACED, &paced), cell(FILLS[0], &configs)];
     let smaller = tables.iter().map(|(config, _)| config.clone());
     let others = OTHERS.iter().map(|(config, ..)| (*config).to_string());
     cells.push(cell(FILLS[1], &configs.iter().cloned().chain(others).chain(smaller).collect()));
@@ -85,9 +82,7 @@ pub(super) fn contents(scale: f64, paced: bool) -> Result<Contents> {
     cells.push(cell(FILLS[2], &configs));
 
     let mut figures = Vec::new();
-    if paced {
-        latencies(&mut figures, &range);
-    }
+    latencies(&mut figures, &range);
     let mut simulations = Simulations { scale, done: HashMap::new() };
     let short = |config: &str| {
         match config {
@@ -275,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_simulation_of_each_figure_is_beside_it_and_the_paper_where_it_has_one() {
-        let Contents { cells, figures } = contents(1.0, true).unwrap();
+        let Contents { cells, figures } = contents(1.0).unwrap();
         assert_eq!(cells.len(), 5);
         let of = |id: &str| figures.iter().find(|figure| figure.id == id).unwrap();
         let files = of("Rangemerge figure 6: files of a key, D/M 20, rangemerge");
@@ -284,6 +279,5 @@ mod tests {
         let off = largest.simulated.unwrap() / largest.paper;
         assert!((0.7..1.4).contains(&off), "the paper {}, simulated {:?}", largest.paper, largest.simulated);
         assert!(of("Rangemerge figure 5: p99 of scans, rangemerge over sma k 4").paper.is_nan());
-        assert!(contents(1.0, false).unwrap().figures.iter().all(|figure| figure.workload != PACED));
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::store;
+use clap::Parser;
 use std::collections::BTreeMap;
 
 #[test]
@@ -15,7 +16,7 @@ fn every_figure_relates_configurations_that_exist_and_are_run() {
             limits: false,
             html: None,
         };
-        let paper = Paper { paper, scale: SCALE_MIN, local: true, unthrottled: false, how };
+        let paper = Paper { paper, scale: SCALE_MIN, local: true, unthrottled: false, paced: false, how };
         let Contents { cells, figures } = paper.contents().unwrap();
         for cell in &cells {
             assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);
@@ -109,4 +110,27 @@ fn a_store_of_others_is_related_by_its_full_name() {
     let runs = [run("basic+s5", 1, 100.0, 1), run("tuned", 1, 1.0, 1), theirs];
     let record = figure(ops_s, &["rocksdb:tuned"], Goal::AtLeast(1.0)).record(&runs).unwrap();
     assert_eq!(record.ours, 2.0);
+}
+
+#[test]
+fn of_rangemerge_the_puts_at_a_rate_and_those_as_fast_as_they_go_are_measured_apart() {
+    let workloads = |options: &[&str]| {
+        let args = [&["paper", "rangemerge", "--scale", "0.002"][..], options].concat();
+        let contents = Command::parse_from(args).paper.contents().unwrap();
+        let cells: Vec<_> = contents.cells.iter().map(|cell| cell.workload).collect();
+        assert!(contents.figures.iter().all(|figure| cells.contains(&figure.workload)));
+        (cells, contents.figures.len())
+    };
+    let (paced, paced_figures) = workloads(&["--paced"]);
+    let (fills, fill_figures) = workloads(&["--unthrottled"]);
+    let (all, all_figures) = workloads(&[]);
+    assert_eq!((paced, all.len()), (vec![rangemerge::PACED], 1 + fills.len()));
+    assert!(!fills.contains(&rangemerge::PACED) && fills.len() > 3);
+    assert_eq!(all_figures, paced_figures + fill_figures);
+}
+
+#[derive(clap::Parser)]
+struct Command {
+    #[command(flatten)]
+    paper: Paper,
 }
