@@ -27,7 +27,7 @@ pub(crate) struct Simulate {
     /// Bytes of distinct keys and values
     #[arg(long, default_value = "100GB", value_parser = parse_size)]
     data: u64,
-    /// Write memory: what a flush writes
+    /// What a flush writes: of a database, half of its write memory
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
     /// The part of it that is the active segment, which `rangemerge` does not hold by range yet; 0 in its paper
