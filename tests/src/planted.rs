@@ -10,12 +10,18 @@ use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
 const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
-/// Where a bug is looked for first, as only that campaign goes there: damaged tables, moments in mid-way.
+/// Where a bug is looked for first, as only that campaign goes there: damaged tables, failed syncs, moments in mid-way, answers
+/// while nothing crashes. Those that are tried for all take minutes until they have found nothing.
 const FIRST: &[(Bug, &str)] = &[
     // It has threads of its own.
     (Bug::SkipBlockChecksum, "rot --threads 1"),
     (Bug::ClipOffByOne, "between"),
     (Bug::ReadPointBeforeVersion, "between"),
+    (Bug::IgnoreFailedSync, "sync"),
+    (Bug::FilterFalseNegative, "model"),
+    (Bug::ForgetLaterVersions, "model"),
+    (Bug::IgnoreSnapshotInMerge, "model"),
+    (Bug::KeepUnderTombstone, "model"),
 ];
 /// A campaign that takes longer hangs, which is noticed too.
 const PATIENCE: Duration = Duration::from_secs(300);
