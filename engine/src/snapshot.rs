@@ -95,7 +95,7 @@ impl Drop for Registered {
 }
 
 /// Takers of snapshots beside writers and merges; see `crate::sync`.
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(all(test, models))]
 mod model {
     use super::*;
     use crate::sync::thread::spawn;

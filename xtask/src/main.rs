@@ -1,9 +1,11 @@
 //! What people and CI run: `cargo xtask help` lists it.
 //!
 //! `ci` and `test` are lists of steps (`steps`), `campaigns` is the one table of the long tests with their counts,
-//! `rules` are checks of the sources that no compiler makes, `run` runs commands and counts what came of them.
+//! `guards` says which checks need not run again, `rules` are checks of the sources that no compiler makes, `run` runs
+//! commands, times them and counts what came of them.
 
 mod campaigns;
+mod guards;
 mod rules;
 mod run;
 mod steps;
@@ -12,33 +14,47 @@ use run::Tally;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask test [--fast]      all tests; without --fast the campaigns with their gate counts too
-cargo xtask soak [--hours H]   the campaigns with their release counts, again and again for H hours (default: once)
+cargo xtask test [--fast]      all tests; without --fast the models and the campaigns with their gate counts too
+cargo xtask soak [--hours H]   the campaigns with their release counts, again and again for H hours (default: once),
+                               after the sanitizer and all planted bugs
 cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test
 cargo xtask rules              the house rules alone
 cargo xtask loom               models of what threads share: all interleavings up to a bound
-cargo xtask shuttle            the same and whole databases: random schedules from a fixed seed
+cargo xtask shuttle            the same and whole databases: random schedules
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
-cargo xtask list               the campaigns and their counts";
+cargo xtask list               the campaigns and their counts
+
+test, soak, ci and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
+Example: cargo xtask test --seed 29527900160000";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let seed = match args.iter().position(|arg| *arg == "--seed") {
+        None => campaigns::fresh_seed(),
+        Some(at) => match args.get(at + 1).map(|seed| seed.parse()) {
+            Some(Ok(seed)) => {
+                args.drain(at..at + 2);
+                seed
+            }
+            _ => return usage("--seed needs a number"),
+        },
+    };
     let mut tally = Tally::default();
     match args[..] {
-        ["test"] => steps::test(&mut tally, true),
-        ["test", "--fast"] => steps::test(&mut tally, false),
-        ["soak"] => campaigns::soak(&mut tally, 0.0),
+        ["test"] => steps::test(&mut tally, seed, true),
+        ["test", "--fast"] => steps::test(&mut tally, seed, false),
+        ["soak"] => steps::soak(&mut tally, seed, 0.0),
         ["soak", "--hours", hours] => match hours.parse() {
-            Ok(hours) => campaigns::soak(&mut tally, hours),
+            Ok(hours) => steps::soak(&mut tally, seed, hours),
             Err(_) => return usage(&format!("--hours {hours} is not a number")),
         },
-        ["ci"] => steps::ci(&mut tally),
+        ["ci"] => steps::ci(&mut tally, seed),
         ["rules"] => rules::step(&mut tally),
         ["loom"] => steps::interleavings(&mut tally),
-        ["shuttle"] => steps::schedules(&mut tally),
-        ["sanitize"] => steps::sanitize(&mut tally),
+        ["shuttle"] => steps::schedules(&mut tally, seed, 100),
+        ["sanitize"] => guards::run_now(&mut tally, guards::Guard::Sanitizer, steps::sanitize),
         ["peers"] => steps::peers(&mut tally),
         ["list"] => {
             print!("{}", campaigns::list());

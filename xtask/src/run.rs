@@ -1,4 +1,5 @@
-//! Runs commands, prints what each took, and counts: tests passed, steps passed, failures by name.
+//! Runs commands, prints what each took (all together at the end, longest first), and counts: tests passed, steps passed,
+//! failures by name.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::time::Instant;
 pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
+    /// Seconds of each step.
+    took: Vec<(f64, String)>,
 }
 
 /// The root of the working tree.
@@ -62,12 +65,15 @@ impl Tally {
             let failures = failed.max(1);
             self.failed.extend((0..failures).map(|_| name.to_string()));
         }
-        println!("--- {name}: {passed} passed, {failed} failed, {:.1} s", began.elapsed().as_secs_f64());
+        let took = began.elapsed().as_secs_f64();
+        self.took.push((took, name.to_string()));
+        println!("--- {name}: {passed} passed, {failed} failed, {took:.1} s");
         ok
     }
 
     fn count(&mut self, name: &str, began: Instant, ok: bool) -> bool {
         let took = began.elapsed().as_secs_f64();
+        self.took.push((took, name.to_string()));
         if ok {
             self.passed += 1;
         } else {
@@ -78,7 +84,11 @@ impl Tally {
     }
 
     /// Prints the closing line; the process's exit status.
-    pub(crate) fn close(self) -> ExitCode {
+    pub(crate) fn close(mut self) -> ExitCode {
+        self.took.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let all: f64 = self.took.iter().map(|(took, _)| took).sum();
+        println!("where the time went, {:.1} minutes in all:", all / 60.0);
+        self.took.iter().for_each(|(took, name)| println!("{took:8.1} s  {name}"));
         self.failed.iter().for_each(|name| println!("failed: {name}"));
         println!("{} passed, {} failed", self.passed, self.failed.len());
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

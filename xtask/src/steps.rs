@@ -1,27 +1,49 @@
 //! The steps of `test` and `ci`, in order. A step that fails does not keep the later ones from running: one run tells
 //! all that is wrong.
 
+use crate::guards::{self, Guard};
 use crate::run::{Tally, cargo, command, root};
 use crate::{campaigns, rules};
 use std::process::Stdio;
 
-/// All tests; with `campaigns`, those with their gate counts too.
-pub(crate) fn test(tally: &mut Tally, campaigns: bool) {
+/// Share, in percent, of the shuttle schedules of `cargo xtask shuttle` that every change must pass.
+const SCHEDULES_PERCENT: u32 = 25;
+
+/// All tests; if `whole`, the models and the campaigns with their gate counts too.
+pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
     if !there(&mut command("apt-cache", "--version")) {
         println!("no apt-cache here: the example and its test make packages up");
     }
-    // The package `siltstone-tests` switches the engine's features `testing` and `strict` on for the whole run.
-    tally.tests("tests", &mut cargo("test --workspace --no-fail-fast"));
-    if campaigns {
+    unit_tests(tally);
+    if whole {
+        println!("seed {seed}; again: cargo xtask test --seed {seed}");
+        campaigns::gate(tally, seed);
         interleavings(tally);
-        schedules(tally);
-        sanitize(tally);
-        campaigns::gate(tally);
+        schedules(tally, seed, SCHEDULES_PERCENT);
+        guards::run(tally, Guard::Sanitizer, sanitize);
     }
 }
 
+/// Builds everything that tests and campaigns run, and runs the tests. The package `siltstone-tests` switches the engine's
+/// features `testing` and `strict` on for all of it.
+fn unit_tests(tally: &mut Tally) {
+    // Built apart, so that the times at the end tell compiling from testing.
+    tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
+    tally.tests("tests", &mut cargo("test --quiet --workspace --no-fail-fast"));
+}
+
+/// Everything before a release.
+pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: f64) {
+    println!("seed {seed}; again: cargo xtask soak --seed {seed}");
+    tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
+    guards::run_now(tally, Guard::Sanitizer, sanitize);
+    interleavings(tally);
+    schedules(tally, seed, 100);
+    campaigns::soak(tally, hours, seed);
+}
+
 /// Everything that must hold of a change.
-pub(crate) fn ci(tally: &mut Tally) {
+pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     tally.step("formatting", &mut cargo("fmt --all --check"));
     rules::step(tally);
     tally.step("lints", &mut cargo("clippy --quiet --workspace --all-targets -- -D warnings"));
@@ -33,13 +55,14 @@ pub(crate) fn ci(tally: &mut Tally) {
     let mut doc = cargo("doc --quiet --no-deps --workspace");
     tally.step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"));
     supply_chain(tally);
-    test(tally, true);
+    test(tally, seed, true);
 }
 
 /// Licences, sources and known vulnerabilities of what we link (row 26).
 fn supply_chain(tally: &mut Tally) {
+    // It runs for a second: what counts is how long it takes to compile.
     if !there(&mut cargo("deny --version"))
-        && !tally.step("install cargo-deny", &mut cargo("install cargo-deny --locked"))
+        && !tally.step("install cargo-deny", &mut cargo("install cargo-deny --locked --debug --quiet"))
     {
         return;
     }
@@ -52,36 +75,48 @@ fn supply_chain(tally: &mut Tally) {
     }
 }
 
-/// The interleavings of what threads share, all of them up to each model's bound (row 22).
+/// The interleavings of what threads share, all of them up to each model's bound (row 22). Not of whole databases, nor of
+/// what loom takes for other than it is.
 pub(crate) fn interleavings(tally: &mut Tally) {
-    models(tally, "loom");
+    let mut run = models(&["--skip", "db::model::whole", "--skip", "schedule::threads"]);
+    run.env("SILTSTONE_CHECKER", "loom");
+    tally.tests("row 22: models under loom", &mut run);
 }
 
-/// Schedules of the same and of whole databases, drawn at random from a fixed seed (row 22). A failure prints the seed
-/// of its schedule; with that in `SHUTTLE_RANDOM_SEED` the model runs it first.
-pub(crate) fn schedules(tally: &mut Tally) {
-    models(tally, "shuttle");
+/// Schedules of the same and of whole databases, drawn at random (row 22). A failure prints the seed of its schedule; with
+/// that in `SHUTTLE_RANDOM_SEED` the model runs it first.
+pub(crate) fn schedules(tally: &mut Tally, seed: u64, percent: u32) {
+    // What readers walk without locks is for loom alone.
+    let mut run = models(&["--skip", "memory::model"]);
+    run.env("SILTSTONE_CHECKER", "shuttle")
+        .env("SILTSTONE_SEED", seed.to_string())
+        .env("SILTSTONE_SCHEDULES", percent.to_string());
+    tally.tests(
+        &format!("row 22: models under shuttle ({percent} % of the schedules, seed {seed})"),
+        &mut run,
+    );
 }
 
-/// Runs the unit tests named `model` in a build for that checker.
-fn models(tally: &mut Tally, checker: &str) {
-    let mut run = cargo("test --release -p siltstone --lib ::model::");
-    run.env("RUSTFLAGS", format!("--cfg {checker}"))
-        .env("CARGO_TARGET_DIR", root().join("target").join(checker));
-    tally.tests(&format!("row 22: models under {checker}"), &mut run);
+/// The unit tests named `model`, in the one build that has both checkers.
+fn models(skip: &[&str]) -> std::process::Command {
+    let mut run = cargo("test --quiet --profile models -p siltstone --lib -- ::model::");
+    run.args(skip)
+        .env("RUSTFLAGS", "--cfg models")
+        .env("CARGO_TARGET_DIR", root().join("target").join("models"));
+    run
 }
 
 /// The engine's unit tests under the address sanitizer, on the stable toolchain (row 23). Not those of the simulation:
 /// it has no bytes of keys and values and no unsafe code, and 100 TB of it take ten minutes there.
-pub(crate) fn sanitize(tally: &mut Tally) {
+pub(crate) fn sanitize(tally: &mut Tally) -> bool {
     let target = root().join("target").join("asan");
-    let args =
-        "test -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu -- --skip simulate::";
+    let args = "test --quiet -p siltstone --features testing --lib --target x86_64-unknown-linux-gnu \
+                -- --skip simulate::";
     let mut run = cargo(args);
     run.env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=address --cfg free_chunks")
         .env("CARGO_TARGET_DIR", target);
-    tally.tests("row 23: address sanitizer", &mut run);
+    tally.tests("row 23: address sanitizer", &mut run)
 }
 
 /// The bench with the other stores, built once: RocksDB takes many minutes, and its bindings need libclang.

@@ -106,6 +106,8 @@ pub(crate) struct BlockCache {
     hits: [Counter; 3],
     misses: [Counter; 3],
     filling: Filling,
+    /// Bytes that open tables take beside it.
+    tables: Counter,
     period: Counter,
     /// How often a data block was asked for when it began.
     period_began: Counter,
@@ -232,6 +234,7 @@ impl BlockCache {
             hits: Default::default(),
             misses: Default::default(),
             filling,
+            tables: Counter::default(),
             period: Counter::default(),
             period_began: Counter::default(),
             filled: Moved::default(),
@@ -343,6 +346,19 @@ impl BlockCache {
         }
         drop(shares);
         self.meta.insert(key, meta);
+    }
+
+    /// A table that takes so many bytes beside the cache was opened, or (`false`) is gone.
+    pub(crate) fn count_table(&self, bytes: u64, is_open: bool) {
+        match is_open {
+            true => self.tables.0.fetch_add(bytes, Ordering::Relaxed),
+            false => self.tables.0.fetch_sub(bytes, Ordering::Relaxed),
+        };
+    }
+
+    /// Bytes that open tables take beside the cache.
+    pub(crate) fn table_memory(&self) -> u64 {
+        self.tables.0.load(Ordering::Relaxed)
     }
 
     /// Whether an open table may keep an index or filter block of that size itself; if so it is counted until
@@ -462,7 +478,7 @@ where
     Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
 }
 
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(all(test, models))]
 mod model;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use super::manual::Manual;
 use super::merges::MergeJob;
 use super::pipeline::JoinJob;
 use super::store::Store;
+use super::tally::by_id;
 use super::{Inner, State};
 use crate::error::{Error, ErrorKind};
 use crate::event::EventKind;
@@ -71,6 +72,8 @@ struct Slot {
     urgency: Urgency,
     /// A merge that was asked for. It takes no other merge's place, as it may last for hours and rests beside readers.
     asked: bool,
+    /// Whose it is; `None` of one that cleans the log.
+    store: Option<StoreId>,
     /// `None` while a worker has it.
     job: Option<Job>,
     not_before_ns: u64,
@@ -187,7 +190,7 @@ impl Inner {
     /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
     /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
     fn is_flush_pressed(&self) -> bool {
-        self.memory_used.get() > self.budget.wait()
+        self.tally.memory.get() > self.budget.wait()
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
@@ -222,7 +225,13 @@ impl Inner {
 
     /// Forgets a job that has ended.
     fn end_job(&self, id: u32) {
-        self.jobs.list.lock().retain(|slot| slot.id != id);
+        let mut list = self.jobs.list.lock();
+        if let Some(at) = list.iter().position(|slot| slot.id == id)
+            && let Some(store) = list.remove(at).store
+        {
+            drop(list);
+            self.touch(store);
+        }
     }
 
     fn run_slice(self: &Arc<Self>, id: u32, mut job: Job, began: u64) {
@@ -275,6 +284,7 @@ impl Inner {
                 let store = job.abandon(self, error);
                 if matters(&store) && !goes_around {
                     store.work.lock().flush_not_before = not_before;
+                    self.touch_at(store.id, not_before);
                     *self.background_error.lock() = Some(error.clone());
                 }
                 (store, "flush")
@@ -285,6 +295,7 @@ impl Inner {
                     let mut work = store.work.lock();
                     work.merge_not_before = not_before;
                     work.damage = is_damage.then(|| error.clone()).or(work.damage.take());
+                    self.touch_at(store.id, not_before);
                 }
                 (store, "merge")
             }
@@ -292,6 +303,7 @@ impl Inner {
                 let store = job.abandon(self);
                 if matters(&store) {
                     store.work.lock().merge_not_before = not_before;
+                    self.touch_at(store.id, not_before);
                 }
                 (store, "in-memory merge")
             }
@@ -331,8 +343,8 @@ impl Inner {
             // A full disk shows again when the file is really needed.
             worked |= log.prepare().unwrap_or(false);
         }
-        for store in self.stores().iter() {
-            worked |= self.lay_out_one(store);
+        for store in self.touched() {
+            worked |= self.lay_out_one(&store);
         }
         worked |= self.sweep();
         let now = self.env.clock.monotonic_ns();
@@ -397,7 +409,8 @@ impl Inner {
     /// A full segment was laid out flat, or over the ranges of memory.
     pub(super) fn note_memory_flush(&self, store: &Store, segment: &Segment, began_ns: u64) {
         self.metrics.freezes.add(1);
-        self.recount_memory();
+        self.recount(store);
+        self.touch(store.id);
         let version = store.version();
         let numbers = [
             ("cells", segment.cells() as u64),
@@ -447,29 +460,31 @@ impl Inner {
         worked
     }
 
-    /// Starts what is due: flushes, asked-for merges, merges by strategy.
+    /// Starts what is due: flushes, asked-for merges, merges by strategy. It looks at the stores that are due to be looked
+    /// at (`tally`).
     fn start_due(self: &Arc<Self>) {
         let now = self.env.clock.monotonic_ns();
-        let stores = self.stores();
         self.start_manual();
-        for store in stores.iter() {
-            if let Some(job) = JoinJob::start(self, store) {
-                self.add_job(job.id(), Urgency::Join, Job::Join(Box::new(job)));
-            }
-        }
-        let (flushing, merging) = {
+        let (flushing, merging, working) = {
             let list = self.jobs.list.lock();
             let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.asked).count();
-            (count(Urgency::Flush), count(Urgency::Merge) + count(Urgency::Level0Merge))
+            let merging = count(Urgency::Merge) + count(Urgency::Level0Merge);
+            let working: Vec<StoreId> = list.iter().filter_map(|slot| slot.store).collect();
+            (count(Urgency::Flush), merging, working)
         };
+        let stores = self.take_due(&working, now);
+        for store in &stores {
+            if let Some(job) = JoinJob::start(self, store) {
+                self.add_job(job.id(), Urgency::Join, Some(store.id), Job::Join(Box::new(job)));
+            }
+        }
         let merges_free = self.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
         // Those that a store may start whatever else runs.
         let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         let beyond = urgent.min(BEYOND_MAX * self.options.workers);
-        self.recount_debt(&stores);
         // What a flush would gain is of use when some are to be chosen.
-        let chosen = self.memory_used.get() > self.budget.low();
+        let chosen = self.tally.memory.get() > self.budget.low();
         let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
         let log_freed =
             |store: &Store| held_alone.filter(|(id, _)| *id == store.id).map_or(0, |(_, bytes)| bytes);
@@ -478,7 +493,9 @@ impl Inner {
             .zip(&plans)
             .map(|(store, merges)| self.store_facts(store, merges, log_freed(store), now))
             .collect();
+        let counted: u64 = stores.iter().map(|store| store.counted_memory()).sum();
         let db = DbFacts {
+            memory_elsewhere: self.tally.memory.get().saturating_sub(counted),
             memory_low: self.budget.low(),
             memory_wait: self.budget.wait(),
             log_bytes: self.log().map_or(0, |log| log.bytes()),
@@ -490,13 +507,13 @@ impl Inner {
         for action in plan_db(&facts, &db) {
             match action {
                 DbAction::Flush { store, reason } => {
-                    if let Some(store) = stores.iter().find(|s| s.id == store) {
+                    if let Some(store) = by_id(&stores, store) {
                         let may_stay = !self.flush_is_asked(store);
                         self.start_flush(store, reason, may_stay, None);
                     }
                 }
                 DbAction::Clean => match CleanJob::start(self) {
-                    Some(job) => self.add_job(job.id(), Urgency::Clean, Job::Clean(Box::new(job))),
+                    Some(job) => self.add_job(job.id(), Urgency::Clean, None, Job::Clean(Box::new(job))),
                     None => self.jobs.pause_cleaning(now + CLEAN_AGAIN_NS, None),
                 },
                 DbAction::Merge { store, index } => {
@@ -508,11 +525,28 @@ impl Inner {
                 }
             }
         }
-        for store in stores.iter() {
-            if self.flush_is_asked(store) && now >= store.work.lock().flush_not_before {
+        for (store, plans) in stores.iter().zip(&plans) {
+            let asked = self.flush_is_asked(store);
+            if asked && now >= store.work.lock().flush_not_before {
                 self.start_flush(store, "it was asked for".into(), false, None);
             }
+            if asked || !plans.is_empty() || self.has_more(store) {
+                self.touch(store.id);
+            }
         }
+    }
+
+    /// Whether there is something to do about the store's memory in another turn: segments to be laid out, what an
+    /// interrupted flush left, more than the store may have.
+    fn has_more(&self, store: &Store) -> bool {
+        let version = store.version();
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range().is_some();
+        let limit = settings.options.write_memory;
+        !store.is_dropped()
+            && (version.frozen.iter().any(|segment| by_range || segment.as_active().is_some())
+                || (!version.flush.is_empty() && !store.work.lock().flushing)
+                || (limit > 0 && version.unflushed_bytes() > limit))
     }
 
     /// Whether it is of use to look at the log's oldest file.
@@ -525,26 +559,6 @@ impl Inner {
             && now >= self.jobs.clean_not_before.load(Ordering::Relaxed)
             && (!is_left || log.bytes() > self.options_now().log_limit())
             && !self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
-    }
-
-    /// Tells writers of the debt that the plans just made have found. (Counted only when tables change it would be that
-    /// of the plans before the last change, and a writer stopped by it would wait for ever.)
-    fn recount_debt(&self, stores: &[Arc<Store>]) {
-        let (mut all, mut of_writers, mut falls) = (0, 0, false);
-        for store in stores {
-            let before = store.level0_over();
-            falls |= self.count_level0(store, &store.version()) < before;
-            let work = store.work.lock();
-            all += work.debt;
-            of_writers += work.debt_of_writers;
-        }
-        falls |= of_writers < self.debt_of_writers.get();
-        self.debt.set(all);
-        self.debt_of_writers.set(of_writers);
-        self.tune_rate();
-        if falls {
-            self.scheduler.notify();
-        }
     }
 
     fn store_facts<'a>(
@@ -574,7 +588,7 @@ impl Inner {
         // A range, or what has not been scattered yet.
         let part = version.scattered.largest().max(version.active.bytes() as u64);
         let written = if by_range { part } else { memory_bytes };
-        let survive = if self.memory_used.get() > self.budget.low() {
+        let survive = if self.tally.memory.get() > self.budget.low() {
             super::pipeline::surviving_share(&version, work.survived)
         } else {
             1.0
@@ -622,7 +636,7 @@ impl Inner {
     ) {
         if let Some(job) = FlushJob::start(self, store, reason, may_stay, at) {
             self.drop_join_of(store);
-            self.add_job(job.id(), Urgency::Flush, Job::Flush(Box::new(job)));
+            self.add_job(job.id(), Urgency::Flush, Some(store.id), Job::Flush(Box::new(job)));
         }
     }
 
@@ -656,16 +670,25 @@ impl Inner {
         match MergeJob::start(self, store, plan, manual) {
             Some(job) => {
                 let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
-                self.jobs.list.lock().push(Slot { id, urgency, asked, job, not_before_ns: 0, since_ns });
+                let store = Some(store.id);
+                self.jobs.list.lock().push(Slot {
+                    id,
+                    urgency,
+                    asked,
+                    store,
+                    job,
+                    not_before_ns: 0,
+                    since_ns,
+                });
                 true
             }
             None => false,
         }
     }
 
-    fn add_job(&self, id: u32, urgency: Urgency, job: Job) {
+    fn add_job(&self, id: u32, urgency: Urgency, store: Option<StoreId>, job: Job) {
         let since_ns = self.env.clock.monotonic_ns();
-        let slot = Slot { id, urgency, asked: false, job: Some(job), not_before_ns: 0, since_ns };
+        let slot = Slot { id, urgency, asked: false, store, job: Some(job), not_before_ns: 0, since_ns };
         self.jobs.list.lock().push(slot);
     }
 
@@ -694,21 +717,30 @@ impl Inner {
             return false;
         }
         let now = self.env.clock.monotonic_ns();
-        self.stores().iter().all(|store| {
-            // A job that is just being started is known to its store before it is in the list.
-            let begun = {
-                let work = store.work.lock();
-                work.flushing || !work.running.is_empty()
-            };
-            let version = store.version();
-            let by_range = store.settings().options.strategy.strategy().by_range().is_some();
-            let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
-            !begun
-                && !self.is_compacting(store.id)
-                && flat
-                && version.flush.is_empty()
-                && version.unflushed_bytes() <= self.budget.low()
-                && self.plan_store(store, 1, now).is_empty()
-        })
+        // Most that are not done are among those that were touched.
+        self.touched().iter().all(|store| self.is_store_settled(store, now))
+            && self.stores().iter().all(|store| self.is_store_settled(store, now))
+    }
+
+    /// The same of one store; one that is not is looked at again.
+    fn is_store_settled(self: &Arc<Self>, store: &Arc<Store>, now: u64) -> bool {
+        // A job that is just being started is known to its store before it is in the list.
+        let begun = {
+            let work = store.work.lock();
+            work.flushing || !work.running.is_empty()
+        };
+        let version = store.version();
+        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+        let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
+        let settled = !begun
+            && !self.is_compacting(store.id)
+            && flat
+            && version.flush.is_empty()
+            && version.unflushed_bytes() <= self.budget.low()
+            && self.plan_store(store, 1, now).is_empty();
+        if !settled {
+            self.touch(store.id);
+        }
+        settled
     }
 }

@@ -82,7 +82,8 @@ impl Inner {
             store.work.lock().nothing_of_level0 = None;
             self.fit_active(store);
         }
-        self.recount_memory();
+        self.recount_all();
+        self.touch_all();
         self.fit_cache();
         let reason = format!(
             "write memory {} of {}, it was {} of {}",
@@ -112,7 +113,7 @@ impl Inner {
     }
 
     /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is more, less what
-    /// open tables hold. O(tables).
+    /// open tables hold.
     pub(crate) fn fit_cache(&self) {
         let _one = self.fitting.lock();
         let (memory, write_memory) = (self.budget.memory(), self.budget.write_memory());

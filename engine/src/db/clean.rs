@@ -18,6 +18,7 @@
 use super::Inner;
 use super::background::Advanced;
 use super::store::Store;
+use super::tally::by_id;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::log::Entry;
@@ -79,22 +80,23 @@ impl CleanJob {
     /// Looks at the oldest file, if that is complete and no flush is about to free it.
     pub(super) fn start(db: &Inner) -> Option<Self> {
         let log = db.log().ok()?;
-        let stores = db.stores();
-        // With writes held, so that all that the complete files hold is in memory.
+        let all = db.stores();
+        // With writes held, so that all that the complete files hold is in memory. Only stores that may need the oldest.
         let held = db.with_writes_held(|_| {
+            let files = log.files();
+            let needing = files.first().map_or(Vec::new(), |front| db.tally.needing(front.file));
+            let stores: Vec<_> = needing.into_iter().filter_map(|id| by_id(&all, id)).collect();
             let versions: Vec<_> = stores.iter().map(|store| store.version_full()).collect();
-            (versions, log.files())
+            (stores, versions, files)
         });
-        let (versions, files) = held.ok()?;
+        let (stores, versions, files) = held.ok()?;
         let (front, file_bytes) = files.first().map(|file| (file.file, file.used))?;
         let files: Vec<_> = files.iter().map(|file| (file.first_seq, file.file)).collect();
         let below = files.get(1)?.0;
         let mut cleaning = Vec::new();
-        let mut memory_bytes = 0;
         // Visible first; no snapshot counts.
         let visible = db.snapshots.visible();
-        for (store, version) in stores.iter().zip(&versions) {
-            memory_bytes += version.unflushed_bytes();
+        for (store, version) in stores.into_iter().zip(&versions) {
             let needs = |s: &Segment| s.log_front().is_some_and(|file| file <= front);
             if version.flush.all().any(needs) {
                 return None;
@@ -111,7 +113,7 @@ impl CleanJob {
             live: Vec::new(),
             log_bytes: log.bytes(),
             log_limit: options.log_limit(),
-            memory_bytes,
+            memory_bytes: db.tally.memory.get(),
             memory_small: (options.write_memory as f64 * options.log_flush_threshold) as u64,
         };
         let began_ns = db.env.clock.monotonic_ns();

@@ -386,7 +386,7 @@ impl Inner {
         let version = store.version_full();
         version.tables().for_each(|open| open.handle.make_obsolete());
         self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
-        self.recount_memory();
+        self.discount(store);
         self.scheduler.notify();
         Ok(())
     }
@@ -419,7 +419,8 @@ impl Inner {
             work.nothing_of_level0 = None;
         }
         // Writers that stopped for runs that the strategy before did not allow may go on.
-        self.recount_memory();
+        self.recount(store);
+        self.touch(store.id);
         self.scheduler.notify();
         Ok(())
     }

@@ -445,7 +445,7 @@ fn tombstones_of(range: &KeyRange) -> impl Fn(&Segment) -> Vec<RangeTombstone> +
     move |segment| segment.fragments().tombstones_within(range).collect()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
     use crate::version::shape::TableInfo;

@@ -234,7 +234,7 @@ impl Inner {
                     return Ok(false);
                 }
                 let run = store.take_generation();
-                let active = store.new_active();
+                let active = store.new_active(0);
                 store.swap(|now| now.with_fresh_active(active.clone()));
                 let infos = linked.iter().map(|info| {
                     Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() })

@@ -211,7 +211,7 @@ impl Inner {
     }
 
     pub(super) fn statistics(&self) -> Statistics {
-        self.recount_memory();
+        self.recount_all();
         let m = &self.metrics;
         let log = self.log.as_ref().map(|log| (log.stats(), log.bytes()));
         let (log, log_bytes) = log.unwrap_or_default();
@@ -249,8 +249,8 @@ impl Inner {
             write_memory: self.memory_taken(),
             spare_memory: self.spares.held() as u64,
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
-            table_bytes: self.table_bytes.get(),
-            debt: self.debt.get(),
+            table_bytes: self.tally.table_bytes.get(),
+            debt: self.tally.debt.get(),
             merge_rate: self.limiter.rate(),
             snapshots: self.snapshots.count() as u64,
             old_versions: self.graveyard.held() as u64,

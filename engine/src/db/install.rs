@@ -4,8 +4,8 @@
 //! order. After a failure nothing changed in memory, and the inputs stay. Outputs that the manifest was never given are
 //! removed at once; where giving it failed it may name them all the same, so the next open looks.
 
+use super::Inner;
 use super::store::Store;
-use super::{Inner, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Segment;
 use crate::strategy::{MergePlan, Step};
@@ -130,8 +130,9 @@ impl Inner {
         drop(manifest);
         let evicted = self.evict_replaced(&version, plan, upto.as_deref());
         drop(version);
-        self.recount_memory();
+        self.recount(store);
         self.fit_cache();
+        self.touch(store.id);
         kill_point!("install-after-swap");
         self.log_note(mark);
         kill_point!("install-after-note");
@@ -206,81 +207,20 @@ impl Inner {
             next.flush = now.flush.clone();
             next
         });
-        self.recount_memory();
+        self.recount(store);
         self.fit_cache();
+        self.touch(store.id);
         Ok(mark)
-    }
-
-    /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
-    pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        // With writes held, so that nothing is logged into an empty segment meanwhile.
-        self.with_writes_held(|_| self.log_front_now(without)).unwrap_or(LogFileId::ZERO)
-    }
-
-    /// The same without holding writes, for decisions that a moment later would do as well.
-    pub(crate) fn log_front_now(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-        self.stores()
-            .iter()
-            .filter_map(|store| {
-                let version = store.version();
-                match without {
-                    Some(without) if without.id == store.id => front_without_flush(&version),
-                    _ => store_front(&version),
-                }
-            })
-            .fold(end, LogFileId::min)
     }
 
     /// Bytes that open tables hold beside the cache.
     pub(crate) fn table_memory(&self) -> u64 {
-        let of_store = |store: &Arc<Store>| -> u64 {
-            store.version().tables().map(|open| open.table().memory_bytes() as u64).sum()
-        };
-        self.stores().iter().map(of_store).sum()
+        self.cache.table_memory()
     }
 
     /// Bytes of unflushed writes, and what merges of them take while they run.
     pub(crate) fn memory_taken(&self) -> u64 {
-        self.memory_used.get() + self.joining.get()
-    }
-
-    /// Counts the runs in level 0 for which the store's writers are held up.
-    pub(super) fn count_level0(&self, store: &Store, version: &Version) -> u64 {
-        let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
-        let settings = store.settings();
-        let usual = settings.options.strategy.strategy().level0_runs();
-        let over = settings.inherited.level0_beyond(runs.saturating_sub(usual) as u64);
-        store.set_level0_over(over);
-        over
-    }
-
-    /// Counts write memory and table bytes anew.
-    pub(crate) fn recount_memory(&self) {
-        let (mut memory, mut tables, mut level0) = (0, 0, 0);
-        // Where a store is being planned for, what is known stays until that says more.
-        let mut debt = Some((0, 0));
-        for store in self.stores().iter() {
-            let version = store.version();
-            memory += version.memory_bytes();
-            tables += version.shape.live_bytes();
-            level0 = level0.max(self.count_level0(store, &version));
-            debt = debt.and_then(|(all, of_writers)| {
-                let work = store.work.try_lock()?;
-                Some((all + work.debt, of_writers + work.debt_of_writers))
-            });
-        }
-        self.memory_used.set(memory);
-        // A database that is closed keeps none.
-        let room = self.budget.write_memory().saturating_sub(self.memory_taken());
-        self.spares.set_room(if self.state() == State::Open { room as usize } else { 0 });
-        self.table_bytes.set(tables);
-        self.level0_runs.set(level0);
-        if let Some((all, of_writers)) = debt {
-            self.debt.set(all);
-            self.debt_of_writers.set(of_writers);
-        }
-        self.tune_rate();
+        self.tally.memory.get() + self.joining.get()
     }
 }
 

@@ -276,6 +276,7 @@ impl Inner {
             state: Mutex::new(state),
         });
         self.jobs.manual.lock().push(manual.clone());
+        self.touch(store.id);
         self.scheduler.notify();
         let mut result = Ok(());
         self.scheduler.wait(&mut || {
@@ -294,6 +295,7 @@ impl Inner {
             false
         });
         self.jobs.manual.lock().retain(|m| !Arc::ptr_eq(m, &manual));
+        self.touch(store.id);
         result
     }
 
@@ -315,6 +317,7 @@ impl Inner {
             work.flush_asked = work.flush_asked.max(upto);
         }
         *self.background_error.lock() = None;
+        self.touch(store.id);
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
@@ -326,6 +329,7 @@ impl Inner {
 
     /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
     pub(crate) fn settle(self: &Arc<Self>) -> Result<()> {
+        self.touch_all();
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {

@@ -102,8 +102,11 @@ impl Inner {
             ttl_us: settings.options.ttl_us,
         };
         let strategy = settings.options.strategy.strategy();
-        work.debt = strategy.debt(&version.shape, &facts, &work.plan_state);
-        work.debt_of_writers = settings.inherited.debt_beyond(work.debt);
+        let debt = strategy.debt(&version.shape, &facts, &work.plan_state);
+        let fewer_runs = self.count_level0(store, &version);
+        if self.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
+            self.scheduler.notify();
+        }
         let looked_at = (version.shape.clone(), running.len(), waits);
         let is_known = work.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
             Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)

@@ -3,7 +3,7 @@
 //! - `open`, `replay`, `close`: recovery, and ending in good order.
 //! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
 //! - `store`: one column family inside. `install`: the one place where tables change.
-//! - `budget`: how memory is divided.
+//! - `budget`: how memory is divided. `tally`: what stores hold, counted as it changes.
 //! - `background`, `flush`, `scatter`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
 //! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
@@ -26,7 +26,7 @@ mod keep;
 mod log_table;
 mod manual;
 mod merges;
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(all(test, models))]
 mod model;
 mod moving;
 mod open;
@@ -35,6 +35,7 @@ mod replay;
 mod scan;
 mod scatter;
 mod store;
+mod tally;
 mod throttle;
 mod transaction;
 mod turns;
@@ -78,6 +79,7 @@ use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
+use tally::Tally;
 use write::Commit;
 
 /// Everything behind the handles.
@@ -121,18 +123,14 @@ pub(crate) struct Inner {
     events: Events,
     events_saved: AtomicU64,
     metrics: Metrics,
-    /// What backpressure looks at; counted anew whenever memory or tables change.
-    memory_used: Counter,
+    /// What stores hold, and which may have something to do.
+    tally: Tally,
     /// Chunks of memory to be used again.
     spares: Arc<Spares>,
     /// What merges in memory take beside that while they run.
     joining: Counter,
     /// What flushes under way may leave in memory.
     keeping: Counter,
-    table_bytes: Counter,
-    level0_runs: Counter,
-    debt: Counter,
-    debt_of_writers: Counter,
     /// What flushing cost lately, and how many bytes that is the mean of.
     drain_ns_per_mib: Counter,
     drained: Counter,

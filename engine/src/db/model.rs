@@ -1,12 +1,12 @@
 //! A store's version, memory and read points as writers, readers and background work share them. Each model joins
 //! parts that run in production in the order in which `write`, `get` and `background` join them.
 
-#[cfg(shuttle)]
+#[cfg(models)]
 mod whole;
 
 use super::store::{Settings, Store};
 use super::turns::{Patience, Turns};
-use crate::memory::{Active, MemoryOptions, Segment, Visibility};
+use crate::memory::{Active, MemoryOptions, Segment, Sizes, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
 use crate::snapshot::Snapshots;
@@ -31,7 +31,7 @@ struct Stage {
 }
 
 fn active(generation: u64) -> Arc<Active> {
-    Arc::new(Active::new(Generation(generation), MemoryOptions { chunk_bytes: 1 << 10, spares: None }))
+    Arc::new(Active::new(Generation(generation), MemoryOptions { chunks: Sizes::all(1 << 10), spares: None }))
 }
 
 fn put(active: &Active, seq: u64) {
@@ -79,7 +79,7 @@ impl Parts {
         self.turns.wait_all(stage.next_ticket);
         let fresh = Arc::new(Active::new(
             self.store.take_generation(),
-            MemoryOptions { chunk_bytes: 1 << 10, spares: None },
+            MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
         ));
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }

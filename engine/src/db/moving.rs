@@ -208,8 +208,9 @@ impl Inner {
         kill_point!("attach-linked");
         let store = self.add_attached(name, arriving, settings, linked, opened, floor)?;
         kill_point!("attach-committed");
-        self.recount_memory();
+        self.recount(&store);
         self.fit_cache();
+        self.touch(store.id);
         self.scheduler.notify();
         let numbers = [("tables", store.version().tables().count() as u64)];
         self.events.record(EventKind::Family, name, format!("attached from {}", dir.display()), &numbers);

@@ -11,6 +11,7 @@ use super::background::{DbWorker, Jobs};
 use super::budget::Budget;
 use super::replay::Replay;
 use super::store::{Settings, Store, memory_options};
+use super::tally::Tally;
 use super::write::Commit;
 use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
 use crate::cache::BlockCache;
@@ -489,14 +490,10 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         events: parts.events,
         events_saved: AtomicU64::new(0),
         metrics: Metrics::default(),
-        memory_used: Counter::default(),
+        tally: Tally::default(),
         spares,
         joining: Counter::default(),
         keeping: Counter::default(),
-        table_bytes: Counter::default(),
-        level0_runs: Counter::default(),
-        debt: Counter::default(),
-        debt_of_writers: Counter::default(),
         fitting: Mutex::new(()),
         drain_ns_per_mib: Counter::default(),
         drained: Counter::default(),
@@ -507,7 +504,9 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         options,
     });
     inner.rate_limit.set(inner.options.rate_limit);
-    inner.recount_memory();
+    inner.recount_all();
+    inner.enter_fronts();
+    inner.touch_all();
     inner.fit_cache();
     Ok(inner)
 }

@@ -176,7 +176,8 @@ impl JoinJob {
         }
         kill_point!("join-after-swap");
         self.count(db, 0);
-        db.recount_memory();
+        db.recount(&self.store);
+        db.touch(self.store.id);
         let freed = self.bytes.saturating_sub(joined.bytes() as u64);
         {
             let mut work = self.store.work.lock();

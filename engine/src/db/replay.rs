@@ -67,7 +67,7 @@ impl Replay {
     pub(super) fn finish(self) -> Vec<Arc<Store>> {
         let stores: Vec<_> = self.stores.into_values().map(|replayed| replayed.store).collect();
         for store in &stores {
-            let active = store.new_active();
+            let active = store.new_active(0);
             store.swap(|now| now.with_fresh_active(active.clone()));
         }
         stores
@@ -80,7 +80,7 @@ impl Replayed {
         if (self.store.version().active.bytes() as u64) < self.store.active_bytes() {
             return;
         }
-        let active = self.store.new_active();
+        let active = self.store.new_active(0);
         self.store.swap(|now| now.with_fresh_active(active.clone()));
         // The version's own, so that both know which log file it needs.
         self.segments.push((seq, self.store.version().active.clone()));

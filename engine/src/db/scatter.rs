@@ -137,7 +137,7 @@ impl Inner {
                 Arc::ptr_eq(&now.scattered, &version.scattered)
                     .then(|| now.with_scattered(now.frozen.clone(), fitted.clone(), now.flush.clone()))
             });
-            self.recount_memory();
+            self.recount(store);
         }
     }
 

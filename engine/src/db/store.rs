@@ -35,9 +35,26 @@ pub(crate) struct Store {
     spares: OnceLock<Arc<Spares>>,
     /// Runs in level 0 beyond those that its strategy lets gather.
     level0_over: AtomicU64,
+    pub(super) counted: Counted,
     /// Bytes at which the active segment is frozen: from that and the options, ready for each write to look at.
     active_bytes: AtomicU64,
+    /// What the last one that was frozen had.
+    active_expected: AtomicU64,
     pub(crate) work: Mutex<StoreWork>,
+}
+
+/// What was last counted of a store; see `tally`.
+pub(super) struct Counted {
+    pub(super) memory: AtomicU64,
+    pub(super) tables: AtomicU64,
+    /// The log file that it stands under; the largest number where none.
+    pub(super) front: AtomicU64,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self { memory: AtomicU64::new(0), tables: AtomicU64::new(0), front: AtomicU64::new(u64::MAX) }
+    }
 }
 
 /// What only background work looks at.
@@ -207,7 +224,7 @@ pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'st
 
 /// How a family's segments use memory where the database's write memory is `write_memory`.
 pub(crate) fn memory_options(family: &FamilyOptions, write_memory: u64) -> MemoryOptions {
-    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize, None)
+    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize, 0, None)
 }
 
 impl Store {
@@ -246,7 +263,9 @@ impl Store {
             write_memory: AtomicU64::new(0),
             spares: OnceLock::new(),
             active_bytes: AtomicU64::new(0),
+            active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
+            counted: Counted::new(),
             work: Mutex::default(),
         })
     }
@@ -277,8 +296,9 @@ impl Store {
         self.level0_over.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_level0_over(&self, runs: u64) {
-        self.level0_over.store(runs, Ordering::Relaxed);
+    /// How many it had before.
+    pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
+        self.level0_over.swap(runs, Ordering::Relaxed)
     }
 
     /// Its segments take chunks from there from now on.
@@ -294,7 +314,8 @@ impl Store {
 
     /// How its segments use memory.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
-        MemoryOptions::for_active_bytes(self.active_bytes() as usize, self.spares.get().cloned())
+        let expected = self.active_expected.load(Ordering::Relaxed) as usize;
+        MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.
@@ -348,7 +369,9 @@ impl Store {
         self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
     }
 
-    pub(crate) fn new_active(&self) -> Arc<Active> {
+    /// An active segment that takes the place of one of that many bytes.
+    pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
+        self.active_expected.store(before as u64, Ordering::Relaxed);
         Arc::new(Active::new(self.take_generation(), self.memory_options()))
     }
 

@@ -24,7 +24,7 @@ impl Inner {
         let rate = merge_rate(
             self.options.rate_limit_auto,
             self.rate_limit.get(),
-            &Pressure { debt: self.debt.get(), ..self.pressure(self.level0_runs.get()) },
+            &Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) },
         );
         if rate != self.limiter.rate() {
             self.limiter.set_rate(rate);
@@ -35,13 +35,13 @@ impl Inner {
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.budget.write_memory();
         let memory_low = self.budget.low() + memory_hard / 4;
-        let debt_low = memory_hard.saturating_mul(4).saturating_add(self.table_bytes.get() / 4);
+        let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
-            memory_used: self.memory_used.get(),
+            memory_used: self.tally.memory.get(),
             memory_joining: self.joining.get(),
             memory_low,
             memory_hard,
-            debt: self.debt_of_writers.get(),
+            debt: self.tally.debt_of_writers.get(),
             debt_low,
             debt_hard: debt_low.saturating_mul(4),
             level0_runs,

@@ -29,8 +29,8 @@ pub(super) enum Patience {
 }
 
 /// Looks at full speed, then between yields. Where schedules are explored there is nothing to gain.
-const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
-const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
+const LOOKS: u32 = if cfg!(models) { 0 } else { 100 };
+const YIELDS: u32 = if cfg!(models) { 0 } else { 200 };
 const SLEEPS: u64 = 1;
 
 /// Looks until there is something, but not for ever.
@@ -108,7 +108,7 @@ impl Turns {
 }
 
 /// Schedules of writers; see `crate::sync`.
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(all(test, models))]
 mod model {
     use super::*;
     use crate::sync::thread::{spawn, yield_now};
@@ -116,9 +116,10 @@ mod model {
     use std::sync::Arc;
 
     const LIMITS: Limits = Limits { preemptions: 3, schedules: 20_000 };
-    /// Loom tries everything, so it gets less.
-    const WRITERS: usize = if cfg!(loom) { 2 } else { 3 };
-    const WRITES: usize = if cfg!(loom) { 1 } else { 2 };
+    /// Writers, and writes of each. Loom tries everything, so it gets less.
+    fn load() -> (usize, usize) {
+        if crate::sync::is_loom() { (2, 1) } else { (3, 2) }
+    }
 
     /// The two stages as `write` joins them: `stage` gives out tickets, `applied` is what memory holds.
     struct Path {
@@ -160,13 +161,14 @@ mod model {
     fn writers_apply_in_the_order_they_logged_and_none_waits_for_ever() {
         check(LIMITS, || {
             let path = Path::new();
-            let writers = (0..WRITERS).map(|n| {
+            let (count, writes) = load();
+            let writers = (0..count).map(|n| {
                 let path = path.clone();
-                spawn(move || (0..WRITES).for_each(|_| path.write(n == 0)))
+                spawn(move || (0..writes).for_each(|_| path.write(n == 0)))
             });
             let writers: Vec<_> = writers.collect();
             writers.into_iter().for_each(|w| w.join().unwrap());
-            assert_eq!(path.applied.load(Ordering::SeqCst), (WRITERS * WRITES) as u64);
+            assert_eq!(path.applied.load(Ordering::SeqCst), (count * writes) as u64);
         });
     }
 
@@ -174,9 +176,10 @@ mod model {
     fn who_holds_writes_sees_all_that_was_logged_in_memory() {
         check(LIMITS, || {
             let path = Path::new();
-            let writers = (1..WRITERS).map(|_| {
+            let (count, writes) = load();
+            let writers = (1..count).map(|_| {
                 let path = path.clone();
-                spawn(move || (0..WRITES).for_each(|_| path.write(true)))
+                spawn(move || (0..writes).for_each(|_| path.write(true)))
             });
             let writers: Vec<_> = writers.collect();
             let freezer = {

@@ -228,6 +228,9 @@ impl Inner {
         let at = self.append(appender, frame)?;
         for op in ops {
             op.store.version().active.fed_by(at.start.file);
+            if op.store.front().is_none() {
+                self.tally.enter_front(op.store, at.start.file);
+            }
         }
         Ok(())
     }
@@ -242,7 +245,7 @@ impl Inner {
     }
 
     fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) {
-        let mut grown = 0;
+        let mut all = 0;
         for (i, op) in ops.iter().enumerate() {
             let seq = SeqNo(first.0 + i as u64);
             let version = op.store.version();
@@ -256,10 +259,14 @@ impl Inner {
                     version.active().writer().add_range_tombstone(tombstone);
                 }
             }
-            grown += version.active.bytes() - before;
+            let grown = (version.active.bytes() - before) as u64;
+            if grown > 0 {
+                op.store.grew(grown);
+                all += grown;
+            }
         }
-        if grown > 0 {
-            self.memory_used.add(grown as u64);
+        if all > 0 {
+            self.tally.memory.add(all);
         }
     }
 
@@ -285,13 +292,14 @@ impl Inner {
         if (is_empty && !if_empty) || self.check_open().is_err() {
             return;
         }
-        let active = store.new_active();
+        let active = store.new_active(store.version().active.bytes());
         store.swap(|now| now.with_fresh_active(active.clone()));
         if !is_empty {
             store.work.lock().pipeline.froze();
             kill_point!("segment-frozen");
         }
-        self.recount_memory();
+        self.recount(store);
+        self.touch(store.id);
     }
 
     /// Begins a new log file, so that all logged so far is in complete ones.

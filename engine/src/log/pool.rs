@@ -182,7 +182,7 @@ impl Pool {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
     use crate::storage::sim::SimWorld;

@@ -56,8 +56,8 @@ impl Active {
     pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
         Self {
             generation,
-            cells: Arena::new(options.chunk_bytes, options.spares.clone()),
-            tree: Tree::new((options.chunk_bytes / 4).max(1 << 10), options.spares),
+            cells: Arena::new(options.chunks, options.spares.clone()),
+            tree: Tree::new(options.chunks.of_index(), options.spares),
             stats: Stats::new(),
             ranges: Ranges::new(),
             index_bytes: AtomicUsize::new(0),
@@ -102,9 +102,9 @@ impl Active {
         self.ranges.len() > 0
     }
 
-    /// Memory taken: whole chunks and index, whatever lies in them.
+    /// Memory taken by cells and index. (What lies empty at the end of the newest chunks is not counted.)
     pub(crate) fn bytes(&self) -> usize {
-        self.cells.capacity() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
+        self.cells.taken() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
     }
 
     /// Key and value bytes of all cells.
@@ -209,7 +209,7 @@ impl Writer<'_> {
             Found::Key(head) => self.insert_version(head, cell),
         };
         // SAFETY: as above.
-        active.index_bytes.store(unsafe { active.tree.capacity() }, Ordering::Relaxed);
+        active.index_bytes.store(unsafe { active.tree.taken() }, Ordering::Relaxed);
         inserted
     }
 

@@ -160,30 +160,40 @@ unsafe impl Owner for Held<'_> {
     }
 }
 
-/// Appends to chunks, handing out addresses.
+/// Appends to chunks, handing out addresses. The first chunks are small and the following grow with what there is, up to
+/// the arena's size: an arena with little in it takes little, and of any but the smallest about a quarter may lie empty.
 struct Bump {
     chunk_bytes: usize,
+    /// No shared chunk is smaller than this.
+    first_bytes: usize,
     chunks: Vec<Arc<Chunk>>,
-    /// The chunk being filled, and how far.
+    /// The chunk being filled, its length, and how far.
     current: usize,
+    length: usize,
     used: usize,
     capacity: usize,
+    /// Bytes handed out, with what alignment took.
+    taken: usize,
     /// For chunks of that size.
     spares: Option<Arc<Spares>>,
 }
 
 impl Bump {
-    fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
-        Self { chunk_bytes, chunks: Vec::new(), current: 0, used: chunk_bytes, capacity: 0, spares }
+    fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
+        let Sizes { chunk_bytes, first_bytes } = sizes;
+        let first_bytes = first_bytes.min(chunk_bytes);
+        let (current, length, used, capacity, taken) = (0, 0, 0, 0, 0);
+        Self { chunk_bytes, first_bytes, chunks: Vec::new(), current, length, used, capacity, taken, spares }
     }
 
     /// Room for `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
     #[inline]
     fn take(&mut self, len: usize, align: usize) -> (usize, usize, *mut u8) {
         let start = self.used.next_multiple_of(align);
-        if start + len > self.chunk_bytes {
+        if start + len > self.length {
             return self.take_in_new_chunk(len);
         }
+        self.taken += start + len - self.used;
         self.used = start + len;
         let base = self.chunks[self.current].base.as_ptr();
         // SAFETY: `start + len` is within the chunk.
@@ -193,7 +203,14 @@ impl Bump {
     #[cold]
     fn take_in_new_chunk(&mut self, len: usize) -> (usize, usize, *mut u8) {
         let own = len > self.chunk_bytes / 4;
-        let size = if own { len.next_multiple_of(UNIT) } else { self.chunk_bytes };
+        let size = match own {
+            true => len.next_multiple_of(UNIT),
+            // A power of two as the largest is, so that chunks fit each other's places in the list of spares.
+            false => {
+                let grown = (self.capacity / 4).max(4 * len).max(self.first_bytes).next_power_of_two();
+                grown.min(self.chunk_bytes)
+            }
+        };
         let chunk = Arc::new(match &self.spares {
             Some(spares) if !own => Chunk::of(spares, size),
             Some(spares) => {
@@ -206,8 +223,9 @@ impl Bump {
         let number = self.chunks.len();
         self.chunks.push(chunk);
         self.capacity += size;
+        self.taken += if own { size } else { len };
         if !own {
-            (self.current, self.used) = (number, len);
+            (self.current, self.length, self.used) = (number, size, len);
         }
         (number, 0, base)
     }
@@ -217,8 +235,8 @@ impl Bump {
 pub(super) struct Nodes(Bump);
 
 impl Nodes {
-    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
-        Self(Bump::new(chunk_bytes, spares))
+    pub(super) fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
+        Self(Bump::new(sizes, spares))
     }
 
     /// Memory for a `T`, at least 64-byte aligned, not initialised, valid until this is dropped.
@@ -228,8 +246,31 @@ impl Nodes {
         self.0.take(size_of::<T>(), ALIGN).2.cast()
     }
 
-    pub(super) fn capacity(&self) -> usize {
-        self.0.capacity
+    /// Bytes of the nodes made so far.
+    pub(super) fn taken(&self) -> usize {
+        self.0.taken
+    }
+}
+
+/// How large the chunks of an arena are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes {
+    /// In the end: a power of two.
+    pub(crate) chunk_bytes: usize,
+    /// At first.
+    pub(crate) first_bytes: usize,
+}
+
+impl Sizes {
+    /// All alike.
+    pub(crate) fn all(chunk_bytes: usize) -> Self {
+        Self { chunk_bytes, first_bytes: chunk_bytes }
+    }
+
+    /// Of the index of cells in such chunks.
+    pub(super) fn of_index(self) -> Self {
+        let part = |bytes: usize| (bytes / 4).max(1 << 10);
+        Self { chunk_bytes: part(self.chunk_bytes), first_bytes: part(self.first_bytes) }
     }
 }
 
@@ -237,7 +278,7 @@ impl Nodes {
 pub(super) struct Arena {
     places: Places,
     directory: AtomicPtr<ChunkAt>,
-    capacity: AtomicUsize,
+    taken: AtomicUsize,
     writer: UnsafeCell<Writer>,
 }
 
@@ -276,23 +317,23 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
+    pub(super) fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
         Self {
-            places: Places::new(chunk_bytes),
+            places: Places::new(sizes.chunk_bytes),
             directory: AtomicPtr::new(ptr::null_mut()),
-            capacity: AtomicUsize::new(0),
-            writer: UnsafeCell::new(Writer { bump: Bump::new(chunk_bytes, spares), directories: Vec::new() }),
+            taken: AtomicUsize::new(0),
+            writer: UnsafeCell::new(Writer { bump: Bump::new(sizes, spares), directories: Vec::new() }),
         }
     }
 
     /// For allocations of these sizes, which take one chunk that is no larger than they.
     pub(super) fn exact(sizes: impl Iterator<Item = usize>) -> Self {
         let bytes: usize = sizes.map(|size| size.next_multiple_of(UNIT)).sum();
-        let mut arena = Self::new(bytes.next_power_of_two().max(ALIGN), None);
+        let mut arena = Self::new(Sizes::all(bytes.next_power_of_two().max(ALIGN)), None);
         if bytes > 0 {
             let writer = arena.writer.get_mut();
             // Addressed as if the chunk were as large as the next power of two.
-            writer.bump = Bump { used: 0, capacity: bytes, ..Bump::new(bytes, None) };
+            writer.bump = Bump { length: bytes, capacity: bytes, ..Bump::new(Sizes::all(bytes), None) };
             writer.bump.chunks.push(Arc::new(Chunk::new(bytes)));
         }
         arena
@@ -311,6 +352,7 @@ impl Arena {
         if chunk >= before {
             self.enter_chunk(writer, chunk);
         }
+        self.taken.store(writer.bump.taken, Ordering::Relaxed);
         (self.places.place(chunk, offset), at)
     }
 
@@ -332,7 +374,6 @@ impl Arena {
         if full {
             self.directory.store(list.as_ptr(), Ordering::Release);
         }
-        self.capacity.store(writer.bump.capacity, Ordering::Relaxed);
     }
 
     /// The chunks so far.
@@ -380,9 +421,9 @@ impl Arena {
         unsafe { &*self.directory.load(Ordering::Acquire).add(self.places.chunk(place)) }
     }
 
-    /// Bytes of all chunks, used or not.
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity.load(Ordering::Relaxed)
+    /// Bytes handed out, with what alignment took.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 }
 
@@ -392,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_was_handed_out_keeps_place_and_bytes_while_the_arena_grows() {
-        let arena = Arena::new(256, None);
+        let arena = Arena::new(Sizes { chunk_bytes: 256, first_bytes: 64 }, None);
         let mut made = Vec::new();
         for i in 0..500usize {
             let len = if i % 50 == 49 { 700 } else { 8 + i % 60 };
@@ -415,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_held_chunk_outlives_its_arena() {
-        let arena = Arena::new(64, None);
+        let arena = Arena::new(Sizes::all(64), None);
         // SAFETY: one thread; the bytes are written before they are read and lie in the pinned chunk.
         let bytes = unsafe {
             let (place, at) = arena.room(3);
@@ -427,11 +468,26 @@ mod tests {
     }
 
     #[test]
-    fn capacity_counts_whole_chunks_and_places_reach_32_gib() {
-        let arena = Arena::new(1024, None);
+    fn chunks_grow_with_what_is_in_them_and_few_bytes_take_few() {
+        let sizes = Sizes { chunk_bytes: 64 << 10, first_bytes: 512 };
+        for bytes in [100, 2_000, 50_000, 1_000_000] {
+            let arena = Arena::new(sizes, None);
+            // SAFETY: one thread.
+            (0..bytes / 100).for_each(|_| unsafe { _ = arena.room(100) });
+            // SAFETY: one thread.
+            let chunks: Vec<usize> = unsafe { arena.chunks() }.iter().map(|chunk| chunk.bytes()).collect();
+            let all: usize = chunks.iter().sum();
+            assert!(all <= 512 + bytes * 3 / 2, "{all} for {bytes}: {chunks:?}");
+            assert!(chunks.len() <= 80, "{chunks:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_handed_out_is_counted_and_places_reach_32_gib() {
+        let arena = Arena::new(Sizes::all(1024), None);
         // SAFETY: one thread.
         unsafe { (arena.room(10), arena.room(5000), arena.room(10)) };
-        assert_eq!(arena.capacity(), 1024 + 5000);
+        assert_eq!(arena.taken(), 10 + 5000 + 16);
         for chunk_bytes in [32 << 10, 2 << 20] {
             let places = Places::new(chunk_bytes);
             assert_eq!(places.chunks_max() * chunk_bytes, 32 << 30);

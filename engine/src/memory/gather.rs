@@ -95,10 +95,10 @@ impl Flat {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
-    use crate::memory::{Active, MemoryOptions, Segment};
+    use crate::memory::{Active, MemoryOptions, Segment, Sizes};
     use crate::types::{Generation, Kind, RangeTombstone, SeqNo, Timestamp};
 
     const ALL: Visibility<'_> = Visibility { visible: SeqNo::MAX, snapshots: &[] };
@@ -106,7 +106,7 @@ mod tests {
     fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<Flat> {
         let active = Arc::new(Active::new(
             Generation(generation),
-            MemoryOptions { chunk_bytes: 1 << 10, spares: None },
+            MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
         ));
         for (key, seq) in cells {
             let (key, value) = (key.as_bytes(), format!("{key}{seq}"));

@@ -125,7 +125,7 @@ impl Join {
         let (visible, snapshots) =
             keep.as_ref().map_or((SeqNo::ZERO, &[][..]), |k| (k.visible, &k.snapshots));
         let judge = Judge::new(Visibility { visible, snapshots });
-        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunk_bytes, k.memory.spares.clone()));
+        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunks, k.memory.spares.clone()));
         let mut join = Self {
             order: Vec::with_capacity(sources.len()),
             sources,
@@ -250,7 +250,7 @@ impl Join {
 
     /// Memory that it takes beside its sources, capacity counted.
     pub(crate) fn bytes(&self) -> usize {
-        let chunks = self.arena.as_ref().map_or(0, Arena::capacity);
+        let chunks = self.arena.as_ref().map_or(0, Arena::taken);
         chunks
             + self.prefixes.capacity() * size_of::<u64>()
             + self.places.capacity() * size_of::<u32>()

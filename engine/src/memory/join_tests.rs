@@ -127,7 +127,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
     let alone = join(std::slice::from_ref(&thrice), keep(u64::MAX, &[]), 9);
     assert_eq!((dead(&alone), alone.cells()), (0, 40));
     assert!(
-        alone.bytes() + 80 * 80 <= thrice.bytes() + SMALL.chunk_bytes,
+        alone.bytes() + 80 * 80 <= thrice.bytes() + SMALL.chunks.chunk_bytes,
         "{} of {}",
         alone.bytes(),
         thrice.bytes()

@@ -4,7 +4,7 @@
 //! often it was kept since it was written, and as the key's updates what the flush carried over.
 
 use super::MemoryOptions;
-use super::arena::Arena;
+use super::arena::{Arena, Sizes};
 use super::cell;
 use super::flat::{Flat, Parts};
 use super::stats::Stats;
@@ -13,15 +13,12 @@ use std::sync::Arc;
 
 impl Flat {
     /// The segment of cells in order, at most one a key. `memory` as of the store's other segments, so that their
-    /// indices can be merged; where that would leave most of a chunk empty its chunks are smaller.
+    /// indices can be merged.
     pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> Flat {
         debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
         let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();
-        let chunk_bytes = match bytes < 2 * memory.chunk_bytes {
-            true => (bytes / 4).next_power_of_two().clamp(64, memory.chunk_bytes.max(64)),
-            false => memory.chunk_bytes,
-        };
-        let mut arena = Arena::new(chunk_bytes, memory.spares.filter(|_| chunk_bytes == memory.chunk_bytes));
+        let first_bytes = (bytes / 4).next_power_of_two().max(64);
+        let mut arena = Arena::new(Sizes { first_bytes, ..memory.chunks }, memory.spares);
         let stats = Stats::new();
         let places = cells.iter().map(|kept| {
             let cell = kept.cell.as_ref();

@@ -23,10 +23,10 @@ mod flat;
 mod flatten;
 mod gather;
 mod join;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(models)))]
 mod join_tests;
 mod kept;
-#[cfg(all(test, loom))]
+#[cfg(all(test, models))]
 mod model;
 mod node;
 mod pages;
@@ -35,7 +35,7 @@ mod segment;
 mod spares;
 mod stats;
 mod sync;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(models)))]
 mod tests;
 mod tree;
 
@@ -43,6 +43,7 @@ mod tree;
 pub mod probe;
 
 pub(crate) use active::Active;
+pub(crate) use arena::Sizes;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};
 pub(crate) use join::{Join, Keep};
@@ -51,21 +52,24 @@ pub(crate) use spares::Spares;
 
 use std::sync::Arc;
 
+/// The smallest chunk.
+const FIRST_CHUNK: usize = 1 << 10;
+
 /// How a segment uses memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryOptions {
-    /// Size of the chunks that cells are put in: a power of two of at least 64.
-    pub(crate) chunk_bytes: usize,
+    /// Sizes of the chunks that cells are put in: powers of two of at least 64.
+    pub(crate) chunks: Sizes,
     /// Where chunks come from and go to.
     pub(crate) spares: Option<Arc<Spares>>,
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). Only where
-    /// an eighth is under 32 KiB are the chunks that small: capacity is counted, so a larger first chunk would fill
-    /// a small segment with its first cell.
-    pub(crate) fn for_active_bytes(bytes: usize, spares: Option<Arc<Spares>>) -> Self {
-        let eighth = (bytes / 8).clamp(1 << 10, 2 << 20);
-        Self { chunk_bytes: 1 << eighth.ilog2(), spares }
+    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). The first chunks
+    /// fit a segment that is going to be `expected` bytes, as its predecessor was: one of a thousand families that are
+    /// seldom written takes next to nothing.
+    pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
+        let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
+        Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }
     }
 }

@@ -7,7 +7,7 @@ use super::node::Keys;
 use super::ranges::Ranges;
 use super::sync::as_writer;
 use super::tree::{Found, To, Tree};
-use super::{MemoryOptions, Segment};
+use super::{MemoryOptions, Segment, Sizes};
 use crate::sync::{Limits, check as run};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Timestamp};
 use loom::sync::Arc;
@@ -58,7 +58,7 @@ fn check(
 ) {
     run(Limits { preemptions, schedules: 0 }, move || {
         let keys = Arc::new(Numbers((0..64u64).map(u64::to_be_bytes).collect()));
-        let tree = Arc::new(Tree::new(8 << 10, None));
+        let tree = Arc::new(Tree::new(Sizes::all(8 << 10), None));
         old.iter().for_each(|&n| insert(&tree, &keys, n));
         let writer = {
             let (tree, keys) = (tree.clone(), keys.clone());
@@ -145,7 +145,8 @@ fn versions(active: &Active) -> Vec<u64> {
 fn updates(before: u64, preemptions: usize) {
     run(Limits { preemptions, schedules: 0 }, move || {
         // A chunk for each cell.
-        let active = Arc::new(Active::new(Generation(1), MemoryOptions { chunk_bytes: 64, spares: None }));
+        let active =
+            Arc::new(Active::new(Generation(1), MemoryOptions { chunks: Sizes::all(64), spares: None }));
         (1..=before).for_each(|seq| put(&active, seq));
         let writer = {
             let active = active.clone();
@@ -202,7 +203,7 @@ fn a_segment_knows_the_first_log_file_that_fed_any_of_its_clones() {
     run(Limits { preemptions: 3, schedules: 0 }, || {
         let segment = Segment::from(std::sync::Arc::new(Active::new(
             Generation(1),
-            MemoryOptions { chunk_bytes: 64, spares: None },
+            MemoryOptions { chunks: Sizes::all(64), spares: None },
         )));
         let other = {
             let segment = segment.clone();

@@ -15,9 +15,9 @@ use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::types::prefix64;
 
 /// Entries a node holds: as many as the order word numbers. A model checker needs to see splits soon.
-#[cfg(not(loom))]
+#[cfg(not(models))]
 pub(super) const ENTRIES: usize = 15;
-#[cfg(loom)]
+#[cfg(models)]
 pub(super) const ENTRIES: usize = 3;
 
 /// Resolves places to keys.
@@ -88,7 +88,7 @@ pub(super) struct Inner {
     children: [AtomicPtr<Node>; ENTRIES + 1],
 }
 
-#[cfg(not(loom))]
+#[cfg(not(models))]
 const _: () = assert!(size_of::<Node>() == 192 && size_of::<Inner>() == 320);
 
 /// An entry taken out of a node: prefix and place.
@@ -218,7 +218,7 @@ impl Inner {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -130,7 +130,7 @@ unsafe fn unmap(_: NonNull<u8>, _: usize) {
     unreachable!("nothing is mapped on this system")
 }
 
-#[cfg(all(test, not(any(loom, shuttle, free_chunks))))]
+#[cfg(all(test, not(any(models, free_chunks))))]
 mod tests {
     use super::*;
 

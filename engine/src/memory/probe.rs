@@ -22,7 +22,7 @@ pub struct FlatProbe(Arc<Flat>);
 impl ActiveProbe {
     /// Empty, with chunks as for an active segment of that size.
     pub fn new(bytes: usize) -> Self {
-        let options = MemoryOptions::for_active_bytes(bytes, None);
+        let options = MemoryOptions::for_active_bytes(bytes, 0, None);
         Self { active: Arc::new(Active::new(Generation(1), options)), seq: SeqNo::ZERO }
     }
 

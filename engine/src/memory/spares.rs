@@ -165,10 +165,10 @@ impl Debug for Spares {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle, free_chunks))))]
+#[cfg(all(test, not(any(models, free_chunks))))]
 mod tests {
     use super::*;
-    use crate::memory::{Active, MemoryOptions, Segment, Visibility};
+    use crate::memory::{Active, MemoryOptions, Segment, Sizes, Visibility};
     use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
     use std::sync::Arc;
 
@@ -205,7 +205,7 @@ mod tests {
         let spares = Arc::new(Spares::new());
         spares.set_room(1 << 20);
         let fill = |generation: u64| {
-            let memory = MemoryOptions { chunk_bytes: 256, spares: Some(spares.clone()) };
+            let memory = MemoryOptions { chunks: Sizes::all(256), spares: Some(spares.clone()) };
             let active = Arc::new(Active::new(Generation(generation), memory));
             for n in 0..200u64 {
                 let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));

@@ -1,23 +1,22 @@
-//! Atomics of what readers walk without locks, by one name, so that `--cfg loom` puts it under a model checker (see
+//! Atomics of what readers walk without locks, by one name, so that loom checks it where `--cfg models` is set (see
 //! `model`). What has a lock takes it from `crate::sync`, as all of the engine does; the index does not, as a loom
 //! atomic needs the help below, and as shuttle's schedules of a whole database have no use for parting inside a node.
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, models))]
 pub(super) use checked::as_writer;
-#[cfg(loom)]
+#[cfg(models)]
 pub(super) use checked::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-#[cfg(loom)]
-pub(super) use loom::sync::atomic::Ordering;
-#[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(super) use std::sync::atomic::Ordering;
+#[cfg(not(models))]
+pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// loom decides by the last access to an atomic where else a thread could have been interrupted, and a load by
 /// the storing thread hides the reader's load before it. So the writer's loads are made exchanges that change
 /// nothing, which depend on loads; readers' loads stay loads, so that they may see old values.
-#[cfg(loom)]
+#[cfg(models)]
 mod checked {
     use super::Ordering;
-    use loom::sync::atomic;
+    use crate::sync::is_loom;
     use std::cell::Cell;
 
     loom::thread_local! {
@@ -31,26 +30,42 @@ mod checked {
         work();
     }
 
+    enum Of<L, P> {
+        Loom(L),
+        Plain(P),
+    }
+
     macro_rules! wrap {
         ($name:ident $(<$t:ident>)?, $value:ty, $zero:expr) => {
-            pub(in super::super) struct $name $(<$t>)? (atomic::$name $(<$t>)?);
+            pub(in super::super) struct $name $(<$t>)? (
+                Of<loom::sync::atomic::$name $(<$t>)?, std::sync::atomic::$name $(<$t>)?>
+            );
 
             impl $(<$t>)? $name $(<$t>)? {
                 pub(in super::super) fn new(value: $value) -> Self {
-                    Self(atomic::$name::new(value))
+                    Self(match is_loom() {
+                        true => Of::Loom(loom::sync::atomic::$name::new(value)),
+                        false => Of::Plain(std::sync::atomic::$name::new(value)),
+                    })
                 }
 
                 pub(in super::super) fn load(&self, order: Ordering) -> $value {
-                    match WRITER.with(Cell::get) {
-                        true => match self.0.compare_exchange($zero, $zero, order, order) {
-                            Ok(value) | Err(value) => value,
-                        },
-                        false => self.0.load(order),
+                    match &self.0 {
+                        Of::Plain(plain) => plain.load(order),
+                        Of::Loom(loom) if WRITER.with(Cell::get) => {
+                            match loom.compare_exchange($zero, $zero, order, order) {
+                                Ok(value) | Err(value) => value,
+                            }
+                        }
+                        Of::Loom(loom) => loom.load(order),
                     }
                 }
 
                 pub(in super::super) fn store(&self, value: $value, order: Ordering) {
-                    self.0.store(value, order);
+                    match &self.0 {
+                        Of::Loom(loom) => loom.store(value, order),
+                        Of::Plain(plain) => plain.store(value, order),
+                    }
                 }
             }
         };

@@ -23,7 +23,7 @@
 //! keys then.
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
-use super::arena::{NOWHERE, Nodes};
+use super::arena::{NOWHERE, Nodes, Sizes};
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -101,8 +101,8 @@ struct Bounds {
 }
 
 impl Tree {
-    pub(super) fn new(chunk_bytes: usize, spares: Option<Arc<Spares>>) -> Self {
-        let nodes = UnsafeCell::new(Nodes::new(chunk_bytes, spares));
+    pub(super) fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
+        let nodes = UnsafeCell::new(Nodes::new(sizes, spares));
         Self { root: AtomicPtr::new(std::ptr::null_mut()), nodes }
     }
 
@@ -202,13 +202,13 @@ impl Tree {
         unsafe { Insert { tree: self, nodes, keys, key }.run(root, make) }
     }
 
-    /// Bytes of all node chunks.
+    /// Bytes of all nodes.
     ///
     /// # Safety
     /// As [`Tree::find_or_insert`].
-    pub(super) unsafe fn capacity(&self) -> usize {
+    pub(super) unsafe fn taken(&self) -> usize {
         // SAFETY: the only caller now.
-        unsafe { &*self.nodes.get() }.capacity()
+        unsafe { &*self.nodes.get() }.taken()
     }
 }
 

@@ -150,7 +150,7 @@ impl Scheduler for ThreadScheduler {
 
 /// Schedules of what threads share; see `crate::sync`. Not for loom, which takes sequentially consistent accesses for
 /// weaker ones, and sleepers and notifiers need just that of each other.
-#[cfg(all(test, shuttle))]
+#[cfg(all(test, models))]
 mod model {
     use super::*;
     use crate::sync::thread::{JoinHandle, spawn};

@@ -42,6 +42,8 @@ pub(crate) struct StoreFacts<'a> {
 /// The database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DbFacts {
+    /// Memory of stores that are not among those asked about.
+    pub(crate) memory_elsewhere: u64,
     /// Flushing begins when all memory together exceeds this.
     pub(crate) memory_low: u64,
     /// Up to here it waits for compactions in memory.
@@ -99,7 +101,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
         stores.iter().filter(|s| s.memory_bytes > 0 && s.flushing_bytes == 0).collect();
     ready.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
     let mut actions = Vec::new();
-    let mut in_memory: u64 = stores.iter().map(|s| s.memory_bytes).sum();
+    let mut in_memory: u64 = db.memory_elsewhere + stores.iter().map(|s| s.memory_bytes).sum::<u64>();
     let mut low = db.memory_low;
     if in_memory <= db.memory_wait {
         // The mark moves rather than the stores' sizes: what a flush frees is the whole of a store.
@@ -158,6 +160,7 @@ mod tests {
     }
 
     const DB: DbFacts = DbFacts {
+        memory_elsewhere: 0,
         memory_low: 100,
         memory_wait: 150,
         log_bytes: 0,

@@ -1,36 +1,142 @@
 //! What the two model checkers offer, with the interfaces of `parking_lot` and `arc_swap`.
+//!
+//! One build has both: the environment variable `SILTSTONE_CHECKER` says which of them this process runs under, and
+//! every lock, atomic and thread is made by that one. The engine is compiled once for all models so.
 
-#[cfg(loom)]
-use loom as checker;
-#[cfg(shuttle)]
-use shuttle as checker;
-
-pub(crate) use checker::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::fmt::{Debug, Formatter, Result};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const NO_PANIC: &str = "no model panics with a lock held";
 
-pub(crate) struct Mutex<T>(checker::sync::Mutex<T>);
+/// Which checker this process runs under.
+pub(crate) fn is_loom() -> bool {
+    static LOOM: OnceLock<bool> = OnceLock::new();
+    *LOOM.get_or_init(|| match std::env::var("SILTSTONE_CHECKER").as_deref() {
+        Ok("loom") => true,
+        Ok("shuttle") => false,
+        _ => panic!("SILTSTONE_CHECKER is to be loom or shuttle: `cargo xtask loom`, `cargo xtask shuttle`"),
+    })
+}
+
+/// One of two, whichever checker runs.
+pub(crate) enum Of<L, S> {
+    Loom(L),
+    Shuttle(S),
+}
+
+macro_rules! make {
+    ($loom:expr, $shuttle:expr) => {
+        if is_loom() { Of::Loom($loom) } else { Of::Shuttle($shuttle) }
+    };
+}
+
+macro_rules! each {
+    ($of:expr, $one:ident => $call:expr) => {
+        match $of {
+            Of::Loom($one) => $call,
+            Of::Shuttle($one) => $call,
+        }
+    };
+}
+
+macro_rules! atomics {
+    ($($name:ident $value:ty: $($method:ident)*;)*) => {$(
+        pub(crate) struct $name(Of<loom::sync::atomic::$name, shuttle::sync::atomic::$name>);
+
+        #[allow(dead_code, reason = "not all atomics need all of it")]
+        impl $name {
+            pub(crate) fn new(value: $value) -> Self {
+                Self(make!(loom::sync::atomic::$name::new(value), shuttle::sync::atomic::$name::new(value)))
+            }
+
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                each!(&self.0, one => one.load(order))
+            }
+
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                each!(&self.0, one => one.store(value, order));
+            }
+
+            pub(crate) fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                done: Ordering,
+                failed: Ordering,
+            ) -> std::result::Result<$value, $value> {
+                each!(&self.0, one => one.compare_exchange(from, to, done, failed))
+            }
+
+            pub(crate) fn fetch_update(
+                &self,
+                done: Ordering,
+                failed: Ordering,
+                change: impl FnMut($value) -> Option<$value>,
+            ) -> std::result::Result<$value, $value> {
+                each!(&self.0, one => one.fetch_update(done, failed, change))
+            }
+
+            $(pub(crate) fn $method(&self, value: $value, order: Ordering) -> $value {
+                each!(&self.0, one => one.$method(value, order))
+            })*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(Default::default())
+            }
+        }
+
+        impl Debug for $name {
+            fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    )*};
+}
+
+atomics! {
+    AtomicBool bool: swap fetch_and fetch_or;
+    AtomicU8 u8: swap fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or;
+    AtomicU32 u32: swap fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or;
+    AtomicU64 u64: swap fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or;
+    AtomicUsize usize: swap fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or;
+}
+
+pub(crate) struct Mutex<T>(Of<loom::sync::Mutex<T>, shuttle::sync::Mutex<T>>);
+
+type Held<'a, T> = Of<loom::sync::MutexGuard<'a, T>, shuttle::sync::MutexGuard<'a, T>>;
 
 /// Empty only while a condition variable has it.
-pub(crate) struct MutexGuard<'a, T>(Option<checker::sync::MutexGuard<'a, T>>);
+pub(crate) struct MutexGuard<'a, T>(Option<Held<'a, T>>);
 
-pub(crate) struct Condvar(checker::sync::Condvar);
+pub(crate) struct Condvar(Of<loom::sync::Condvar, shuttle::sync::Condvar>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(checker::sync::Mutex::new(value))
+        // Only one of the two takes the value.
+        Self(match is_loom() {
+            true => Of::Loom(loom::sync::Mutex::new(value)),
+            false => Of::Shuttle(shuttle::sync::Mutex::new(value)),
+        })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().expect(NO_PANIC)))
+        MutexGuard(Some(match &self.0 {
+            Of::Loom(one) => Of::Loom(one.lock().expect(NO_PANIC)),
+            Of::Shuttle(one) => Of::Shuttle(one.lock().expect(NO_PANIC)),
+        }))
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        let held = match &self.0 {
+            Of::Loom(one) => Of::Loom(one.try_lock().ok()?),
+            Of::Shuttle(one) => Of::Shuttle(one.try_lock().ok()?),
+        };
+        Some(MutexGuard(Some(held)))
     }
 }
 
@@ -49,24 +155,28 @@ impl<T> Debug for Mutex<T> {
 impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("held")
+        each!(self.0.as_ref().expect("held"), one => one)
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("held")
+        each!(self.0.as_mut().expect("held"), one => one)
     }
 }
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Self(checker::sync::Condvar::new())
+        Self(make!(loom::sync::Condvar::new(), shuttle::sync::Condvar::new()))
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect("held");
-        guard.0 = Some(self.0.wait(held).expect(NO_PANIC));
+        guard.0 = Some(match (&self.0, held) {
+            (Of::Loom(one), Of::Loom(held)) => Of::Loom(one.wait(held).expect(NO_PANIC)),
+            (Of::Shuttle(one), Of::Shuttle(held)) => Of::Shuttle(one.wait(held).expect(NO_PANIC)),
+            _ => unreachable!("one process runs under one checker"),
+        });
     }
 
     /// Time never passes here.
@@ -75,7 +185,7 @@ impl Condvar {
     }
 
     pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
+        each!(&self.0, one => one.notify_all());
     }
 }
 
@@ -140,10 +250,74 @@ impl<T> Deref for Guard<T> {
 
 /// Threads of a model.
 pub(crate) mod thread {
-    use super::checker;
-    #[cfg(test)]
-    pub(crate) use checker::thread::spawn;
-    pub(crate) use checker::thread::{Builder, JoinHandle, current, yield_now};
+    use super::{Of, is_loom};
+
+    pub(crate) struct JoinHandle<T>(Of<loom::thread::JoinHandle<T>, shuttle::thread::JoinHandle<T>>);
+
+    pub(crate) struct Thread(Of<loom::thread::Thread, shuttle::thread::Thread>);
+
+    #[derive(PartialEq, Eq)]
+    pub(crate) enum ThreadId {
+        Loom(loom::thread::ThreadId),
+        Shuttle(shuttle::thread::ThreadId),
+    }
+
+    impl<T> JoinHandle<T> {
+        pub(crate) fn join(self) -> std::thread::Result<T> {
+            each!(self.0, one => one.join())
+        }
+
+        pub(crate) fn thread(&self) -> Thread {
+            Thread(match &self.0 {
+                Of::Loom(one) => Of::Loom(one.thread().clone()),
+                Of::Shuttle(one) => Of::Shuttle(one.thread().clone()),
+            })
+        }
+    }
+
+    impl Thread {
+        pub(crate) fn id(&self) -> ThreadId {
+            match &self.0 {
+                Of::Loom(one) => ThreadId::Loom(one.id()),
+                Of::Shuttle(one) => ThreadId::Shuttle(one.id()),
+            }
+        }
+    }
+
+    pub(crate) fn spawn<T: 'static + Send>(run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        JoinHandle(make!(loom::thread::spawn(run), shuttle::thread::spawn(run)))
+    }
+
+    /// Names are nothing to a checker.
+    pub(crate) struct Builder;
+
+    impl Builder {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn name(self, _name: String) -> Self {
+            self
+        }
+
+        pub(crate) fn spawn<T: 'static + Send>(
+            self,
+            run: impl FnOnce() -> T + Send + 'static,
+        ) -> std::io::Result<JoinHandle<T>> {
+            Ok(spawn(run))
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        Thread(make!(loom::thread::current(), shuttle::thread::current()))
+    }
+
+    pub(crate) fn yield_now() {
+        match is_loom() {
+            true => loom::thread::yield_now(),
+            false => shuttle::thread::yield_now(),
+        }
+    }
 
     /// Others go on; how long does not count.
     pub(crate) fn sleep(_duration: std::time::Duration) {
@@ -156,31 +330,31 @@ pub(crate) mod thread {
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// For loom: how often a thread may be interrupted where it could have gone on.
-    #[cfg_attr(shuttle, allow(dead_code))]
     pub(crate) preemptions: usize,
     /// For shuttle: schedules drawn.
-    #[cfg_attr(loom, allow(dead_code))]
     pub(crate) schedules: usize,
 }
 
-/// Runs a model under the checker that this build is for. Loom tries everything within the bound; shuttle draws from
-/// a fixed seed, or from the one in `SHUTTLE_RANDOM_SEED`, and prints that of a schedule that failed.
+/// Runs a model under this process's checker. Loom tries everything within the bound; shuttle draws from the seed in
+/// `SILTSTONE_SEED` (else 1), or the one schedule of `SHUTTLE_RANDOM_SEED`, and prints the seed of a schedule that failed.
+/// `SILTSTONE_SCHEDULES` is the share of the schedules in percent.
 #[cfg(test)]
 pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
-    #[cfg(loom)]
-    {
+    if is_loom() {
         let mut builder = loom::model::Builder::new();
         // LOOM_MAX_PREEMPTIONS says otherwise for all.
         builder.preemption_bound = builder.preemption_bound.or(Some(limits.preemptions));
         builder.max_branches = 20_000;
         builder.check(model);
-    }
-    #[cfg(shuttle)]
-    {
+    } else {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let mut config = shuttle::Config::new();
         // A whole database needs more stack than a model of a few locks.
         config.stack_size = 256 << 10;
-        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(1, limits.schedules);
+        let share = number("SILTSTONE_SCHEDULES").unwrap_or(100);
+        let schedules = (limits.schedules as u64 * share / 100).max(1) as usize;
+        let seed = number("SILTSTONE_SEED").unwrap_or(1);
+        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, schedules);
         shuttle::Runner::new(scheduler, config).run(model);
     }
 }

@@ -84,6 +84,7 @@ impl Kept {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        self.cache.count_table(self.memory_bytes() as u64, false);
         self.cache.let_go(self.kept.iter().map(Kept::bytes).sum());
     }
 }
@@ -608,6 +609,7 @@ impl Opened {
         if let Some(filled) = filled {
             table.take_filled(filled);
         }
+        cache.count_table(table.memory_bytes() as u64, true);
         Ok(Arc::new(table))
     }
 }

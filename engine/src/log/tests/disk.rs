@@ -137,7 +137,7 @@ impl Disk {
         copy
     }
     /// An independent disk with what a power loss now would surely leave.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(models)]
     pub(super) fn survivor(&self) -> Disk {
         let copy = Disk::default();
         for (path, inode) in &self.0.lock().durable_names {

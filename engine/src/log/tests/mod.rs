@@ -2,7 +2,7 @@ mod crash;
 mod damage;
 mod disk;
 mod frames;
-#[cfg(any(loom, shuttle))]
+#[cfg(models)]
 mod model;
 mod places;
 mod writing;

@@ -1,0 +1,115 @@
+//! Checks that need not run for every change: they have held of exactly these sources before. `xtask/guards.txt` has a line a
+//! check, with the hash of the files that it guards as they were when it last passed; whoever changes one of these files
+//! has it run again. `soak` runs them always.
+
+use crate::run::{Tally, root};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+/// A check, and what it guards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guard {
+    /// The unit tests under the address sanitizer: files of the engine with unsafe code.
+    Sanitizer,
+    /// All planted bugs are found: files where bugs are planted, and the campaigns.
+    Planted,
+}
+
+impl Guard {
+    fn name(self) -> &'static str {
+        match self {
+            Guard::Sanitizer => "sanitizer",
+            Guard::Planted => "planted",
+        }
+    }
+
+    fn guards(self, path: &Path, text: &str) -> bool {
+        let campaigns = path.components().next().is_some_and(|first| first.as_os_str() == "tests");
+        match self {
+            Guard::Sanitizer => text.contains("unsafe"),
+            Guard::Planted => campaigns || text.contains("planted!") || text.contains("enum Bug"),
+        }
+    }
+}
+
+/// Runs the check unless it has held of these sources.
+pub(crate) fn run(tally: &mut Tally, guard: Guard, check: impl FnOnce(&mut Tally) -> bool) {
+    if recorded(guard).as_deref() == Some(&fingerprint(guard)) {
+        println!("--- {}: what it guards has not changed since it passed, NOT RUN", guard.name());
+        return;
+    }
+    run_now(tally, guard, check);
+}
+
+/// Runs the check, and records of which sources it held.
+pub(crate) fn run_now(tally: &mut Tally, guard: Guard, check: impl FnOnce(&mut Tally) -> bool) {
+    let print = fingerprint(guard);
+    if !check(tally) {
+        return;
+    }
+    let kept = lines().into_iter().filter(|(name, _)| name != guard.name());
+    let mut kept: Vec<_> = kept.chain([(guard.name().to_string(), print)]).collect();
+    kept.sort();
+    let text: String = kept.into_iter().map(|(name, print)| format!("{name} {print}\n")).collect();
+    if let Err(e) = std::fs::write(file(), text) {
+        println!("{}: {e}", file().display());
+    }
+}
+
+fn file() -> PathBuf {
+    root().join("xtask/guards.txt")
+}
+
+fn lines() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(file()).unwrap_or_default();
+    let pair = |line: &str| line.split_once(' ').map(|(name, print)| (name.to_string(), print.to_string()));
+    text.lines().filter_map(pair).collect()
+}
+
+fn recorded(guard: Guard) -> Option<String> {
+    lines().into_iter().find(|(name, _)| name == guard.name()).map(|(_, print)| print)
+}
+
+/// A hash of the names and contents of all that is guarded.
+fn fingerprint(guard: Guard) -> String {
+    let mut files = Vec::new();
+    for folder in ["engine/src", "tests/src"] {
+        sources(&root().join(folder), &mut files);
+    }
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let name = path.strip_prefix(root()).unwrap_or(&path).to_path_buf();
+        if guard.guards(&name, &text) {
+            (name, text).hash(&mut hasher);
+        }
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => sources(&path, found),
+            false => found.extend(path.extension().is_some_and(|e| e == "rs").then_some(path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_guards_its_own_files() {
+        let guards = |guard: Guard, path: &str, text: &str| guard.guards(Path::new(path), text);
+        assert!(guards(Guard::Sanitizer, "engine/src/memory/arena.rs", "unsafe { at(1) }"));
+        assert!(!guards(Guard::Sanitizer, "engine/src/memory/mod.rs", "mod arena;"));
+        assert!(guards(Guard::Planted, "tests/src/power.rs", ""));
+        assert!(guards(Guard::Planted, "engine/src/db/get.rs", "if planted!(Bug::ReadPointBeforeVersion)"));
+        assert!(!guards(Guard::Planted, "engine/src/db/scan.rs", ""));
+        assert_ne!(fingerprint(Guard::Sanitizer), fingerprint(Guard::Planted));
+    }
+}
