@@ -4,10 +4,11 @@
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
 //!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
-//!   `strategies`: no measurement, but what a simulation says of every method.
+//!   `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
+mod cliffs;
 mod compare;
 mod drive;
 mod felt;
@@ -120,6 +121,9 @@ fn main() -> ExitCode {
 
 /// Runs a plan and prints what came of it; with ratios or without.
 fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
+    if !compared && plan.workload.iter().all(|name| cliffs::is_cliff(name)) {
+        return cliff(plan);
+    }
     let checked = match plan.check() {
         Ok(checked) => checked,
         Err(why) => Cli::command().error(ErrorKind::InvalidValue, why).exit(),
@@ -134,6 +138,19 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         (records.ratios, records.refusals) = checked.ratios(&records.runs);
     }
     ended(how, &records, &failures)
+}
+
+/// Runs workloads that ask what ten times as many cost, and prints that.
+fn cliff(plan: &Plan) -> store::Result<ExitCode> {
+    let base = plan.how.base()?;
+    for name in &plan.workload {
+        let costs = cliffs::run(name, &base, 1.0)?;
+        match plan.how.json {
+            true => costs.iter().for_each(line),
+            false => print!("{}", cliffs::table(&costs)),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a paper's comparisons and prints what came of it.

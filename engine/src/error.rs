@@ -44,6 +44,9 @@ pub enum ErrorKind {
     Unsupported,
     /// Cancelled by its caller.
     Canceled,
+    /// The family's merge operator refused a key's operands. Other keys are not affected: put or delete the key, or register
+    /// an operator that takes them.
+    MergeRefused,
 }
 
 /// An error with its context. One line by `Display`; causes by `source`. Cheap to clone.

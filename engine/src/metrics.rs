@@ -155,6 +155,8 @@ pub struct Statistics {
     pub cache_capacity: u64,
     /// Bytes that open tables hold beside the cache.
     pub table_memory: u64,
+    /// Why writes are refused, or flushes or merges do not get on, if that is so.
+    pub background_error: Option<String>,
 }
 
 impl Statistics {

@@ -1,8 +1,10 @@
 //! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They are
 //! registered by name with [`crate::Builder`]; families refer to the names, so that a database says what it needs.
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::types::Timestamp;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Combines merge operands with what a key holds.
@@ -10,19 +12,45 @@ use std::sync::Arc;
 /// Must be deterministic, and associative in the sense that merging a base with operands one after the other or
 /// all at once gives the same bytes.
 ///
+/// It may refuse, by an error or a panic. Then reads of that key fail with the error, and flushes and merges keep the
+/// key's operands as they are, until a later call succeeds. Other keys are not affected.
+///
 /// ```
-/// struct Concat;
-/// impl siltstone::MergeOperator for Concat {
-///     fn merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
-///         let mut all = base.unwrap_or_default().to_vec();
-///         operands.iter().for_each(|o| all.extend_from_slice(o));
-///         all
+/// struct Sum;
+/// impl siltstone::MergeOperator for Sum {
+///     fn merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+///         let number = |bytes: &[u8]| match bytes.try_into() {
+///             Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+///             Err(_) => Err(siltstone::Error::new(siltstone::ErrorKind::MergeRefused, "not a number")),
+///         };
+///         let mut sum = base.map_or(Ok(0), number)?;
+///         for operand in operands {
+///             sum += number(operand)?;
+///         }
+///         Ok(sum.to_be_bytes().to_vec())
 ///     }
 /// }
 /// ```
 pub trait MergeOperator: Send + Sync {
     /// The value of `key` after applying `operands` (oldest first) to `base` (`None` when there is none).
-    fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8>;
+    fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
+}
+
+/// Asks the operator; a panic of it is a refusal.
+pub(crate) fn merged(
+    operator: &dyn MergeOperator,
+    key: &[u8],
+    base: Option<&[u8]>,
+    operands: &[&[u8]],
+) -> Result<Vec<u8>> {
+    let asked = catch_unwind(AssertUnwindSafe(|| operator.merge(key, base, operands)));
+    asked.unwrap_or_else(|panic| {
+        let told = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+        let told = told.or_else(|| panic.downcast_ref::<String>().cloned());
+        let told = told.map_or(String::new(), |text| format!(": {text}"));
+        let message = format!("the merge operator panicked at key \"{}\"{told}", key.escape_ascii());
+        Err(Error::new(ErrorKind::MergeRefused, message))
+    })
 }
 
 /// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter says

@@ -9,7 +9,15 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
-    held: Mutex<BTreeMap<SeqNo, usize>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// How many snapshots have each read point.
+    points: BTreeMap<SeqNo, usize>,
+    /// The read points as merges take them, until one comes or goes.
+    listed: Option<Arc<[SeqNo]>>,
 }
 
 impl Snapshots {
@@ -27,21 +35,34 @@ impl Snapshots {
 
     /// The read points a merge starting now must serve, ascending. A snapshot taken later is at or above
     /// everything the merge can have as input.
-    pub(crate) fn read_points(&self) -> Vec<SeqNo> {
-        self.held.lock().keys().copied().collect()
+    ///
+    /// O(1) while none comes or goes.
+    pub(crate) fn read_points(&self) -> Arc<[SeqNo]> {
+        let mut held = self.held.lock();
+        let Held { points, listed } = &mut *held;
+        listed.get_or_insert_with(|| points.keys().copied().collect()).clone()
+    }
+
+    /// The oldest of them. O(log n).
+    pub(crate) fn oldest(&self) -> Option<SeqNo> {
+        self.held.lock().points.first_key_value().map(|(seq, _)| *seq)
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> Snapshot {
         let mut held = self.held.lock();
         // Read under the lock: a merge that does not find this snapshot registered started before.
         let seq = self.visible();
-        *held.entry(seq).or_insert(0) += 1;
+        let count = held.points.entry(seq).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            held.listed = None;
+        }
         Snapshot(Arc::new(Registered { seq, of: self.clone() }))
     }
 
     /// Number of snapshots held.
     pub(crate) fn count(&self) -> usize {
-        self.held.lock().values().sum()
+        self.held.lock().points.values().sum()
     }
 }
 
@@ -85,10 +106,11 @@ impl std::fmt::Debug for Snapshot {
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut held = self.of.held.lock();
-        if let Some(count) = held.get_mut(&self.seq) {
+        if let Some(count) = held.points.get_mut(&self.seq) {
             *count -= 1;
             if *count == 0 {
-                held.remove(&self.seq);
+                held.points.remove(&self.seq);
+                held.listed = None;
             }
         }
     }

@@ -298,6 +298,12 @@ mod switches {
         ReadPointBeforeVersion = "read-point-before-version",
         /// A read of a range of time does not look at later versions, which leave no room for those it finds.
         ForgetLaterVersions = "forget-later-versions",
+        /// Whether a key was written since is told from what is left of it, whatever merges dropped.
+        ForgetWhatMergesDropped = "forget-what-merges-dropped",
+        /// Nobody is told of merges that fail again and again.
+        HideFailingMerges = "hide-failing-merges",
+        /// What was written between a condition's reads and its write is not looked at.
+        JudgeOutsideAlone = "judge-outside-alone",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);

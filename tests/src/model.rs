@@ -6,11 +6,8 @@
 //! - a range tombstone deletes cells of its keys with a timestamp within its bounds and a smaller sequence number;
 //! - of one (key, timestamp) the newest cell counts; operands combine with what is older, down to the first value,
 //!   tombstone or deleted cell;
-//! - expired and filtered values are not there; of what is left, the `versions` newest timestamps are.
-//!
-//! One thing the model cannot decide: which versions are left after a range tombstone with *bounded* timestamps took
-//! the newest of more than `versions`; it depends on whether a merge had dropped the older ones. Histories that
-//! mix the two need `versions: 0`.
+//! - of more than `versions` timestamps of a key that are there after a write, the lowest is gone from then on;
+//! - expired and filtered values are not there.
 
 use siltstone::KeyRange;
 use std::cmp::Reverse;
@@ -207,17 +204,57 @@ impl Family {
             .filter(|&(_, seq, _)| seq <= at.seq)
             .collect();
         let timestamps: BTreeSet<Reverse<u64>> = visible.iter().map(|v| Reverse(v.0)).collect();
-        let limit =
-            if self.rules.explicit && self.rules.versions > 0 { self.rules.versions } else { usize::MAX };
+        let pushed_out = self.pushed_out(key, &visible, at);
         let version_at = |timestamp: u64| {
-            let value = self.value_at(key, timestamp, &visible, at)?;
+            let gone_to = pushed_out.get(&timestamp).copied().unwrap_or(0);
+            let value = self.value_at(key, timestamp, &visible, at, gone_to)?;
             let unwanted = self.rules.filter.is_some_and(|filter| filter(key, timestamp, &value, at.now_us));
             (!unwanted).then_some((timestamp, value))
         };
-        timestamps.into_iter().filter_map(|Reverse(timestamp)| version_at(timestamp)).take(limit).collect()
+        timestamps.into_iter().filter_map(|Reverse(timestamp)| version_at(timestamp)).collect()
     }
 
-    fn value_at(&self, key: &[u8], timestamp: u64, visible: &[(u64, u64, &Cell)], at: At) -> Option<Vec<u8>> {
+    /// The writes one after the other: which timestamps were one too many, and when last.
+    fn pushed_out(&self, key: &[u8], visible: &[(u64, u64, &Cell)], at: At) -> BTreeMap<u64, u64> {
+        let mut out = BTreeMap::new();
+        if !self.rules.explicit || self.rules.versions == 0 {
+            return out;
+        }
+        enum Write {
+            Cell(u64, bool),
+            Delete(u64, u64),
+        }
+        let cells = visible
+            .iter()
+            .map(|(timestamp, seq, cell)| (*seq, Write::Cell(*timestamp, cell.what == What::Tombstone)));
+        let deletes = self.range_deletes.iter().filter(|d| d.seq <= at.seq && d.range.contains(key));
+        let deletes = deletes.map(|d| (d.seq, Write::Delete(d.from, d.to)));
+        let mut writes: Vec<(u64, Write)> = cells.chain(deletes).collect();
+        writes.sort_by_key(|(seq, _)| *seq);
+        let mut there = BTreeSet::new();
+        for (seq, write) in writes {
+            match write {
+                Write::Cell(timestamp, true) => there.retain(|t| *t > timestamp),
+                Write::Delete(from, to) => there.retain(|t| !(from..=to).contains(t)),
+                Write::Cell(timestamp, false) => {
+                    there.insert(timestamp);
+                    if there.len() > self.rules.versions {
+                        out.extend(there.pop_first().map(|lowest| (lowest, seq)));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn value_at(
+        &self,
+        key: &[u8],
+        timestamp: u64,
+        visible: &[(u64, u64, &Cell)],
+        at: At,
+        gone_to: u64,
+    ) -> Option<Vec<u8>> {
         let by_points = visible.iter().filter(|(t, _, cell)| *t >= timestamp && cell.what == What::Tombstone);
         let by_ranges = self.range_deletes.iter().filter(|delete| {
             delete.seq <= at.seq
@@ -231,7 +268,7 @@ impl Family {
         for (_, seq, cell) in visible.iter().filter(|v| v.0 == timestamp) {
             let born = if self.rules.explicit { timestamp } else { cell.written_us };
             let expired = self.rules.ttl_us > 0 && born.saturating_add(self.rules.ttl_us) <= at.now_us;
-            if *seq < deleted_below || expired {
+            if *seq < deleted_below || *seq <= gone_to || expired {
                 break;
             }
             match &cell.what {
@@ -319,14 +356,24 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_versions_count_after_expiry_and_filter() {
+    fn versions_count_when_they_are_written_whatever_the_filter_says_of_them() {
         let odd: Filter = |_, timestamp, _, _| timestamp % 2 == 1;
         let rules = Rules { versions: 2, ttl_us: 100, filter: Some(odd), ..EXPLICIT };
         let batch: Vec<Op> = (1..=8).map(|t| put("a", t, "x")).collect();
         let model = model(rules, &batch);
-        assert_eq!(shown(&model, 99, 0), "a@8=x a@6=x");
-        assert_eq!(shown(&model, 99, 106), "a@8=x");
+        assert_eq!(shown(&model, 99, 0), "a@8=x");
+        assert_eq!(shown(&model, 99, 108), "");
         assert_eq!(model.get_versions(0, b"a", 1, At { seq: 3, now_us: 0 }), [(2, b"x".to_vec())]);
+    }
+
+    #[test]
+    fn a_version_that_the_count_pushed_out_does_not_come_back() {
+        let rules = Rules { versions: 1, ..EXPLICIT };
+        let range = Op::DeleteRange { family: 0, range: KeyRange::new("a", "c"), from: 9, to: 9 };
+        let batch = [put("a", 5, "x"), put("a", 9, "y"), range, put("a", 4, "z")];
+        let model = model(rules, &batch);
+        let seen: Vec<_> = (1..=4).map(|seq| shown(&model, seq, 0)).collect();
+        assert_eq!(seen, ["a@5=x", "a@9=y", "", "a@4=z"]);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub struct Setup {
 pub struct Concat;
 
 impl MergeOperator for Concat {
-    fn merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
-        concat(base, operands)
+    fn merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+        Ok(concat(base, operands))
     }
 }
 

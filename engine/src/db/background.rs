@@ -36,6 +36,8 @@ const MERGE_WAITS_NS: u64 = 20_000_000;
 const BEYOND_MAX: usize = 4;
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
+/// So many merges of a family fail one after the other before callers that wait for merges are told.
+const FAILURES_TOLD: u32 = 2;
 /// Pause before the log is looked at again when a flush is about to free its oldest file.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
 /// Pause before a merge that met damaged input is tried again.
@@ -257,7 +259,7 @@ impl Inner {
                         *self.background_error.lock() = None;
                     }
                     if let Job::Merge(job) = &job {
-                        job.store().work.lock().damage = None;
+                        self.gets_on(job.store());
                     }
                     self.end_job(id);
                     return self.scheduler.notify();
@@ -293,8 +295,15 @@ impl Inner {
                 let store = job.abandon(self, error);
                 if matters(&store) {
                     let mut work = store.work.lock();
+                    work.failures += 1;
+                    // What fails again and again is tried ever more seldom.
+                    let pause = (pause << (work.failures - 1).min(7)).min(RETRY_DAMAGED_NS);
+                    let not_before = self.env.clock.monotonic_ns() + pause;
                     work.merge_not_before = not_before;
-                    work.damage = is_damage.then(|| error.clone()).or(work.damage.take());
+                    let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
+                    if (again || is_damage) && !planted!(Bug::HideFailingMerges) {
+                        self.failing.lock().insert(store.id, error.clone());
+                    }
                     self.touch_at(store.id, not_before);
                 }
                 (store, "merge")
@@ -317,6 +326,13 @@ impl Inner {
         }
         if self.manifest.lock().is_poisoned() {
             self.poison(error);
+        }
+    }
+
+    /// A merge of the store is done, or what it failed for is to be tried anew.
+    pub(super) fn gets_on(&self, store: &Store) {
+        if std::mem::take(&mut store.work.lock().failures) > 0 {
+            self.failing.lock().remove(&store.id);
         }
     }
 
@@ -387,7 +403,11 @@ impl Inner {
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
         let began_ns = self.env.clock.monotonic_ns();
-        let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
+        let flat = segment.flatten(&Visibility {
+            counts: store.settings().counts_versions(),
+            visible,
+            snapshots: &snapshots,
+        });
         let generation = segment.generation();
         let mut swapped = false;
         store.swap_if(|now| {

@@ -282,7 +282,10 @@ impl Cleaning {
             store: store.clone(),
             segments: parts,
             cursor: Some(Merging::new(cursors)),
-            judge: Judge::new(Visibility { visible, snapshots: &[] }),
+            judge: Judge::new(
+                Visibility { counts: store.settings().counts_versions(), visible, snapshots: &[] },
+                segments.iter().any(|segment| segment.has_ranges()),
+            ),
             key: None,
             live: 0,
         }

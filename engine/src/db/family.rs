@@ -413,11 +413,12 @@ impl Inner {
         self.events.record(EventKind::Family, &store.name, what, &[]);
         {
             let mut work = store.work.lock();
-            (work.merge_not_before, work.damage) = (0, None);
+            work.merge_not_before = 0;
             // Drawn anew, as the period may be another.
             work.plan_state.major_due = None;
             work.nothing_of_level0 = None;
         }
+        self.gets_on(store);
         // Writers that stopped for runs that the strategy before did not allow may go on.
         self.recount(store);
         self.touch(store.id);
@@ -425,7 +426,15 @@ impl Inner {
         Ok(())
     }
 
-    /// The options the manifest holds of a family.
+    /// The family's options as the manifest has them.
+    pub(super) fn stored_options(&self, store: &Store) -> Result<FamilyOptions> {
+        let manifest = self.manifest.lock();
+        let state = manifest.state().stores.get(&store.id);
+        let json = state.map_or(String::from("{}"), |state| state.options.clone());
+        Self::parse_options(&store.name, &json)
+    }
+
+    /// The options of a family in what the manifest holds.
     pub(super) fn parse_options(name: &str, json: &str) -> Result<FamilyOptions> {
         serde_json::from_str(json).map_err(|e| {
             let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");

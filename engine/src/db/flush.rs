@@ -320,6 +320,7 @@ impl FlushJob {
                     kept: kept.map(|kept| kept.segment),
                 }),
                 filled: step.filled,
+                forgotten: self.merge.forgotten(),
                 opened: None,
             })
             .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;

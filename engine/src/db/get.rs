@@ -18,16 +18,59 @@ impl Inner {
         if rules.explicit {
             return Ok(self.get_versions(store, key, read, TimeRange::ALL, 1)?.pop().map(|(_, value)| value));
         }
+        rules.check_filter()?;
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
         let mut lookup = Lookup::new(rules, key, read, now_us);
         search(&version, key, read, &mut lookup)?;
-        Ok(lookup.finish())
+        lookup.finish()
+    }
+
+    /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
+    /// deleted, that cannot be told: then the answer is `false`.
+    pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
+        let newest = self.newest_write(store, key)?.max(store.attached_at());
+        if planted!(Bug::ForgetWhatMergesDropped) {
+            return Ok(newest <= seq);
+        }
+        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted.
+        let is_known = newest > SeqNo::ZERO && !store.settings().read.explicit;
+        // Asked after the version was taken.
+        Ok(newest <= seq && (is_known || store.forgotten() <= seq))
+    }
+
+    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone, and there at a few
+    /// versions of the key at most: a `true` may be wrong.
+    pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
+        const LOOKS: usize = 32;
+        let version = store.version();
+        for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
+            if segment.has_ranges()
+                && segment.fragments().find(key).is_some_and(|fragment| fragment.covers[0].seq > seq)
+            {
+                return true;
+            }
+            let mut looks = 0;
+            let found = segment.get(key, SeqNo::MAX, &mut |cell, _| {
+                looks += 1;
+                match cell.seq > seq || looks > LOOKS {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            if found.is_break() {
+                return true;
+            }
+        }
+        let in_tables = version.runs.iter().filter_map(|run| run.find(key));
+        in_tables.into_iter().any(|open| open.info.seqs.1 > seq)
+            || store.forgotten() > seq
+            || store.attached_at() > seq
     }
 
     /// The sequence number of the newest write that concerns the key, deletes included; zero when there is none
     /// in what the database holds.
-    pub(crate) fn newest_write(&self, store: &Store, key: &[u8]) -> Result<SeqNo> {
+    fn newest_write(&self, store: &Store, key: &[u8]) -> Result<SeqNo> {
         let version = store.version();
         let read = SeqNo::MAX;
         let rules = ReadRules::default();
@@ -57,6 +100,7 @@ impl Inner {
         let settings = store.settings();
         let rules = &settings.read;
         let looks_at = rules.looks_at(times)?;
+        rules.check_filter()?;
         if times.is_empty() {
             return Ok(Vec::new());
         }
@@ -87,7 +131,7 @@ impl Inner {
             } else {
                 ControlFlow::Break(())
             }
-        });
+        })?;
         Ok(found)
     }
 

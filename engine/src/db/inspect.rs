@@ -263,6 +263,12 @@ impl Inner {
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
             table_memory: self.table_memory(),
+            background_error: self
+                .poisoned
+                .lock()
+                .clone()
+                .or_else(|| self.background_failure())
+                .map(|error| error.to_string()),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Segment;
 use crate::strategy::{MergePlan, Step};
 use crate::table::{Access, CursorOptions, Filled, Table};
-use crate::types::{Generation, KeyRange, LogFileId, TableId};
+use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
 use crate::version::shape::{Shape, ShapeChange, TableInfo};
@@ -27,6 +27,8 @@ pub(crate) struct Install<'a> {
     pub(crate) flushed: Option<Flushed>,
     /// What the cache was given of the outputs.
     pub(crate) filled: Vec<(TableId, Filled)>,
+    /// Up to which what the merge met may have left no trace.
+    pub(crate) forgotten: SeqNo,
     /// The outputs, if they are open already.
     pub(crate) opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
 }
@@ -55,7 +57,7 @@ impl Inner {
 
     /// The same; notes when the manifest is given the outputs.
     fn install_noting(self: &Arc<Self>, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
-        let Install { store, plan, outputs, upto, flushed, mut filled, opened } = install;
+        let Install { store, plan, outputs, upto, flushed, mut filled, forgotten, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
             let sync = self.env.storage.sync_dir(&self.dir);
             sync.map_err(|e| Error::io("sync the directory", &self.dir, e))?;
@@ -77,6 +79,9 @@ impl Inner {
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
         let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
+        if forgotten > store.forgotten() {
+            edit.push(Change::Forgotten { store: store.id, seq: forgotten });
+        }
         let mut front = None;
         if let Some(Flushed { range, generation, kept }) = flushed.clone() {
             edit.push(Change::Flushed { store: store.id, range, generation });
@@ -99,6 +104,8 @@ impl Inner {
         if cfg!(feature = "strict") {
             assert_eq!(shape.check(), Ok(()), "the shape after a change");
         }
+        // Before the version that lacks it, so that who does not find it knows why.
+        store.forget(forgotten);
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), &opened);
             if let Some(flushed) = &flushed {

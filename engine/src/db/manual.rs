@@ -327,13 +327,19 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Why background work does not get on, if it does not.
+    pub(super) fn background_failure(&self) -> Option<Error> {
+        let of_flush = self.background_error.lock().clone();
+        of_flush.or_else(|| self.failing.lock().first_key_value().map(|(_, error)| error.clone()))
+    }
+
     /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
     pub(crate) fn settle(self: &Arc<Self>) -> Result<()> {
         self.touch_all();
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
-            failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
+            failed = self.check_writable().err().or_else(|| self.background_failure());
             failed.is_some() || self.is_settled()
         });
         if failed.is_none() {

@@ -98,7 +98,7 @@ impl Inner {
             merges_max,
             unique: &unique,
             looks: &looks,
-            settled_to: self.snapshots.read_points().into_iter().min().unwrap_or(SeqNo::MAX),
+            settled_to: self.snapshots.oldest().unwrap_or(SeqNo::MAX),
             ttl_us: settings.options.ttl_us,
         };
         let strategy = settings.options.strategy.strategy();
@@ -142,7 +142,7 @@ impl Inner {
         let read = &settings.read;
         let mut read_points = self.snapshots.read_points();
         if planted!(Bug::IgnoreSnapshotInMerge) {
-            read_points.clear();
+            read_points = Arc::default();
         }
         KeepRules {
             read_points,
@@ -260,6 +260,7 @@ impl MergeJob {
                 upto: None,
                 flushed: None,
                 filled: Vec::new(),
+                forgotten: SeqNo::ZERO,
                 opened: None,
             })?;
             db.metrics.moves.add(1);
@@ -331,6 +332,7 @@ impl MergeJob {
             upto: step.upto,
             flushed: None,
             filled: step.filled,
+            forgotten: self.merge.as_ref().map_or(SeqNo::ZERO, Merge::forgotten),
             opened,
         })?;
         kill_point!("merge-after-install");

@@ -70,11 +70,12 @@ use crate::schedule::{Limiter, Scheduler};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::storage::Env;
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::types::{Pinned, SeqNo};
+use crate::types::{Pinned, SeqNo, StoreId};
 use crate::version::Graveyard;
 use crate::version::manifest::Manifest;
 use background::Jobs;
 use budget::Budget;
+use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,6 +99,8 @@ pub(crate) struct Inner {
     poisoned: Mutex<Option<Error>>,
     /// Why flushing fails at present.
     background_error: Mutex<Option<Error>>,
+    /// Why merges of these families do not get on: they have failed and failed again.
+    failing: Mutex<BTreeMap<StoreId, Error>>,
     stores: ArcSwap<Vec<Arc<Store>>>,
     /// One change of the set of families at a time.
     families: Mutex<()>,
@@ -293,8 +296,7 @@ impl Db {
     /// Writes the batch if all conditions hold at that moment, else `Conflict`. Atomic with respect to all other
     /// writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
-        let check = || conditions.iter().try_for_each(|c| c.check(&self.inner));
-        self.inner.write(&batch.ops(&self.inner)?, durability, Some(&check))
+        self.inner.write(&batch.ops(&self.inner)?, durability, Some(&conditions))
     }
 
     /// Begins an optimistic transaction.
@@ -343,7 +345,7 @@ impl Db {
         self.inner.stores().iter().try_for_each(|store| self.inner.flush(store))
     }
 
-    /// Waits until no flush and no merge runs or is due.
+    /// Waits until no flush and no merge runs or is due. The error of background work that fails again and again ends it.
     pub fn settle(&self) -> Result<()> {
         self.inner.settle()
     }

@@ -90,7 +90,7 @@ impl Parts {
         let Some(segment) = version.frozen.last() else { return };
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
-        let flat = segment.flatten(&Visibility { visible, snapshots: &snapshots });
+        let flat = segment.flatten(&Visibility { counts: false, visible, snapshots: &snapshots });
         let generation = segment.generation();
         self.store.swap(|now| {
             let other = |s: &Segment| if s.generation() == generation { flat.clone() } else { s.clone() };

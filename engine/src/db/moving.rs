@@ -278,6 +278,8 @@ impl Inner {
                 Change::NewStore { id, name: name.to_string(), options: arriving.options },
                 Change::LastGeneration { store: id, generation: last_generation },
                 Change::Shape { store: id, change },
+                Change::Attached { store: id, seq },
+                Change::Forgotten { store: id, seq },
                 Change::LastSeq(seq),
                 Change::LogSynced(log_synced),
             ];

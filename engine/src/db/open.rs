@@ -362,8 +362,12 @@ fn open_store(
     cache: &Arc<BlockCache>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<Arc<Store>> {
-    let options = Inner::parse_options(&state.name, &state.options)?;
-    let settings = Settings::resolve(&state.name, options, &builder.registry)?;
+    let stored = Inner::parse_options(&state.name, &state.options)?;
+    // What the builder says counts from the beginning; it is written down when the database is open.
+    let said = builder.families.iter().find(|(name, _)| *name == state.name);
+    let options =
+        said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
+    let settings = Settings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
     let storage = &builder.env.storage;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
@@ -382,8 +386,10 @@ fn open_store(
     let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     let next = Generation(first.0 + 1);
-    let store = Store::new(id, state.name.clone(), settings, version, next, graveyard.clone());
+    let (name, graveyard) = (state.name.clone(), graveyard.clone());
+    let store = Store::attached(id, name, settings, version, next, graveyard, state.attached);
     store.fit_memory(write_memory);
+    store.forget(state.forgotten);
     Ok(store)
 }
 
@@ -471,6 +477,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         state: AtomicU8::new(State::Open as u8),
         poisoned: Mutex::new(None),
         background_error: Mutex::new(None),
+        failing: Mutex::default(),
         stores: ArcSwap::from_pointee(parts.stores),
         families: Mutex::new(()),
         snapshots,
@@ -527,7 +534,7 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
             None => {
                 inner.create_family(&name, options)?;
             }
-            Some(store) if store.settings().options != options => {
+            Some(store) if inner.stored_options(&store)? != options => {
                 Family::new(inner.clone(), store).alter(options)?;
             }
             Some(_) => {}

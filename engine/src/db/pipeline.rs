@@ -105,7 +105,9 @@ impl JoinJob {
         let keep = (kind != MemoryMerge::Indices).then(|| {
             // Visible first, snapshots second: one taken between them is at or above what is visible now.
             let visible = db.snapshots.visible();
-            Keep { visible, snapshots: db.snapshots.read_points(), memory: store.memory_options() }
+            let counts = store.settings().counts_versions();
+            let snapshots = db.snapshots.read_points();
+            Keep { counts, visible, snapshots, memory: store.memory_options() }
         });
         let join = Some(Join::new(&flats, keep));
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());

@@ -8,13 +8,13 @@
 use super::store::{Settings, Store};
 use super::visible::{Found, ReadRules, resolve};
 use super::{Inner, Shared};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Segment, SegmentCursor};
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
-use crate::version::{Chain, Version};
+use crate::version::{Chain, OpenRun, Version};
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
@@ -89,6 +89,7 @@ impl Inner {
             store.check_read_point(snapshot.seq())
         });
         let settings = crate::sync::Guard::into_inner(store.settings());
+        let refused = refused.and_then(|()| settings.read.check_filter());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
         let (cursors, tombstones) = sources(&version, &range, read, TimeRange::ALL);
@@ -116,9 +117,36 @@ impl Inner {
         }
     }
 
-    /// Whether anything concerning a key of the range was written after `seq`.
+    /// Whether something that concerns a key of the range may have been written after `seq`. Looks into memory alone; a `true`
+    /// may be wrong.
+    pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
+        let version = store.version();
+        let memory = std::iter::once(&version.active).chain(version.segments());
+        let changed = memory.filter(|segment| segment.has_newer(seq)).any(|segment| {
+            let mut cursor = segment.cursor();
+            let mut newer = || -> Result<bool> {
+                cursor.seek(&range.start)?;
+                while cursor.valid() && range.ends_after(cursor.cell().key) {
+                    if cursor.cell().seq > seq {
+                        return Ok(true);
+                    }
+                    cursor.next()?;
+                }
+                Ok(false)
+            };
+            segment.fragments().tombstones_within(range).any(|t| t.seq > seq) || newer().unwrap_or(true)
+        });
+        let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
+        changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
+    }
+
+    /// Whether anything concerning a key of the range was written after `seq`, or may have been: as
+    /// [`Inner::is_unchanged_since`].
     pub(crate) fn written_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<bool> {
         let version = store.version();
+        if store.attached_at() > seq {
+            return Ok(true);
+        }
         let (mut cursors, tombstones) = sources(&version, range, SeqNo::MAX, TimeRange::ALL);
         if tombstones.iter().any(|f| f.covers[0].seq > seq) {
             return Ok(true);
@@ -132,7 +160,7 @@ impl Inner {
                 cursor.next()?;
             }
         }
-        Ok(false)
+        Ok(store.forgotten() > seq)
     }
 }
 
@@ -417,7 +445,7 @@ impl Scan {
                 ready.push_back((timestamp, value));
             }
             if settings.read.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
+        })?;
         if self.reverse {
             self.ready.make_contiguous().reverse();
         }
@@ -437,7 +465,8 @@ impl Iterator for Scan {
             return Some(Err(why));
         }
         let next = self.advance();
-        self.failed = next.is_err();
+        // What the merge operator refused concerns one key, which is behind us.
+        self.failed = next.as_ref().is_err_and(|e| e.kind() != ErrorKind::MergeRefused);
         next.transpose()
     }
 }

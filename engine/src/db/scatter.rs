@@ -44,7 +44,7 @@ impl Inner {
         // Visible first, snapshots second: one taken between them is at or above what is visible now.
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
-        let keep = Visibility { visible, snapshots: &snapshots };
+        let keep = Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
         let began_ns = self.env.clock.monotonic_ns();
         let scattered = Arc::new(scatter(&version, oldest, by_range, &keep));
         let mut swapped = false;
@@ -131,7 +131,8 @@ impl Inner {
             }
             let visible = self.snapshots.visible();
             let snapshots = self.snapshots.read_points();
-            let keep = Visibility { visible, snapshots: &snapshots };
+            let keep =
+                Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
             let fitted = Arc::new(fit(&version.scattered, bounds, &keep));
             store.swap_if(|now| {
                 Arc::ptr_eq(&now.scattered, &version.scattered)

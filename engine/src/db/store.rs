@@ -29,6 +29,8 @@ pub(crate) struct Store {
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
+    /// Of keys written up to this sequence number no cell may be left.
+    forgotten: AtomicU64,
     /// The database's write memory.
     write_memory: AtomicU64,
     /// The database's chunks to be used again.
@@ -72,8 +74,8 @@ pub(crate) struct StoreWork {
     pub(crate) flush_not_before: u64,
     /// The same for merges.
     pub(crate) merge_not_before: u64,
-    /// Damage that its merges met last, until one of them is done again.
-    pub(crate) damage: Option<Error>,
+    /// How many of its merges have failed since one was done.
+    pub(crate) failures: u32,
     /// What plans asked for lately.
     pub(crate) unions: Unions,
     /// Debt found by the last plan, and what of it was not inherited.
@@ -161,32 +163,39 @@ impl Inherited {
 }
 
 impl Settings {
+    /// Refuses options that name an operator or filter that is not registered.
     pub(crate) fn resolve(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
+        let settings = Self::resolve_known(name, options, registry)?;
+        let missing = settings.read.operator_missing.as_ref().or(settings.read.filter_missing.as_ref());
+        missing.cloned().map_or(Ok(settings), Err)
+    }
+
+    /// The same of a family that is there: without them whatever does not need them goes on.
+    pub(crate) fn resolve_known(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
         options.validate()?;
-        let missing = |what: &str, wanted: &str| {
+        let missing = |what: &str, wanted: &Option<String>, found: bool| {
+            let wanted = wanted.as_ref().filter(|_| !found)?;
             let message = format!("family {name} needs the {what} \"{wanted}\", which is not registered");
-            Error::new(ErrorKind::Unsupported, message)
+            Some(Error::new(ErrorKind::Unsupported, message))
         };
-        let operator = match &options.merge_operator {
-            Some(wanted) => {
-                Some(registry.operators.get(wanted).ok_or_else(|| missing("merge operator", wanted))?.clone())
-            }
-            None => None,
-        };
-        let filter = match &options.filter {
-            Some(wanted) => {
-                Some(registry.filters.get(wanted).ok_or_else(|| missing("filter", wanted))?.clone())
-            }
-            None => None,
-        };
+        let operator =
+            options.merge_operator.as_ref().and_then(|wanted| registry.operators.get(wanted)).cloned();
+        let filter = options.filter.as_ref().and_then(|wanted| registry.filters.get(wanted)).cloned();
         let read = ReadRules {
             explicit: options.timestamps == Timestamps::Explicit,
             versions: options.versions,
             ttl_us: options.ttl_us,
+            operator_missing: missing("merge operator", &options.merge_operator, operator.is_some()),
+            filter_missing: missing("filter", &options.filter, filter.is_some()),
             operator,
             filter,
         };
         Ok(Self { options, read, inherited: Arc::new(Inherited::new()) })
+    }
+
+    /// Whether a number of versions is kept.
+    pub(crate) fn counts_versions(&self) -> bool {
+        self.read.explicit && self.read.versions > 0
     }
 
     /// How many cells of a key a merge keeps at most.
@@ -260,6 +269,7 @@ impl Store {
             dropped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             attached_at,
+            forgotten: AtomicU64::new(attached_at.0),
             write_memory: AtomicU64::new(0),
             spares: OnceLock::new(),
             active_bytes: AtomicU64::new(0),
@@ -402,6 +412,21 @@ impl Store {
             return Err(Error::new(ErrorKind::Busy, message));
         }
         self.check_not_dropped()
+    }
+
+    /// Of keys written up to this sequence number no cell may be left: whoever finds none of a key cannot know whether it was
+    /// written after an older one. To be asked after the version that was searched was taken.
+    pub(crate) fn forgotten(&self) -> SeqNo {
+        SeqNo(self.forgotten.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn forget(&self, upto: SeqNo) {
+        self.forgotten.fetch_max(upto.0, Ordering::AcqRel);
+    }
+
+    /// When it came from another database; zero where it did not.
+    pub(crate) fn attached_at(&self) -> SeqNo {
+        self.attached_at
     }
 
     /// Refuses a read point from before the store was there.

@@ -210,6 +210,7 @@ impl Inner {
 
     /// The store is no more.
     pub(super) fn discount(&self, store: &Store) {
+        self.failing.lock().remove(&store.id);
         change(&self.tally.memory, store.count_memory(0), 0);
         change(&self.tally.table_bytes, store.count_tables(0), 0);
         self.tally.count_level0(store, 0);

@@ -5,10 +5,13 @@
 
 use super::Inner;
 use super::store::Store;
+use super::tally::by_id;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::strategy::{Delay, Pressure, backpressure, merge_rate};
 use crate::sync::Ordering;
+use crate::types::StoreId;
+use std::collections::BTreeMap;
 
 /// Writers are held up in portions of at least this.
 const PAUSE_NS: u64 = 500_000;
@@ -112,7 +115,7 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The damage for which merges don't get on that writers are stopped for: those of the store with the fullest
+    /// Why merges do not get on that writers are stopped for: those of the store with the fullest
     /// level 0 they write to, or of one whose debt makes the difference.
     fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
         let stops = |debt, level0_runs| {
@@ -120,11 +123,14 @@ impl Inner {
             backpressure(&of_merges) == Delay::Stop
         };
         let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
-        of_level0.and_then(|store| merge_damage(store, |_| true)).or_else(|| {
+        let failing = self.failing.lock().clone();
+        of_level0.and_then(|store| merge_failure(&failing, store, |_| true)).or_else(|| {
             let decides = |debt| {
                 stops(pressure.debt, 0) && !stops(pressure.debt.saturating_sub(debt), pressure.level0_runs)
             };
-            self.stores().iter().find_map(|store| merge_damage(store, decides))
+            let stores = self.stores();
+            let of = |id| by_id(&stores, id).and_then(|store| merge_failure(&failing, store, decides));
+            failing.keys().find_map(|id| of(*id))
         })
     }
 
@@ -140,10 +146,14 @@ impl Inner {
     }
 }
 
-/// What its merges met, where none runs that might get on without it, and its debt is `such`.
-fn merge_damage(store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
+/// Why its merges do not get on, where none runs that might, and its debt is `such`.
+fn merge_failure(
+    failing: &BTreeMap<StoreId, Error>,
+    store: &Store,
+    such: impl Fn(u64) -> bool,
+) -> Option<Error> {
     let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
-    work.damage.clone().filter(|_| such(work.debt_of_writers))
+    failing.get(&store.id).filter(|_| such(work.debt_of_writers)).cloned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
-use crate::types::{KeyRange, Pinned, SeqNo};
+use crate::types::{KeyRange, Pinned, SeqNo, StoreId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -30,7 +31,10 @@ pub enum Expected {
     Present,
     /// It has this value.
     Value(Vec<u8>),
-    /// Nothing concerning it was written after this.
+    /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
+    /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
+    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`] from which it is: what is
+    /// newer than a snapshot is not dropped.
     NotNewerThan(SeqNo),
 }
 
@@ -62,13 +66,13 @@ impl Condition {
         Self { family: family.clone(), key: key.into(), expected }
     }
 
-    pub(super) fn check(&self, db: &Arc<Inner>) -> Result<()> {
+    fn check(&self, db: &Inner) -> Result<()> {
         let Self { family, key, expected } = self;
-        if !Arc::ptr_eq(&family.db, db) {
+        if !std::ptr::eq(Arc::as_ptr(&family.db), db) {
             return Err(Error::new(ErrorKind::Invalid, "the condition names a family of another database"));
         }
         let holds = match expected {
-            Expected::NotNewerThan(seq) => db.newest_write(&family.store, key)? <= *seq,
+            Expected::NotNewerThan(seq) => db.is_unchanged_since(&family.store, key, *seq)?,
             Expected::Absent => db.get(&family.store, key, None)?.is_none(),
             Expected::Present => db.get(&family.store, key, None)?.is_some(),
             Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
@@ -102,11 +106,62 @@ impl Condition {
 pub struct Transaction {
     db: Db,
     snapshot: Snapshot,
-    keys: Vec<(Family, Vec<u8>)>,
+    /// What was read, each key once.
+    keys: BTreeMap<StoreId, (Family, BTreeSet<Vec<u8>>)>,
     ranges: Vec<(Family, KeyRange)>,
     batch: Batch,
     /// Values of keys written here; `None` for a delete.
-    own: Vec<(Family, Vec<u8>, Option<Vec<u8>>)>,
+    own: BTreeMap<StoreId, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+}
+
+/// What a conditional write rests on. It is judged with what tables hold before the write has its place in the log, so that
+/// nobody waits for a read; in that place only what was written meanwhile, which is in memory, is looked at.
+pub(crate) trait Depends {
+    /// Whether it holds now; its error is the write's answer.
+    fn judge(&self, db: &Inner) -> Result<()>;
+    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be wrong.
+    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool;
+}
+
+impl Depends for &[Condition] {
+    fn judge(&self, db: &Inner) -> Result<()> {
+        self.iter().try_for_each(|condition| condition.check(db))
+    }
+
+    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {
+        self.iter().any(|condition| db.may_have_changed(&condition.family.store, &condition.key, since))
+    }
+}
+
+impl Depends for Transaction {
+    fn judge(&self, db: &Inner) -> Result<()> {
+        let seq = self.snapshot.seq();
+        let conflict = |message: String| Err(Error::new(ErrorKind::Conflict, message));
+        for (family, keys) in self.keys.values() {
+            for key in keys {
+                if !db.is_unchanged_since(&family.store, key, seq)? {
+                    let (key, family) = (key.escape_ascii(), family.name());
+                    return conflict(format!("key \"{key}\" of family {family} was written to"));
+                }
+            }
+        }
+        for (family, range) in &self.ranges {
+            if db.written_since(&family.store, range, seq)? {
+                return conflict(format!("range {range} of family {} was written to", family.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {
+        let mut keys =
+            self.keys.values().flat_map(|(family, keys)| keys.iter().map(move |key| (family, key)));
+        keys.any(|(family, key)| db.may_have_changed(&family.store, key, since))
+            || self
+                .ranges
+                .iter()
+                .any(|(family, range)| db.range_may_have_changed(&family.store, range, since))
+    }
 }
 
 impl std::fmt::Debug for Transaction {
@@ -115,7 +170,7 @@ impl std::fmt::Debug for Transaction {
             f,
             "Transaction(at {}, {} reads, {:?})",
             self.snapshot.seq(),
-            self.keys.len() + self.ranges.len(),
+            self.keys.values().map(|(_, keys)| keys.len()).sum::<usize>() + self.ranges.len(),
             self.batch
         )
     }
@@ -124,16 +179,17 @@ impl std::fmt::Debug for Transaction {
 impl Transaction {
     pub(super) fn new(db: Db) -> Self {
         let snapshot = db.snapshot();
-        Self { db, snapshot, keys: Vec::new(), ranges: Vec::new(), batch: Batch::new(), own: Vec::new() }
+        let (keys, own) = (BTreeMap::new(), BTreeMap::new());
+        Self { db, snapshot, keys, ranges: Vec::new(), batch: Batch::new(), own }
     }
 
     /// The key's value: the transaction's own, else as of its beginning.
     pub fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Pinned>> {
-        let own = self.own.iter().rev().find(|(f, k, _)| k == key && Arc::ptr_eq(&f.store, &family.store));
-        if let Some((_, _, value)) = own {
+        if let Some(value) = self.own.get(&family.store.id).and_then(|own| own.get(key)) {
             return Ok(value.clone().map(Pinned::from));
         }
-        self.keys.push((family.clone(), key.to_vec()));
+        let read = self.keys.entry(family.store.id).or_insert_with(|| (family.clone(), BTreeSet::new()));
+        read.1.insert(key.to_vec());
         family.at(&self.snapshot).get(key)
     }
 
@@ -153,31 +209,18 @@ impl Transaction {
     /// Puts at the commit.
     pub fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) {
         self.batch.put(family, key, value);
-        self.own.push((family.clone(), key.to_vec(), Some(value.to_vec())));
+        self.own.entry(family.store.id).or_default().insert(key.to_vec(), Some(value.to_vec()));
     }
 
     /// Deletes at the commit.
     pub fn delete(&mut self, family: &Family, key: &[u8]) {
         self.batch.delete(family, key);
-        self.own.push((family.clone(), key.to_vec(), None));
+        self.own.entry(family.store.id).or_default().insert(key.to_vec(), None);
     }
 
     /// Makes all writes true, if nothing that was read has been written since; else `Conflict`.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
-        let seq = self.snapshot.seq();
-        let check = || {
-            for (family, key) in &self.keys {
-                Condition::new(family, key.clone(), Expected::NotNewerThan(seq)).check(db)?;
-            }
-            for (family, range) in &self.ranges {
-                if db.written_since(&family.store, range, seq)? {
-                    let message = format!("range {range} of family {} was written to", family.name());
-                    return Err(Error::new(ErrorKind::Conflict, message));
-                }
-            }
-            Ok(())
-        };
-        db.write(&self.batch.ops(db)?, durability, Some(&check))
+        db.write(&self.batch.ops(db)?, durability, Some(&self))
     }
 }

@@ -7,8 +7,8 @@
 //! from the newest source to the oldest, ends the search ([`Lookup`]).
 
 use crate::error::{Error, Result};
-use crate::operator::{CompactionFilter, MergeOperator};
-use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, SeqNo, TimeRange, Timestamp, born_us};
+use crate::operator::{CompactionFilter, MergeOperator, merged};
+use crate::types::{CellRef, Fragments, Kind, Owner, Pinned, Pushed, SeqNo, TimeRange, Timestamp, born_us};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -20,6 +20,9 @@ pub(crate) struct ReadRules {
     pub(crate) ttl_us: u64,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
+    /// Why there is no operator or no filter though the family has one.
+    pub(crate) operator_missing: Option<Error>,
+    pub(crate) filter_missing: Option<Error>,
 }
 
 impl ReadRules {
@@ -56,14 +59,21 @@ impl ReadRules {
         self.filter.as_ref().is_some_and(|f| f.remove(key, timestamp, value, now_us))
     }
 
+    /// An error where what is wanted cannot be told: the family's filter is not registered.
+    #[inline]
+    pub(crate) fn check_filter(&self) -> Result<()> {
+        self.filter_missing.as_ref().map_or(Ok(()), |why| Err(why.clone()))
+    }
+
     /// The value of operands (newest first) over a base. Without an operator the newest operand stands.
-    fn combine(&self, key: &[u8], base: Option<&[u8]>, operands: &[Pinned]) -> Pinned {
-        match &self.operator {
-            Some(operator) => {
+    fn combine(&self, key: &[u8], base: Option<&[u8]>, operands: &[Pinned]) -> Result<Pinned> {
+        match (&self.operator, &self.operator_missing) {
+            (Some(operator), _) => {
                 let oldest_first: Vec<&[u8]> = operands.iter().rev().map(|o| &**o).collect();
-                Pinned::from(operator.merge(key, base, &oldest_first))
+                merged(&**operator, key, base, &oldest_first).map(Pinned::from)
             }
-            None => operands[0].clone(),
+            (None, Some(missing)) => Err(missing.clone()),
+            (None, None) => Ok(operands[0].clone()),
         }
     }
 }
@@ -129,12 +139,12 @@ impl<'a> Lookup<'a> {
     }
 
     /// The value, once the search broke off or every source was visited.
-    pub(crate) fn finish(self) -> Option<Pinned> {
+    pub(crate) fn finish(self) -> Result<Option<Pinned>> {
         let value = match self.operands.is_empty() {
-            true => self.answer?,
-            false => self.rules.combine(self.key, self.answer.as_deref(), &self.operands),
+            true => self.answer,
+            false => Some(self.rules.combine(self.key, self.answer.as_deref(), &self.operands)?),
         };
-        (!self.rules.unwanted(self.key, Timestamp::ZERO, &value, self.now_us)).then_some(value)
+        Ok(value.filter(|value| !self.rules.unwanted(self.key, Timestamp::ZERO, value, self.now_us)))
     }
 
     /// The newest write met that concerns the key.
@@ -170,6 +180,9 @@ impl Found {
 /// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off. `cells` are
 /// all cells of the key at or below the read point, in order; equal ones (met twice) count once. Where only some
 /// timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
+///
+/// Where only so many versions are kept, one that the count pushes out is gone from that write on: a later delete of
+/// newer versions does not bring it back ([`Pushed`]).
 pub(crate) fn resolve(
     rules: &ReadRules,
     key: &[u8],
@@ -178,21 +191,23 @@ pub(crate) fn resolve(
     read: SeqNo,
     now_us: u64,
     emit: &mut dyn FnMut(Timestamp, Pinned) -> ControlFlow<()>,
-) {
+) -> Result<()> {
     let fragment = tombstones.find(key);
     // The newest point tombstone so far: all further cells have a timestamp at or below its own.
     let mut deleted_below = SeqNo::ZERO;
-    let mut left = if rules.explicit && rules.versions > 0 { rules.versions } else { u32::MAX };
+    let mut pushed = Pushed::new(if rules.explicit { rules.versions } else { 0 });
     let mut at = 0;
-    while at < cells.len() && left > 0 {
+    while at < cells.len() && !pushed.all_at(read) {
         let timestamp = cells[at].timestamp;
         let end = at + cells[at..].iter().take_while(|c| c.timestamp == timestamp).count();
         let covered = fragment.and_then(|f| f.newest_over(timestamp, read)).unwrap_or(SeqNo::ZERO);
+        let gone_below = deleted_below.max(covered);
         let mut operands: Vec<Pinned> = Vec::new();
         let mut base = None;
         for cell in &cells[at..end] {
             let born = born_us(rules.explicit, timestamp, cell.written);
-            let gone = cell.seq < deleted_below.max(covered) || rules.expired(born, now_us);
+            let gone = cell.seq < gone_below || rules.expired(born, now_us);
+            let gone = gone || (pushed.counts() && pushed.when(cell.seq).is_some_and(|when| when <= read));
             if gone || cell.kind == Kind::Tombstone {
                 break;
             }
@@ -202,23 +217,23 @@ pub(crate) fn resolve(
             }
             operands.push(cell.value.clone());
         }
-        for cell in &cells[at..end] {
-            if cell.kind == Kind::Tombstone {
-                deleted_below = deleted_below.max(cell.seq);
-            }
+        for cell in cells[at..end].iter().filter(|cell| cell.kind == Kind::Tombstone) {
+            deleted_below = deleted_below.max(cell.seq);
         }
+        let of_timestamp = cells[at..end].iter().map(|cell| (cell.seq, cell.kind));
+        pushed.add(timestamp, of_timestamp, fragment, read);
         at = end;
         let value = match (operands.is_empty(), base) {
             (true, None) => continue,
             (true, Some(base)) => base,
-            (false, base) => rules.combine(key, base.as_deref(), &operands),
+            (false, base) => rules.combine(key, base.as_deref(), &operands)?,
         };
         if rules.unwanted(key, timestamp, &value, now_us) {
             continue;
         }
-        left -= 1;
         if emit(timestamp, value).is_break() {
-            return;
+            return Ok(());
         }
     }
+    Ok(())
 }

@@ -20,6 +20,7 @@
 
 use super::Inner;
 use super::store::Store;
+use super::transaction::Depends;
 use super::turns::{Patience, Turns, look_again};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, Entry, FrameEncoder, Note};
@@ -76,6 +77,11 @@ impl<'a> Op<'a> {
             if !settings.read.explicit && *timestamp != Timestamp::ZERO {
                 return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
             }
+            if *kind == Kind::Operand
+                && let Some(missing) = &settings.read.operator_missing
+            {
+                return Err(missing.clone());
+            }
             if *kind == Kind::Operand && settings.read.operator.is_none() {
                 return Err(Error::invalid(format!("family {} has no merge operator", self.store.name)));
             }
@@ -84,6 +90,8 @@ impl<'a> Op<'a> {
     }
 }
 
+/// How often a condition is judged beside other writers before they are made to wait for it.
+const JUDGED_OUTSIDE: usize = 3;
 /// Bytes of a frame of copies.
 const COPIES_BYTES: u64 = 64 << 10;
 
@@ -125,13 +133,13 @@ impl Commit {
 }
 
 impl Inner {
-    /// Writes the operations, all or none. `condition` is asked with everything older in memory and nothing newer
+    /// Writes the operations, all or none, if what they rest on holds with everything older in memory and nothing newer
     /// logged; its error is the answer. The sequence number of the last operation.
     pub(crate) fn write(
         &self,
         ops: &[Op<'_>],
         durability: Durability,
-        condition: Option<&dyn Fn() -> Result<()>>,
+        depends: Option<&dyn Depends>,
     ) -> Result<SeqNo> {
         // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
         self.check_writable()?;
@@ -150,11 +158,10 @@ impl Inner {
         let wall_us = self.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
-        let mut stage = commit.stage_soon(patience);
-        if let Some(condition) = condition {
-            commit.wait_applied(&stage);
-            condition()?;
-        }
+        let mut stage = match depends {
+            None => commit.stage_soon(patience),
+            Some(depends) => self.stage_for(commit, depends, patience)?,
+        };
         // Under the stage's lock: closing and dropping a family wait for it after they have said so.
         self.check_writable()?;
         for op in ops {
@@ -201,6 +208,30 @@ impl Inner {
             self.freeze_if_full(op.store);
         }
         Ok(last)
+    }
+
+    /// The log stage, with what a write rests on found to hold there.
+    fn stage_for<'c>(
+        &self,
+        commit: &'c Commit,
+        depends: &dyn Depends,
+        patience: Patience,
+    ) -> Result<MutexGuard<'c, LogStage>> {
+        for _ in 0..JUDGED_OUTSIDE {
+            let judged_at = self.snapshots.visible();
+            depends.judge(self)?;
+            let stage = commit.stage_soon(patience);
+            commit.wait_applied(&stage);
+            let is_newest = SeqNo(stage.next_seq.0 - 1) == judged_at;
+            if is_newest || planted!(Bug::JudgeOutsideAlone) || !depends.may_have_changed(self, judged_at) {
+                return Ok(stage);
+            }
+        }
+        // Others write to the same keys all the time: now they wait.
+        let stage = commit.stage_soon(patience);
+        commit.wait_applied(&stage);
+        depends.judge(self)?;
+        Ok(stage)
     }
 
     fn log_ops(&self, stage: &mut LogStage, ops: &[Op<'_>], wall_us: u64) -> Result<()> {

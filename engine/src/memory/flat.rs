@@ -87,7 +87,7 @@ impl Flat {
     /// touch of each.
     pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
         let mut build = Build::default();
-        let mut judge = Judge::new(*keep);
+        let mut judge = Judge::new(*keep, active.has_ranges());
         let stats = Stats::new();
         let mut leaf = active.leaf(To::First);
         let mut ends: Option<(u32, u32)> = None;

@@ -16,6 +16,9 @@ use std::collections::BTreeSet;
 /// Who may still read old versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
+    /// The family keeps a number of versions. Then all cells are kept where some may be deleted by a range of time: which
+    /// versions were there when must stay known (`types/pushed.rs`).
+    pub(crate) counts: bool,
     /// The sequence number that new readers see; read before the flattening.
     pub(crate) visible: SeqNo,
     /// Registered snapshots, ascending.
@@ -24,6 +27,7 @@ pub(crate) struct Visibility<'s> {
 
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
 pub(crate) struct Judge {
+    keeps_all: bool,
     visible: SeqNo,
     snapshots: Vec<SeqNo>,
     /// The timestamp judged now, and the oldest value or tombstone seen with it.
@@ -34,10 +38,12 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(visibility: Visibility<'_>) -> Self {
-        let Visibility { visible, snapshots } = visibility;
+    /// For cells of segments of which some have range tombstones, or none.
+    pub(crate) fn new(visibility: Visibility<'_>, has_ranges: bool) -> Self {
+        let Visibility { counts, visible, snapshots } = visibility;
         debug_assert!(snapshots.is_sorted());
         Self {
+            keeps_all: counts && has_ranges,
             visible,
             snapshots: snapshots.to_vec(),
             timestamp: Timestamp::ZERO,
@@ -61,6 +67,9 @@ impl Judge {
 
     /// Whether this cell, the next of its key, is to be kept.
     pub(crate) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
+        if self.keeps_all {
+            return true;
+        }
         if timestamp != self.timestamp {
             (self.timestamp, self.over_timestamp) = (timestamp, None);
         }
@@ -90,7 +99,8 @@ mod tests {
     /// Cells like `v5@2` (value, sequence 5, timestamp 2), `t` tombstone, `o` operand; gives those kept.
     fn kept(cells: &str, visible: u64, snapshots: &[u64]) -> String {
         let snapshots: Vec<SeqNo> = snapshots.iter().map(|&s| SeqNo(s)).collect();
-        let mut judge = Judge::new(Visibility { visible: SeqNo(visible), snapshots: &snapshots });
+        let mut judge =
+            Judge::new(Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots }, false);
         let keeps = |cell: &&str| {
             let (seq, timestamp) = cell[1..].split_once('@').unwrap_or((&cell[1..], "0"));
             let kind = match &cell[..1] {

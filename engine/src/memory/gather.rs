@@ -34,7 +34,7 @@ impl Flat {
             all.sort_by(|(a, _), (b, _)| a.order(b));
         }
         let mut updates: Vec<(u32, u32)> = Vec::new();
-        let mut judge = Judge::new(*keep);
+        let mut judge = Judge::new(*keep, !fragments.is_empty());
         let (mut key, mut kept, mut first, mut updated) = (None::<&[u8]>, 0u32, 0u32, 0u32);
         all.retain(|&(cell, of_cell)| {
             if key.replace(cell.key) != Some(cell.key) {
@@ -101,7 +101,7 @@ mod tests {
     use crate::memory::{Active, MemoryOptions, Segment, Sizes};
     use crate::types::{Generation, Kind, RangeTombstone, SeqNo, Timestamp};
 
-    const ALL: Visibility<'_> = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+    const ALL: Visibility<'_> = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
 
     fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<Flat> {
         let active = Arc::new(Active::new(
@@ -125,7 +125,7 @@ mod tests {
             let (from, to) = (Timestamp::ZERO, Timestamp::MAX);
             active.writer().add_range_tombstone(RangeTombstone { range, from, to, seq: SeqNo(*seq) });
         }
-        let all = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+        let all = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
         Segment::from(active).flatten(&all).as_flat().unwrap().clone()
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let right = piece("c", "z").unwrap();
         assert_eq!(told(&right), "c8 d7 e2 -c..e@[6]");
         assert!(piece("f", "z").is_none());
-        let older = Visibility { visible: SeqNo::MAX, snapshots: &[SeqNo(5)] };
+        let older = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[SeqNo(5)] };
         let kept = Flat::gathered(&both, &KeyRange::new("a", "d"), &older).unwrap();
         assert_eq!(told(&kept), "a9 a4 b3 c8 c5 -b..d@[6]");
         // Three cells of 20 bytes before key and value, each rounded up to 8.

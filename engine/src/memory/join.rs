@@ -26,7 +26,9 @@ pub(crate) struct Keep {
     /// Visible when the join began.
     pub(crate) visible: SeqNo,
     /// The snapshots registered then, ascending.
-    pub(crate) snapshots: Vec<SeqNo>,
+    pub(crate) snapshots: Arc<[SeqNo]>,
+    /// As in [`Visibility`].
+    pub(crate) counts: bool,
     /// How survivors are laid out.
     pub(crate) memory: MemoryOptions,
 }
@@ -122,9 +124,10 @@ impl Join {
             })
             .collect();
         let cells = flats.iter().map(|flat| flat.cells()).sum();
-        let (visible, snapshots) =
-            keep.as_ref().map_or((SeqNo::ZERO, &[][..]), |k| (k.visible, &k.snapshots));
-        let judge = Judge::new(Visibility { visible, snapshots });
+        let (counts, visible, snapshots) =
+            keep.as_ref().map_or((false, SeqNo::ZERO, &[][..]), |k| (k.counts, k.visible, &k.snapshots));
+        let has_ranges = flats.iter().any(|flat| flat.has_ranges());
+        let judge = Judge::new(Visibility { counts, visible, snapshots }, has_ranges);
         let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunks, k.memory.spares.clone()));
         let mut join = Self {
             order: Vec::with_capacity(sources.len()),

@@ -6,7 +6,7 @@ use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-const NOBODY: Visibility<'static> = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+const NOBODY: Visibility<'static> = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
 
 /// The history cut into segments, newest first, flattened without leaving anything out.
 fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Segment> {
@@ -29,7 +29,7 @@ fn join(segments: &[Segment], keep: Option<Keep>, grain: usize) -> Segment {
 }
 
 fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Keep> {
-    Some(Keep { visible: SeqNo(visible), snapshots: snapshots.to_vec(), memory: SMALL })
+    Some(Keep { counts: false, visible: SeqNo(visible), snapshots: snapshots.into(), memory: SMALL })
 }
 
 proptest! {
@@ -70,7 +70,7 @@ proptest! {
         let kept = model_of(&walk(&joined, b""));
         same(&joined, &kept, &[]);
         // As one segment of the whole history would have been flattened.
-        let keep = Visibility { visible: SeqNo(visible), snapshots: &snapshots };
+        let keep = Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots };
         let whole = Segment::from(active_of(&cells)).flatten(&keep);
         prop_assert_eq!(walk(&joined, b""), walk(&whole, b""));
         for read in snapshots.iter().copied().chain((visible..visible + 3).chain([700]).map(SeqNo)) {
@@ -116,7 +116,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
         let all = (0..rounds).flat_map(|round| (0..keys).map(move |n| (round, n)));
         all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
     };
-    let visible = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+    let visible = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
     let flatten = |cells: &[Cell]| Segment::from(active_of(cells)).flatten(&visible);
     let dead = |segment: &Segment| segment.as_flat().unwrap().dead_bytes();
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));

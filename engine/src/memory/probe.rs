@@ -55,7 +55,7 @@ impl ActiveProbe {
 
     /// Flattens.
     pub fn flatten(&self) -> FlatProbe {
-        let keep = Visibility { visible: self.seq, snapshots: &[] };
+        let keep = Visibility { counts: false, visible: self.seq, snapshots: &[] };
         FlatProbe(Arc::new(Flat::from_active(&self.active, &keep)))
     }
 }

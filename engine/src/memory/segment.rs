@@ -233,6 +233,11 @@ impl Segment {
         either!(self, cells => cells.seqs())
     }
 
+    /// Whether it holds anything with a higher sequence number.
+    pub(crate) fn has_newer(&self, seq: SeqNo) -> bool {
+        self.seqs().is_some_and(|seqs| *seqs.end() > seq)
+    }
+
     /// Timestamps it says anything about; see [`Active::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())

@@ -221,7 +221,7 @@ mod tests {
             }
             Segment::from(active)
         };
-        let visibility = Visibility { visible: SeqNo::MAX, snapshots: &[] };
+        let visibility = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
         let values = |segment: &Segment| {
             let mut cursor = segment.cursor();
             let mut values = Vec::new();

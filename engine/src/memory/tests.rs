@@ -153,7 +153,7 @@ proptest! {
     ) {
         let mut snapshots: Vec<SeqNo> = points.into_iter().filter(|&p| p <= visible).map(SeqNo).collect();
         snapshots.sort();
-        let keep = Visibility { visible: SeqNo(visible), snapshots: &snapshots };
+        let keep = Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots };
         let active = Segment::from(active_of(&cells));
         let flat = active.flatten(&keep);
         let kept = model_of(&walk(&flat, b""));
@@ -170,7 +170,7 @@ proptest! {
     #[test]
     fn a_cursor_turns_round_anywhere(cells in histories(), turns in prop::collection::vec(any::<bool>(), 1..200)) {
         let active = Segment::from(active_of(&cells));
-        let keep = Visibility { visible: SeqNo::ZERO, snapshots: &[] };
+        let keep = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
         let all: Vec<Cell> = model_of(&cells).into_values().collect();
         for segment in [active.flatten(&keep), active] {
             let mut cursor = segment.cursor();
@@ -221,7 +221,7 @@ fn a_flat_segment_hides_as_much_in_older_sources() {
     // What a tombstone with timestamp 5 hides in an older source must stay hidden, whatever shadows it.
     let tombstone = Cell { kind: Kind::Tombstone, ..cell("k", 5, 10, "") };
     let active = Segment::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
-    let flat = active.flatten(&Visibility { visible: SeqNo(20), snapshots: &[] });
+    let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(20), snapshots: &[] });
     assert!(walk(&flat, b"").contains(&tombstone));
     assert_eq!(flat.times(), Some(Timestamp(0)..=Timestamp(5)));
 }
@@ -238,7 +238,11 @@ fn large_keys_and_values_are_kept_whole() {
     let probes: Vec<Vec<u8>> = cells.iter().map(|c| c.key.clone()).collect();
     same(&segment, &model_of(&cells), &probes);
     assert!(segment.bytes() >= 4 << 20);
-    same(&segment.flatten(&Visibility { visible: SeqNo(4), snapshots: &[] }), &model_of(&cells), &probes);
+    same(
+        &segment.flatten(&Visibility { counts: false, visible: SeqNo(4), snapshots: &[] }),
+        &model_of(&cells),
+        &probes,
+    );
 }
 
 #[test]
@@ -252,7 +256,7 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
         let segment = Segment::from(active_of(&cells));
         same(&segment, &model_of(&cells), &probes);
         same(
-            &segment.flatten(&Visibility { visible: SeqNo::MAX, snapshots: &[] }),
+            &segment.flatten(&Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] }),
             &model_of(&cells),
             &probes,
         );
@@ -263,8 +267,10 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
 fn update_counts_include_dropped_versions() {
     let mut cells: Vec<Cell> = (1..=5).map(|seq| cell("hot", 0, seq, "v")).collect();
     cells.push(cell("cold", 0, 6, "v"));
-    let flat =
-        Arc::new(Flat::from_active(&active_of(&cells), &Visibility { visible: SeqNo(6), snapshots: &[] }));
+    let flat = Arc::new(Flat::from_active(
+        &active_of(&cells),
+        &Visibility { counts: false, visible: SeqNo(6), snapshots: &[] },
+    ));
     assert_eq!(flat.cells(), 2);
     let mut cursor = flat.cursor();
     cursor.seek(b"").unwrap();
@@ -284,7 +290,9 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
     let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
     active.writer().add_range_tombstone(later);
     let segment = Segment::from(active);
-    for segment in [segment.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] }), segment] {
+    for segment in
+        [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
+    {
         assert_eq!(segment.fragments().newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
         assert_eq!(segment.key_range(), Some(KeyRange::new("a", "x")));
         assert_eq!(segment.seqs(), Some(SeqNo(3)..=SeqNo(6)));
@@ -296,7 +304,9 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
 #[test]
 fn an_empty_segment_has_nothing_in_any_form() {
     let segment = Segment::from(Arc::new(Active::new(Generation(1), SMALL)));
-    for segment in [segment.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] }), segment] {
+    for segment in
+        [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
+    {
         same(&segment, &Model::new(), &[b"k".to_vec()]);
         assert!(segment.is_empty() && segment.times().is_none() && segment.log_front().is_none());
     }
@@ -306,7 +316,7 @@ fn an_empty_segment_has_nothing_in_any_form() {
 fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
     let segment = Segment::from(active_of(&[cell("k", 0, 1, "v")]));
     segment.fed_by(LogFileId(9));
-    let flat = segment.flatten(&Visibility { visible: SeqNo(1), snapshots: &[] });
+    let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
     segment.fed_by(LogFileId(4));
     segment.fed_by(LogFileId(12));
     assert_eq!(flat.log_front(), Some(LogFileId(4)));
@@ -315,7 +325,7 @@ fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
 #[test]
 fn a_pinned_value_outlives_its_segments() {
     let segment = Segment::from(active_of(&[cell("k", 0, 1, "value")]));
-    let flat = segment.flatten(&Visibility { visible: SeqNo(1), snapshots: &[] });
+    let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
     let mut pinned = Vec::new();
     for segment in [segment, flat] {
         let _ = segment.get(b"k", SeqNo::MAX, &mut |cell, owner| {
@@ -333,7 +343,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let n = if cfg!(miri) { 50 } else { 20_000u64 };
     let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
     let active = active_of(&cells);
-    let flat = Flat::from_active(&active, &Visibility { visible: SeqNo::MAX, snapshots: &[] });
+    let flat = Flat::from_active(&active, &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] });
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
     assert!(cell_chunks <= active.bytes() + SMALL.chunks.chunk_bytes);
 }
@@ -353,7 +363,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     let flat = Arc::new(flat);
     let newer = Flat::from_active(
         &active_of(&[cell(b"other", 0, 900, "v")]),
-        &Visibility { visible: SeqNo::MAX, snapshots: &[] },
+        &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] },
     );
     let mut join = Join::new(&[Arc::new(newer), flat.clone()], None);
     while join.advance(100) {}
@@ -420,7 +430,7 @@ fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
     };
     active.writer().add_range_tombstone(tombstone);
     let active = Segment::from(active);
-    let flat = active.flatten(&Visibility { visible: SeqNo(9), snapshots: &[] });
+    let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] });
     let asked =
         |range: KeyRange, read| (active.concerns(&range, SeqNo(read)), flat.concerns(&range, SeqNo(read)));
     assert_eq!(asked(KeyRange::new("a", "g"), 9), (true, false), "before its first key");

@@ -9,26 +9,33 @@
 //! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped when
 //! - a newer value or tombstone of the same timestamp lies in its stripe (shadowed);
 //! - a point tombstone met before it, or a range tombstone of this merge, is newer and lies in its stripe;
-//! - at least `versions` newer timestamps survive that every reader of this cell sees too, that no tombstone
-//!   of this merge deletes for anybody, and that the filter wants;
+//! - the count pushed it out (`types/pushed.rs`), in its own stripe;
 //! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
 //!
 //! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
 //! nothing below and no older reader they become one value without base; else they are passed on.
 //!
+//! What pushed a version out may be deleted later, alone, by a range tombstone that has a lowest timestamp. While older
+//! versions may lie below or a reader sees them, all versions under such a tombstone are kept as they are: they say which
+//! were there when. (Whatever else deletes a version deletes the lower ones that it had pushed out, too.)
+//!
+//! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of its key, or
+//! of a range tombstone, and of which nothing is left. Who asks whether a key was written since then, and finds no cell of
+//! it, cannot know (`db/transaction.rs`).
+//!
 //! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever it
 //! deletes within this merge is in its own stripe and dropped with it.
 
 use crate::error::Result;
-use crate::operator::{CompactionFilter, MergeOperator};
-use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
+use crate::operator::{CompactionFilter, MergeOperator, merged};
+use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
 /// The rules of one merge.
 #[derive(Clone)]
 pub(crate) struct KeepRules {
     /// Sequence numbers of registered snapshots, ascending.
-    pub(crate) read_points: Vec<SeqNo>,
+    pub(crate) read_points: Arc<[SeqNo]>,
     /// Timestamps are part of the key, so versions are counted.
     pub(crate) explicit: bool,
     /// Versions kept of a key; 0 for all.
@@ -90,9 +97,15 @@ pub(crate) struct Keep {
     shadow: Option<usize>,
     /// Point tombstones of the current key: newest sequence number by stripe.
     deleted: Vec<(usize, SeqNo)>,
-    /// Versions of the current key that count, by stripe of their newest cell.
-    counted: Vec<usize>,
-    counted_this: bool,
+    /// Which versions of the current key are pushed out.
+    pushed: Pushed,
+    /// The cells of the current timestamp, where versions are counted.
+    group: Vec<(SeqNo, Kind)>,
+    /// Versions of the current key may be deleted alone, so that which were there when must stay known.
+    careful: bool,
+    /// The newest cell of the current key that was taken in, and that was passed on.
+    newest: (SeqNo, SeqNo),
+    forgotten: std::cell::Cell<SeqNo>,
     /// Operands of the current (key, timestamp) in one stripe, newest first.
     pending: Vec<Cell>,
     pub(crate) taken: u64,
@@ -102,7 +115,6 @@ pub(crate) struct Keep {
 impl Keep {
     pub(crate) fn new(rules: KeepRules, tombstones: Fragments) -> Self {
         Self {
-            rules,
             tombstones,
             key: Vec::new(),
             started: false,
@@ -110,12 +122,21 @@ impl Keep {
             timestamp: Timestamp::ZERO,
             shadow: None,
             deleted: Vec::new(),
-            counted: Vec::new(),
-            counted_this: false,
+            pushed: Pushed::new(if rules.explicit { rules.versions } else { 0 }),
+            group: Vec::new(),
+            careful: false,
+            newest: (SeqNo::ZERO, SeqNo::ZERO),
+            forgotten: std::cell::Cell::new(SeqNo::ZERO),
             pending: Vec::new(),
             taken: 0,
             kept: 0,
+            rules,
         }
+    }
+
+    /// Everything newer than this that was taken in so far left a cell of its key.
+    pub(crate) fn forgotten(&self) -> SeqNo {
+        self.forgotten.get()
     }
 
     /// How many read points are older than the cell: equal for cells that the same readers see.
@@ -141,17 +162,31 @@ impl Keep {
             self.begin_timestamp(cell.timestamp);
         }
         self.taken += 1;
+        self.newest.0 = self.newest.0.max(cell.seq);
         let stripe = self.stripe(cell.seq);
-        if self.shadow == Some(stripe) && !(self.rules.explicit && cell.kind == Kind::Tombstone) {
+        if self.pushed.counts() {
+            self.group.push((cell.seq, cell.kind));
+        }
+        let careful = self.careful && (self.key_below || stripe > 0);
+        let is_shadowed =
+            self.shadow == Some(stripe) && !(self.rules.explicit && cell.kind == Kind::Tombstone);
+        if is_shadowed && !careful {
             return Ok(());
         }
         if self.pending.last().is_some_and(|newer| self.stripe(newer.seq) != stripe) {
             self.pass_pending(sink)?;
         }
-        let (deleted, deleted_for_some) = self.is_deleted(cell, stripe);
+        let deleted = self.is_deleted(cell, stripe, careful);
         if deleted && cell.kind != Kind::Tombstone {
             self.combine_pending(None, sink)?;
             return Ok(());
+        }
+        if cell.kind != Kind::Tombstone && self.is_pushed_out(cell.seq, stripe) {
+            return Ok(());
+        }
+        if careful && cell.kind != Kind::Tombstone {
+            self.pass_pending(sink)?;
+            return self.pass(cell, sink);
         }
         match cell.kind {
             Kind::Tombstone => {
@@ -168,11 +203,6 @@ impl Keep {
                 Ok(())
             }
             Kind::Operand => {
-                // What the filter will say of the combined value is not known yet.
-                let counts = !deleted_for_some && self.rules.filter.is_none();
-                if self.over_count(stripe, counts) {
-                    return Ok(());
-                }
                 match self.rules.operator {
                     Some(_) => self.pending.push(cell.to_cell()),
                     None => self.pass(cell, sink)?,
@@ -182,12 +212,7 @@ impl Keep {
             Kind::Value => {
                 self.shadow = Some(stripe);
                 if !self.pending.is_empty() {
-                    return self.combine_pending(Some(cell.value), sink);
-                }
-                let judged = self.rules.filter.is_none() || self.rules.operator.is_none();
-                let counts = !deleted_for_some && judged && !self.is_unwanted(cell);
-                if self.over_count(stripe, counts) {
-                    return Ok(());
+                    return self.combine_pending(Some(cell), sink);
                 }
                 self.pass_value(cell, stripe, sink)
             }
@@ -200,22 +225,41 @@ impl Keep {
         self.key.extend_from_slice(cell.key);
         self.key_below = self.rules.below.holds(cell.key);
         self.deleted.clear();
-        self.counted.clear();
+        self.pushed.clear();
+        self.newest = (SeqNo::ZERO, SeqNo::ZERO);
+        self.careful = self.pushed.counts()
+            && self
+                .tombstones
+                .find(cell.key)
+                .is_some_and(|f| f.covers.iter().any(|c| c.from > Timestamp::ZERO));
         self.begin_timestamp(cell.timestamp);
     }
 
     fn begin_timestamp(&mut self, timestamp: Timestamp) {
         self.timestamp = timestamp;
         self.shadow = None;
-        self.counted_this = false;
     }
 
     /// Ends the current key: after this, all that survives of it has been passed on.
     pub(crate) fn end_key(&mut self, sink: &mut Sink<'_>) -> Result<()> {
-        self.end_timestamp(sink)
+        self.end_timestamp(sink)?;
+        let (taken, passed) = self.newest;
+        if taken > passed {
+            self.forget(taken);
+        }
+        Ok(())
+    }
+
+    fn forget(&self, seq: SeqNo) {
+        self.forgotten.set(self.forgotten.get().max(seq));
     }
 
     fn end_timestamp(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        if !self.group.is_empty() {
+            let fragment = self.tombstones.find(&self.key);
+            self.pushed.add(self.timestamp, self.group.iter().copied(), fragment, SeqNo::MAX);
+            self.group.clear();
+        }
         if let Some(newest) = self.pending.first()
             && !self.key_below
             && self.stripe(newest.seq) == 0
@@ -225,27 +269,27 @@ impl Keep {
         self.pass_pending(sink)
     }
 
-    /// Whether a tombstone of this merge deletes the cell for everyone who would see it, and whether one deletes
-    /// it for anyone.
-    fn is_deleted(&self, cell: &CellRef<'_>, stripe: usize) -> (bool, bool) {
-        let (mut all, mut some) = (false, false);
-        for (at, seq) in &self.deleted {
-            if *seq > cell.seq {
-                some = true;
-                all |= *at == stripe;
-            }
+    /// Whether a tombstone of this merge deletes the cell for everyone who would see it; if `careful`, one that does not
+    /// delete it alone.
+    fn is_deleted(&self, cell: &CellRef<'_>, stripe: usize, careful: bool) -> bool {
+        if self.deleted.iter().any(|(at, seq)| *seq > cell.seq && *at == stripe) {
+            return true;
         }
-        if let Some(fragment) = self.tombstones.find(cell.key) {
-            for cover in &fragment.covers {
-                // A point tombstone reaches down to timestamp zero; only a range tombstone that does too replaces it.
-                let from = if cell.kind == Kind::Tombstone { Timestamp::ZERO } else { cell.timestamp };
-                if cover.seq > cell.seq && cover.from <= from && cell.timestamp <= cover.to {
-                    some = true;
-                    all |= self.stripe(cover.seq) == stripe;
-                }
-            }
-        }
-        (all, some)
+        let Some(fragment) = self.tombstones.find(cell.key) else { return false };
+        // A point tombstone reaches down to timestamp zero; only a range tombstone that does too replaces it.
+        let whole = careful || cell.kind == Kind::Tombstone;
+        let from = if whole { Timestamp::ZERO } else { cell.timestamp };
+        fragment.covers.iter().any(|cover| {
+            cover.seq > cell.seq
+                && cover.from <= from
+                && cell.timestamp <= cover.to
+                && self.stripe(cover.seq) == stripe
+        })
+    }
+
+    /// Whether the count pushed the version out for everyone who would see it.
+    fn is_pushed_out(&self, seq: SeqNo, stripe: usize) -> bool {
+        self.pushed.counts() && self.pushed.when(seq).is_some_and(|when| self.stripe(when) == stripe)
     }
 
     fn is_unwanted(&self, cell: &CellRef<'_>) -> bool {
@@ -253,26 +297,9 @@ impl Keep {
         rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
     }
 
-    /// Says whether enough newer versions survive for every reader of this cell, and counts this one, once, if it
-    /// `counts`: if no reader is without it.
-    fn over_count(&mut self, stripe: usize, counts: bool) -> bool {
-        if !self.rules.explicit || self.rules.versions == 0 {
-            return false;
-        }
-        let newer = self.counted.len() - usize::from(self.counted_this);
-        let seen = self.counted[..newer].iter().filter(|at| **at <= stripe).count();
-        if seen >= self.rules.versions as usize {
-            return true;
-        }
-        if !self.counted_this && counts {
-            self.counted.push(stripe);
-            self.counted_this = true;
-        }
-        false
-    }
-
     fn pass(&mut self, cell: &CellRef<'_>, sink: &mut Sink<'_>) -> Result<()> {
         self.kept += 1;
+        self.newest.1 = self.newest.1.max(cell.seq);
         sink(cell)
     }
 
@@ -307,13 +334,18 @@ impl Keep {
     }
 
     /// Turns held-back operands and their base into one value.
-    fn combine_pending(&mut self, base: Option<&[u8]>, sink: &mut Sink<'_>) -> Result<()> {
+    fn combine_pending(&mut self, base: Option<&CellRef<'_>>, sink: &mut Sink<'_>) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let (Some(newest), Some(operator)) = (pending.first(), self.rules.operator.clone()) else {
             return Ok(());
         };
         let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
-        let value = operator.merge(&newest.key, base, &operands);
+        let Ok(value) = merged(&*operator, &newest.key, base.map(|base| base.value), &operands) else {
+            // It refused: everything stays as it is, and readers of the key are told.
+            self.pending = pending;
+            self.pass_pending(sink)?;
+            return base.map_or(Ok(()), |base| self.pass(base, sink));
+        };
         let stripe = self.stripe(newest.seq);
         self.shadow = Some(stripe);
         let combined = CellRef { kind: Kind::Value, value: &value, ..newest.as_ref() };
@@ -331,6 +363,7 @@ impl Keep {
         for tombstone in self.tombstones.tombstones_within(range) {
             let stripe = self.stripe(tombstone.seq);
             if stripe == 0 && !self.rules.below.overlaps(&tombstone.range) {
+                self.forget(tombstone.seq);
                 continue;
             }
             // Newest first within a fragment: one that a newer one of its stripe includes says nothing.

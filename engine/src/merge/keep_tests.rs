@@ -1,14 +1,21 @@
 //! One story a rule: cells in, read points, what survives.
 
 use super::*;
+use crate::error::{Error, ErrorKind};
 use crate::merge::merging::tests::cell;
 
 struct Concat;
 impl MergeOperator for Concat {
-    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
         let mut all = base.unwrap_or(b"-").to_vec();
-        operands.iter().for_each(|o| all.extend_from_slice(o));
-        all
+        for operand in operands {
+            match *operand {
+                b"refuse" => return Err(Error::new(ErrorKind::MergeRefused, "refused")),
+                b"panic" => panic!("an operator's own bug"),
+                operand => all.extend_from_slice(operand),
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -133,7 +140,7 @@ fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
 }
 
 #[test]
-fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
+fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
     struct Nines;
     impl CompactionFilter for Nines {
         fn remove(&self, _: &[u8], timestamp: Timestamp, _: &[u8], _: u64) -> bool {
@@ -147,9 +154,36 @@ fn a_version_the_filter_does_not_want_takes_no_place_among_those_kept() {
         operator: None,
         ..rules(&[])
     };
-    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@8#7=y");
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "");
     let below = KeepRules { below: somewhere_below(), ..filtered() };
-    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
+    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x");
+}
+
+/// What older versions below depend on stays until they are met.
+#[test]
+fn what_pushed_versions_out_is_kept_under_a_delete_of_it_alone_while_older_ones_may_lie_below() {
+    let counted = || KeepRules { explicit: true, versions: 1, ..rules(&[]) };
+    let alone =
+        || RangeTombstone { range: KeyRange::all(), from: Timestamp(9), to: Timestamp(9), seq: SeqNo(5) };
+    assert_eq!(survivors(counted(), vec![alone()], "a@9#3=x a@8#2=y a@7#6=z"), "a@7#6=z");
+    let below = || KeepRules { below: somewhere_below(), ..counted() };
+    assert_eq!(
+        survivors(below(), vec![alone()], "a@9#4=x a@9#3=w a@8#2=y a@7#6=z"),
+        "a@9#4=x a@9#3=w a@7#6=z"
+    );
+    // A delete that reaches all lower ones too says all by itself.
+    let all = RangeTombstone { from: Timestamp::ZERO, ..alone() };
+    assert_eq!(survivors(below(), vec![all], "a@9#4=x a@8#2=y a@7#6=z"), "a@7#6=z");
+}
+
+#[test]
+fn operands_that_the_operator_refuses_stay_with_their_base() {
+    for why in ["refuse", "panic"] {
+        let cells = format!("a#9=+{why} a#8=+y a#7=x b#6=+z b#5=w");
+        assert_eq!(survivors(rules(&[]), vec![], &cells), format!("a#9=+{why} a#8=+y a#7=x b#6=wz"));
+        let cells = format!("a#9=+{why} a#8=- a#7=x");
+        assert_eq!(survivors(rules(&[]), vec![], &cells), format!("a#9=+{why}"));
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::table::Filled;
-use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, TableId};
+use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, SeqNo, TableId};
 use crate::version::shape::TableInfo;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -247,6 +247,11 @@ impl Merge {
     /// (cells taken in, cells passed on) so far.
     pub(crate) fn cells(&self) -> (u64, u64) {
         (self.keep.taken, self.keep.kept)
+    }
+
+    /// Everything newer than this that was met so far left a cell of its key.
+    pub(crate) fn forgotten(&self) -> SeqNo {
+        self.keep.forgotten()
     }
 
     /// (keys, those of them that readers are likely to want) so far, where that matters.

@@ -35,6 +35,10 @@ pub(crate) enum Change {
     LogSynced(LogPosition),
     /// A recovery ended history here and went on in another file.
     LogEnd(LogEnd),
+    /// Of keys written up to this sequence number no cell may be left.
+    Forgotten { store: StoreId, seq: SeqNo },
+    /// The family came from another database at that moment: its tables have sequence numbers of that one.
+    Attached { store: StoreId, seq: SeqNo },
 }
 
 /// Changes that become durable together.
@@ -48,6 +52,17 @@ pub(crate) struct StoreState {
     pub(crate) shape: Shape,
     pub(crate) flushed: Flushed,
     pub(crate) last_generation: Generation,
+    /// Of keys written up to this sequence number no cell may be left.
+    pub(crate) forgotten: SeqNo,
+    /// When it came from another database, if it did.
+    pub(crate) attached: SeqNo,
+}
+
+/// What an edit may have changed, as it was before.
+pub(crate) struct Before {
+    stores: BTreeMap<StoreId, Option<StoreState>>,
+    /// All but the stores.
+    rest: State,
 }
 
 /// What all edits add up to.
@@ -97,6 +112,14 @@ impl State {
                 let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
                 store.last_generation = store.last_generation.max(*generation);
             }
+            Change::Forgotten { store, seq } => {
+                let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
+                store.forgotten = store.forgotten.max(*seq);
+            }
+            Change::Attached { store, seq } => {
+                let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
+                store.attached = store.attached.max(*seq);
+            }
             Change::LogFirst(first) => {
                 self.log_first = self.log_first.max(*first);
                 let first = self.log_first;
@@ -110,6 +133,36 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// What the edit may change, as it is now. O(the stores that it names).
+    pub(crate) fn before(&self, edit: &[Change]) -> Before {
+        let named = edit.iter().filter_map(|change| match change {
+            Change::NewStore { id, .. } | Change::DropStore { id } | Change::StoreOptions { id, .. } => {
+                Some(*id)
+            }
+            Change::Shape { store, .. }
+            | Change::Flushed { store, .. }
+            | Change::LastGeneration { store, .. }
+            | Change::Forgotten { store, .. }
+            | Change::Attached { store, .. } => Some(*store),
+            _ => None,
+        });
+        let stores = named.map(|id| (id, self.stores.get(&id).cloned())).collect();
+        let rest = State { stores: BTreeMap::new(), log_ends: self.log_ends.clone(), ..*self };
+        Before { stores, rest }
+    }
+
+    /// Makes it as it was before an edit.
+    pub(crate) fn take_back(&mut self, before: Before) {
+        let mut stores = std::mem::take(&mut self.stores);
+        for (id, store) in before.stores {
+            match store {
+                Some(store) => stores.insert(id, store),
+                None => stores.remove(&id),
+            };
+        }
+        *self = State { stores, ..before.rest };
     }
 
     /// Applies what of a change can be applied, for a manifest of which records are lost.
@@ -144,6 +197,12 @@ impl State {
         for (&id, store) in &self.stores {
             edit.push(Change::NewStore { id, name: store.name.clone(), options: store.options.clone() });
             edit.push(Change::LastGeneration { store: id, generation: store.last_generation });
+            if store.forgotten > SeqNo::ZERO {
+                edit.push(Change::Forgotten { store: id, seq: store.forgotten });
+            }
+            if store.attached > SeqNo::ZERO {
+                edit.push(Change::Attached { store: id, seq: store.attached });
+            }
             for (range, generation) in store.flushed.intervals() {
                 edit.push(Change::Flushed { store: id, range, generation });
             }
@@ -320,6 +379,16 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put_position(out, end.at);
             put_varint(out, end.next.0);
         }
+        Change::Attached { store, seq } => {
+            out.push(16);
+            put_varint(out, u64::from(store.0));
+            put_varint(out, seq.0);
+        }
+        Change::Forgotten { store, seq } => {
+            out.push(15);
+            put_varint(out, u64::from(store.0));
+            put_varint(out, seq.0);
+        }
     }
 }
 
@@ -397,6 +466,8 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
         12 => Change::LogFirst(LogFileId(input.varint()?)),
         13 => Change::LogSynced(position(input)?),
         14 => Change::LogEnd(LogEnd { at: position(input)?, next: LogFileId(input.varint()?) }),
+        15 => Change::Forgotten { store: store(input)?, seq: SeqNo(input.varint()?) },
+        16 => Change::Attached { store: store(input)?, seq: SeqNo(input.varint()?) },
         _ => return Err(Malformed("unknown change")),
     })
 }
@@ -532,6 +603,21 @@ mod tests {
             ingested_at: (part == 1).then_some(SeqNo(4)),
             clip: None,
         })
+    }
+
+    #[test]
+    fn what_an_edit_changed_is_taken_back_whole() {
+        let story = story();
+        for split in 0..story.len() {
+            let mut state = State::default();
+            story[..split].iter().for_each(|change| state.apply(change).unwrap());
+            let before = state.clone();
+            let taken = state.before(&story[split..]);
+            story[split..].iter().for_each(|change| state.apply(change).unwrap());
+            assert_ne!(state, before);
+            state.take_back(taken);
+            assert_eq!(state, before, "from change {split} on");
+        }
     }
 
     fn story() -> Edit {

@@ -288,30 +288,30 @@ impl Manifest {
                 "a sync of the manifest failed before; reopen the database",
             ));
         }
-        let mut next = self.state.clone();
-        for change in edit {
-            next.apply(change).map_err(|why| Error::invalid(format!("edit does not apply: {why}")))?;
+        // In place, so that an edit costs what it changes and not what there is.
+        let before = self.state.before(edit);
+        let applied = edit.iter().try_for_each(|change| self.state.apply(change));
+        let applied = applied.map_err(|why| Error::invalid(format!("edit does not apply: {why}")));
+        let committed = applied.and_then(|()| self.make_durable(edit));
+        if committed.is_err() {
+            self.state.take_back(before);
         }
+        committed.map(|()| self.mark)
+    }
+
+    /// The same of an edit that is part of the state already.
+    fn make_durable(&mut self, edit: &Edit) -> Result<()> {
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
         if self.file.is_some() && !grown {
             match self.append(edit) {
-                Ok(()) => {
-                    self.state = next;
-                    return Ok(self.mark);
-                }
                 Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => {}
-                Err(e) => return Err(e),
+                appended => return appended,
             }
         }
-        let before = std::mem::replace(&mut self.state, next);
-        let rotated = match self.rotate() {
+        match self.rotate() {
             Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => self.rotate(),
-            other => other,
-        };
-        if rotated.is_err() {
-            self.state = before;
+            rotated => rotated,
         }
-        rotated.map(|()| self.mark)
     }
 
     /// Whether there was a reserve to free.

@@ -14,4 +14,4 @@ mod shelf;
 pub(crate) mod version;
 
 pub(crate) use scattered::{Chain, Scattered};
-pub(crate) use version::{FlushSet, Graveyard, OpenTable, TableHandle, TablesHeld, Version};
+pub(crate) use version::{FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version};

@@ -9,10 +9,18 @@ use std::sync::Arc;
 
 struct Sum;
 impl MergeOperator for Sum {
-    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
-        let number = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().parse::<i64>().unwrap();
-        let sum = base.map_or(0, number) + operands.iter().map(|o| number(o)).sum::<i64>();
-        sum.to_string().into_bytes()
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+        let refused = || siltstone::Error::new(ErrorKind::MergeRefused, "not a number");
+        let number = |bytes: &[u8]| {
+            assert_ne!(bytes, b"panic", "an operator's own bug");
+            let text = std::str::from_utf8(bytes).map_err(|_| refused())?;
+            text.parse::<i64>().map_err(|_| refused())
+        };
+        let mut sum = base.map_or(Ok(0), number)?;
+        for operand in operands {
+            sum += number(operand)?;
+        }
+        Ok(sum.to_string().into_bytes())
     }
 }
 
@@ -250,8 +258,8 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
 fn reads_of_a_range_of_time_combine_nothing_of_other_times() {
     struct NeedsBase;
     impl MergeOperator for NeedsBase {
-        fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
-            [base.expect("there is a base"), &operands.concat()].concat()
+        fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+            Ok([base.expect("there is a base"), &operands.concat()].concat())
         }
     }
     let dir = tempfile::tempdir().unwrap();
