@@ -28,6 +28,7 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) writes: Counter,
+    pub(crate) planned: Counter,
     pub(crate) user_bytes: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
@@ -155,6 +156,8 @@ pub struct Statistics {
     pub cache_capacity: u64,
     /// Bytes that open tables hold beside the cache.
     pub table_memory: u64,
+    /// How often planning looked at a family.
+    pub families_planned: u64,
     /// Why writes are refused, or flushes or merges do not get on, if that is so.
     pub background_error: Option<String>,
 }

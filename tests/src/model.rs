@@ -171,6 +171,33 @@ impl Model {
         versions
     }
 
+    /// Whether something that concerns the key was written after that.
+    pub fn is_written_since(&self, family: usize, key: &[u8], seq: u64) -> bool {
+        let family = &self.families[family];
+        let cells = family.cells.get(key).into_iter().flat_map(|cells| cells.keys());
+        cells.into_iter().any(|(_, at)| at.0 > seq)
+            || family.range_deletes.iter().any(|delete| delete.seq > seq && delete.range.contains(key))
+    }
+
+    /// What was written of a key, in order: `put 5`, `delete 5`, `merge 5`, `delete 3..=5`, each behind its number.
+    pub fn history(&self, family: usize, key: &[u8]) -> String {
+        let family = &self.families[family];
+        let cells = family.cells.get(key).into_iter().flatten().map(|((timestamp, seq), cell)| {
+            let what = match cell.what {
+                What::Tombstone => "delete",
+                What::Value(_) => "put",
+                What::Operand(_) => "merge",
+            };
+            (seq.0, format!("{what} {}", timestamp.0))
+        });
+        let deletes = family.range_deletes.iter().filter(|delete| delete.range.contains(key));
+        let deletes = deletes.map(|delete| (delete.seq, format!("delete {}..={}", delete.from, delete.to)));
+        let mut writes: Vec<(u64, String)> = cells.chain(deletes).collect();
+        writes.sort();
+        let writes = writes.into_iter().map(|(seq, what)| format!("{seq}: {what}"));
+        format!("versions {}; {}", family.rules.versions, writes.collect::<Vec<_>>().join(", "))
+    }
+
     /// Everything visible in a range: keys ascending, versions newest first.
     pub fn scan(&self, family: usize, range: &KeyRange, at: At) -> Vec<Row> {
         let keys = self.families[family].cells.keys().filter(|key| range.contains(key));

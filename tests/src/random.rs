@@ -10,8 +10,8 @@ use crate::subject::{
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
-    Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, KeyRange, Snapshot, TableWriter,
-    Timestamp,
+    Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, KeyRange, SeqNo, Snapshot,
+    TableWriter, Timestamp,
 };
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,8 @@ struct Run {
     model: Model,
     subject: Option<Subject>,
     snapshots: Vec<(Snapshot, u64)>,
+    /// Sequence numbers of before, the database's and the model's.
+    moments: Vec<(SeqNo, u64)>,
     checkpoints: Vec<(String, u64)>,
     /// Spans of time in which it is not known whether a cell has expired, as its moment of writing is not.
     unclear: Vec<(u64, u64)>,
@@ -73,7 +75,18 @@ fn model_case(seed: u64) -> CaseResult {
     let model = Model::new(setup.rules());
     let subject = Some(Subject::open(&setup, &world).map_err(failed("open"))?);
     let (snapshots, checkpoints, unclear) = (Vec::new(), Vec::new(), Vec::new());
-    let mut run = Run { setup, world, rng, model, subject, snapshots, checkpoints, unclear, ingested: 0 };
+    let mut run = Run {
+        setup,
+        world,
+        rng,
+        model,
+        subject,
+        snapshots,
+        moments: Vec::new(),
+        checkpoints,
+        unclear,
+        ingested: 0,
+    };
     for call in 0..200 {
         run.call().map_err(|e| format!("call {call}: {e}"))?;
     }
@@ -297,7 +310,41 @@ impl Run {
         Err(format!("{asked}, at {at:?}: {difference}"))
     }
 
+    /// A write that must not go through where its key was written to since a moment of before. Where it was not, a conflict
+    /// is an answer too: a merge may have dropped what would tell.
+    fn write_unless_newer(&mut self) -> Checked {
+        let (family, key) = (self.rng.index(2), self.setup.key(&mut self.rng));
+        let present = (self.subject().db.snapshot().seq(), self.model.seq());
+        let (seq, model_seq) = match self.moments.is_empty() || self.rng.one_in(4) {
+            true => present,
+            false => *self.rng.pick(&self.moments),
+        };
+        self.moments.push(present);
+        let is_newer = self.model.is_written_since(family, &key, model_seq);
+        let explicit = self.setup.families[family].rules.explicit;
+        let timestamp = if explicit { self.setup.stamp(family, &mut self.rng) } else { 0 };
+        let value = self.setup.value(&mut self.rng);
+        let ops = [Op::Put { family, key: key.clone(), timestamp, value }];
+        let batch = self.subject().batch_of(&self.setup, &ops);
+        let condition =
+            Condition::new(&self.subject().families[family], key.clone(), Expected::NotNewerThan(seq));
+        match self.subject().db.write_if(&[condition], &batch, Durability::Buffered) {
+            Err(e) if e.kind() == ErrorKind::Conflict && seq != present.0 => Ok(()),
+            Err(e) => Err(format!("a conditional write failed: {e:?}")),
+            Ok(_) if is_newer => {
+                Err(format!("a write rested on nothing newer than {seq}, but \"{}\" is", key.escape_ascii()))
+            }
+            Ok(_) => {
+                self.apply(&ops, self.world.clock.wall_us());
+                Ok(())
+            }
+        }
+    }
+
     fn conditional_write(&mut self) -> Checked {
+        if self.rng.chance(50) {
+            return self.write_unless_newer();
+        }
         let key = self.setup.key(&mut self.rng);
         let at = self.at(self.model.seq());
         let now = self.model.get(0, &key, at);
@@ -431,7 +478,10 @@ impl Run {
             let found = rows(of.scan::<&[u8]>(..)).map_err(failed("scan"))?;
             let expected = self.model.scan(family, &KeyRange::all(), at);
             if expected != found {
-                return Err(format!("family {family}: {}", difference(&expected, &found)));
+                let first = expected.iter().zip(&found).find(|(e, f)| e != f);
+                let key = first.map_or(&[][..], |(expected, _)| &expected.0);
+                let history = self.model.history(family, key);
+                return Err(format!("family {family}: {}; {history}", difference(&expected, &found)));
             }
         }
         Ok(())

@@ -243,8 +243,7 @@ impl Setup {
                 Op::Merge { family, key, timestamp, operand: rng.bytes(len) }
             }
             _ => {
-                // Bounded timestamps only where the outcome does not depend on what merges have dropped.
-                let bounded = rules.explicit && rules.versions == 0 && rng.chance(60);
+                let bounded = rules.explicit && rng.chance(60);
                 let (mut from, mut to) = (0, u64::MAX);
                 if bounded {
                     (from, to) = (self.stamp(family, rng), self.stamp(family, rng));

@@ -493,6 +493,7 @@ impl Inner {
             (count(Urgency::Flush), merging, working)
         };
         let stores = self.take_due(&working, now);
+        self.metrics.planned.add(stores.len() as u64);
         for store in &stores {
             if let Some(job) = JoinJob::start(self, store) {
                 self.add_job(job.id(), Urgency::Join, Some(store.id), Job::Join(Box::new(job)));

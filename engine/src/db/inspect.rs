@@ -263,6 +263,7 @@ impl Inner {
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
             table_memory: self.table_memory(),
+            families_planned: m.planned.get(),
             background_error: self
                 .poisoned
                 .lock()

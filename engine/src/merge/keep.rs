@@ -181,7 +181,9 @@ impl Keep {
             self.combine_pending(None, sink)?;
             return Ok(());
         }
-        if cell.kind != Kind::Tombstone && self.is_pushed_out(cell.seq, stripe) {
+        // Of what lies below some may have pushed out what seems to push out here, and be deleted alone since.
+        let sees_all = !(self.careful && self.key_below);
+        if cell.kind != Kind::Tombstone && sees_all && self.is_pushed_out(cell.seq, stripe) {
             return Ok(());
         }
         if careful && cell.kind != Kind::Tombstone {
@@ -366,9 +368,11 @@ impl Keep {
                 self.forget(tombstone.seq);
                 continue;
             }
-            // Newest first within a fragment: one that a newer one of its stripe includes says nothing.
-            let said =
-                kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {
+            // Newest first within a fragment: one that a newer one of its stripe includes says nothing; but where versions
+            // are counted, when one of them was deleted alone.
+            let alone = self.pushed.counts() && tombstone.from > Timestamp::ZERO;
+            let said = !alone
+                && kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {
                     self.stripe(k.seq) == stripe && k.from <= tombstone.from && tombstone.to <= k.to
                 });
             if !said {

@@ -5,10 +5,9 @@
 //! that write on, also when some of those others are deleted later. So what a key holds depends on its history alone, and
 //! not on what merges have dropped of it meanwhile.
 //!
-//! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that (and again from a
-//! cell behind that). Going through a key's versions from the highest timestamp down, [`Pushed`] counts how many of those
-//! so far live at each moment. Moments at which there are N or more push out whatever is lower. A version that is pushed
-//! out need not leave the count: those that pushed it out stand over all that is lower, too.
+//! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that, or until it is
+//! pushed out (and again from a cell behind that). Going through a key's versions from the highest timestamp down, [`Pushed`] counts how many of those
+//! so far live at each moment. Moments at which there are N or more push out whatever is lower, which ends its life too.
 
 use super::{SeqNo, tombstone::Fragment};
 use crate::types::{Kind, Timestamp};
@@ -68,8 +67,10 @@ impl Pushed {
             if seq < dead_to {
                 continue;
             }
-            let end = deleted_behind(seq).unwrap_or(SeqNo::MAX);
-            lives.push((seq, end));
+            let end = deleted_behind(seq).unwrap_or(SeqNo::MAX).min(self.when(seq).unwrap_or(SeqNo::MAX));
+            if end > seq {
+                lives.push((seq, end));
+            }
             dead_to = end;
         }
         lives.into_iter().for_each(|(from, end)| self.live(from, end));
@@ -174,6 +175,8 @@ mod tests {
             ("an overwrite between keeps a version alive", 2, "1 8 10 x8 10", &[10]),
             ("a delete of all below", 2, "1 2 3 -2 1", &[3, 1]),
             ("of which none comes back", 1, "1 2 -1 x2", &[]),
+            ("one pushed out counts no more", 1, "5 9 x9 4", &[4]),
+            ("also where it is written again", 1, "5 9 5 x9 4 5", &[5]),
             ("all are kept", 0, "1 2 3 x2", &[3, 1]),
         ];
         for (story, kept, writes, expected) in stories {

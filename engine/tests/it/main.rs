@@ -6,6 +6,8 @@ mod basics;
 #[cfg(feature = "testing")]
 mod clean;
 #[cfg(feature = "testing")]
+mod corners;
+#[cfg(feature = "testing")]
 mod hot;
 mod log_tables;
 mod memory;

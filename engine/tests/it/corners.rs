@@ -1,0 +1,310 @@
+//! Answers where one would not look for them: after merges, with broken operators and failing disks, among many families.
+
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::{Mode, OpKind, SimWorld};
+use siltstone::{
+    Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Family, FamilyOptions,
+    MergeOperator, Options, Result, SeqNo, Timestamp, Timestamps,
+};
+use std::sync::Arc;
+
+fn counted(versions: u32) -> FamilyOptions {
+    FamilyOptions { timestamps: Timestamps::Explicit, versions, ..FamilyOptions::default() }
+}
+
+fn write_if(db: &Db, family: &Family, expected: Expected) -> Result<SeqNo> {
+    let condition = [Condition::new(family, b"k", expected)];
+    db.write_if(&condition, Batch::new().put(family, b"other", b"v"), Durability::Buffered)
+}
+
+/// What is done to a family between two calls, none of which may change an answer.
+fn stir(family: &Family, how: usize) {
+    match how {
+        0 => {}
+        1 => family.flush().unwrap(),
+        _ => family.compact::<&[u8]>(..).unwrap(),
+    }
+}
+
+#[test]
+fn a_stale_writer_is_refused_though_a_merge_dropped_what_deleted_the_key() {
+    type Delete = fn(&Family);
+    let deletes: [(&str, Delete); 3] = [
+        ("delete", |f| drop(f.delete(b"k").unwrap())),
+        ("delete_range", |f| drop(f.delete_range(&b"a"[..]..&b"z"[..]).unwrap())),
+        ("put and delete", |f| {
+            f.put(b"k", b"w").unwrap();
+            f.delete(b"k").unwrap();
+        }),
+    ];
+    for options in [FamilyOptions::default(), counted(1), counted(0)] {
+        for (name, delete) in deletes {
+            for how in 0..3 {
+                let dir = tempfile::tempdir().unwrap();
+                let open = || Builder::new().family("f", options.clone()).open(dir.path()).unwrap();
+                let db = open();
+                let f = db.family("f").unwrap();
+                let stale = f.put(b"k", b"v").unwrap();
+                stir(&f, how);
+                delete(&f);
+                stir(&f, how);
+                let refused = |db: &Db| {
+                    let f = db.family("f").unwrap();
+                    write_if(db, &f, Expected::NotNewerThan(stale)).map_err(|e| e.kind())
+                };
+                assert_eq!(refused(&db), Err(ErrorKind::Conflict), "{name}, stirred {how}");
+                let fresh = db.snapshot();
+                stir(&f, how);
+                write_if(&db, &f, Expected::NotNewerThan(fresh.seq())).unwrap();
+                drop((fresh, f));
+                db.close().unwrap();
+                assert_eq!(refused(&open()), Err(ErrorKind::Conflict), "{name}, stirred {how}, reopened");
+            }
+        }
+    }
+}
+
+#[test]
+fn of_an_attached_family_nothing_is_known_to_be_unchanged_since_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Db::open(dir.path().join("from")).unwrap();
+    from.create_family("f", FamilyOptions::default()).unwrap().put(b"k", b"v").unwrap();
+    from.detach("f", dir.path().join("moving")).unwrap();
+    let open = || Db::open(dir.path().join("to")).unwrap();
+    let to = open();
+    for i in 0..100u8 {
+        to.put(&[i], b"v").unwrap();
+    }
+    let before = to.snapshot().seq();
+    to.attach("f", dir.path().join("moving")).unwrap();
+    let refused = |db: &Db| {
+        write_if(db, &db.family("f").unwrap(), Expected::NotNewerThan(before)).map_err(|e| e.kind())
+    };
+    assert_eq!(refused(&to), Err(ErrorKind::Conflict));
+    to.close().unwrap();
+    assert_eq!(refused(&open()), Err(ErrorKind::Conflict), "nor after a reopen");
+}
+
+/// Every way to put flushes and compactions between a few calls gives the same versions at the end.
+#[test]
+fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
+    enum Call {
+        Put(u64),
+        Delete(u64),
+        DeleteAlone(u64),
+    }
+    use Call::{Delete, DeleteAlone, Put};
+    let stories: &[(u32, &[Call], &[u64])] = &[
+        (1, &[Put(5), Put(9), DeleteAlone(9)], &[]),
+        (1, &[Put(9), Put(5), DeleteAlone(9)], &[]),
+        (1, &[Put(9), DeleteAlone(9), Put(5)], &[5]),
+        (1, &[Put(5), Put(9), DeleteAlone(9), Put(4)], &[4]),
+        (2, &[Put(1), Put(8), Put(10), DeleteAlone(8), Put(10)], &[10]),
+        (2, &[Put(5), Put(8), Put(9), Delete(8)], &[9]),
+        (2, &[Put(8), Put(9), DeleteAlone(8), Put(5)], &[9, 5]),
+    ];
+    for (versions, calls, expected) in stories {
+        for stirred in 0..3usize.pow(calls.len() as u32) {
+            let world = SimWorld::new(1);
+            let db = Builder::new().env(world.env()).family("f", counted(*versions));
+            let scheduler = SimScheduler::for_world(&world);
+            let db = db.scheduler(Arc::new(scheduler)).open("/db").unwrap();
+            let f = db.family("f").unwrap();
+            let held = db.snapshot();
+            for (at, call) in calls.iter().enumerate() {
+                match call {
+                    Put(t) => drop(f.put_at(b"k", Timestamp(*t), b"v").unwrap()),
+                    Delete(t) => drop(f.delete_at(b"k", Timestamp(*t)).unwrap()),
+                    DeleteAlone(t) => {
+                        let (from, to) = (Timestamp(*t), Timestamp(*t));
+                        f.delete_range_at(&b"a"[..]..&b"z"[..], from, to).unwrap();
+                    }
+                }
+                stir(&f, stirred / 3usize.pow(at as u32) % 3);
+            }
+            let found: Vec<u64> = f.get_versions(b"k", 9).unwrap().iter().map(|(t, _)| t.0).collect();
+            assert_eq!(found, *expected, "stirred {stirred}");
+            let scanned: Vec<u64> = f.scan::<&str>(..).map(|e| e.unwrap().timestamp.0).collect();
+            assert_eq!(scanned, *expected, "stirred {stirred}, scanned");
+            assert!(f.at(&held).get(b"k").unwrap().is_none());
+        }
+    }
+}
+
+/// Appends operands, but for those that it cannot.
+struct Picky;
+
+impl MergeOperator for Picky {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        let mut all = base.unwrap_or_default().to_vec();
+        for operand in operands {
+            match *operand {
+                b"panic" => panic!("an operator's own bug"),
+                b"refuse" => return Err(Error::new(ErrorKind::MergeRefused, "cannot take that")),
+                operand => all.extend_from_slice(operand),
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[test]
+fn an_operator_that_refuses_one_key_costs_no_other_and_loses_nothing() {
+    for why in ["panic", "refuse"] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
+        let open = || {
+            let builder = Builder::new().merge_operator("picky", Arc::new(Picky));
+            builder.family("f", options.clone()).open(dir.path()).unwrap()
+        };
+        let mut db = open();
+        for round in 0..3 {
+            let f = db.family("f").unwrap();
+            if round == 0 {
+                f.put(b"a", b"x").unwrap();
+                f.put(b"b", b"x").unwrap();
+                f.merge(b"b", why.as_bytes()).unwrap();
+            }
+            f.merge(b"a", b"y").unwrap();
+            f.merge(b"c", b"z").unwrap();
+            f.flush().unwrap();
+            f.compact::<&[u8]>(..).unwrap();
+            db.put(b"k", b"v").unwrap();
+            let refused = |e: Error| e.kind() == ErrorKind::MergeRefused;
+            assert!(f.get(b"b").is_err_and(refused), "{why}");
+            assert_eq!(f.get(b"a").unwrap().unwrap(), [&b"x"[..], &b"y".repeat(round + 1)].concat());
+            let scanned: Vec<_> = f.scan::<&str>(..).collect();
+            let keys: Vec<_> =
+                scanned.iter().map(|e| e.as_ref().map_or(b"!".to_vec(), |e| e.key.clone())).collect();
+            assert_eq!(keys, [b"a", b"!", b"c"], "{why}: a scan goes on behind the key");
+            drop((scanned, f));
+            db.close().unwrap();
+            db = open();
+        }
+        let f = db.family("f").unwrap();
+        f.put(b"b", b"anew").unwrap();
+        f.merge(b"b", b"!").unwrap();
+        assert_eq!(f.get(b"b").unwrap().unwrap(), b"anew!");
+    }
+}
+
+#[test]
+fn a_family_whose_operator_is_missing_refuses_only_what_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
+    let db = Builder::new().merge_operator("picky", Arc::new(Picky)).family("f", options);
+    let db = db.open(dir.path()).unwrap();
+    let f = db.family("f").unwrap();
+    f.put(b"plain", b"v").unwrap();
+    f.merge(b"merged", b"v").unwrap();
+    drop(f);
+    db.close().unwrap();
+    let unsupported = |e: Error| e.kind() == ErrorKind::Unsupported;
+    for read_only in [true, false] {
+        let db = match read_only {
+            true => Builder::new().open_read_only(dir.path()).unwrap(),
+            false => Db::open(dir.path()).unwrap(),
+        };
+        let f = db.family("f").unwrap();
+        assert_eq!(f.get(b"plain").unwrap().unwrap(), b"v");
+        assert!(f.get(b"merged").is_err_and(unsupported));
+        if !read_only {
+            f.put(b"more", b"v").unwrap();
+            assert!(f.merge(b"plain", b"w").is_err_and(unsupported));
+            f.compact::<&[u8]>(..).unwrap();
+        }
+        db.close().unwrap();
+    }
+    // Said to the builder it counts from the beginning, and stays.
+    let without = Builder::new().family("f", FamilyOptions::default()).open(dir.path()).unwrap();
+    assert_eq!(without.family("f").unwrap().get(b"merged").unwrap().unwrap(), b"v");
+    without.close().unwrap();
+    assert_eq!(Db::open(dir.path()).unwrap().family("f").unwrap().options().merge_operator, None);
+}
+
+#[test]
+fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
+    let world = SimWorld::new(3);
+    let scheduler = SimScheduler::for_world(&world);
+    let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().unwrap();
+    let options = FamilyOptions { strategy, ..FamilyOptions::default() };
+    let db = Builder::new().env(world.env()).scheduler(Arc::new(scheduler)).family("default", options);
+    let db = db.open("/db").unwrap();
+    db.put(b"k", b"v").unwrap();
+    db.flush().unwrap();
+    db.settle().unwrap();
+    assert_eq!(db.statistics().background_error, None);
+    world.storage.fail_at_path(OpKind::Read, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
+    for i in 0..4u8 {
+        db.put(&[i], b"v").unwrap();
+        let _ = db.flush();
+    }
+    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::Io);
+    assert!(db.statistics().background_error.is_some_and(|text| text.contains(".table")));
+    world.storage.clear_faults();
+    world.clock.advance_us(60_000_000);
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    db.settle().unwrap();
+    assert_eq!(db.statistics().background_error, None);
+}
+
+#[test]
+fn writers_to_the_same_key_under_a_condition_never_both_win() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().options(Options { write_memory: 64 << 10, ..Options::default() });
+    let db = db.open(dir.path()).unwrap();
+    let family = db.default_family();
+    family.put(b"counter", 0u64.to_be_bytes().as_slice()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (db, family) = (db.clone(), family.clone());
+            scope.spawn(move || {
+                for n in 0..300u64 {
+                    loop {
+                        let before = family.get(b"counter").unwrap().unwrap().to_vec();
+                        let next = u64::from_be_bytes(before[..].try_into().unwrap()) + 1;
+                        let mut batch = Batch::new();
+                        batch.put(&family, b"counter", &next.to_be_bytes());
+                        batch.put(&family, &[thread.to_be_bytes(), n.to_be_bytes()].concat(), &[7; 100]);
+                        let expected = [Condition::new(&family, b"counter", Expected::Value(before))];
+                        match db.write_if(&expected, &batch, Durability::Buffered) {
+                            Ok(_) => break,
+                            Err(e) => assert_eq!(e.kind(), ErrorKind::Conflict),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(family.get(b"counter").unwrap().unwrap(), 1200u64.to_be_bytes());
+}
+
+/// What planning looks at follows what changes, however many families there are.
+#[test]
+fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
+    let looked_at = |families: u64| {
+        let world = SimWorld::new(1);
+        let scheduler = SimScheduler::for_world(&world);
+        let options = Options { events_kept: 10, ..Options::default() };
+        let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
+        let db = db.open("/db").unwrap();
+        for i in 0..families {
+            let family = db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
+            family.put(b"k", b"v").unwrap();
+        }
+        db.settle().unwrap();
+        let memory = db.statistics().write_memory;
+        assert!(memory < families * 1024, "{families} families with a cell each take {memory} bytes");
+        let family = db.default_family();
+        family.put(b"k", b"v").unwrap();
+        family.flush().unwrap();
+        let before = db.statistics().families_planned;
+        for i in 0..50u8 {
+            family.put(&[i], b"v").unwrap();
+            family.flush().unwrap();
+        }
+        db.statistics().families_planned - before
+    };
+    let (few, many) = (looked_at(10), looked_at(1_000));
+    assert!(many <= 2 * few, "{few} with 10 families, {many} with 1,000");
+}
