@@ -78,6 +78,9 @@ pub struct Statistics {
     pub log_syncs: u64,
     /// Log on disk now.
     pub log_bytes: u64,
+    /// Bytes on disk that the log takes: its files as reserved, the next one, and those kept to be used again. (What tables
+    /// have in log files that the log needs no more is not counted.)
+    pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
     /// Table bytes written by flushes.

@@ -300,6 +300,12 @@ mod switches {
         ForgetLaterVersions = "forget-later-versions",
         /// Whether a key was written since is told from what is left of it, whatever merges dropped.
         ForgetWhatMergesDropped = "forget-what-merges-dropped",
+        /// What log files have reserved behind their history stays reserved.
+        KeepLogTails = "keep-log-tails",
+        /// Log files of short lives are not gathered.
+        KeepLogFiles = "keep-log-files",
+        /// A read-only open takes for damage what a writer changes meanwhile.
+        ReadOnlyOnce = "read-only-once",
         /// Nobody is told of merges that fail again and again.
         HideFailingMerges = "hide-failing-merges",
         /// What was written between a condition's reads and its write is not looked at.

@@ -45,6 +45,8 @@ pub(crate) struct CleanJob {
     facts: FrontFacts,
     visible: SeqNo,
     stores: Vec<Cleaning>,
+    /// It is cleaned whatever is needed of it.
+    must: bool,
     /// The store being looked at.
     at: usize,
     began_ns: u64,
@@ -74,6 +76,35 @@ struct Part {
     /// The smallest sequence number met at or above `below`.
     rest: Option<SeqNo>,
     is_active: bool,
+}
+
+/// Files of history that an open leaves beside those that are full.
+const FILES_LEFT: u64 = 1;
+
+impl Inner {
+    /// Many short lives leave many log files with little in them. Before workers begin, what memory holds of the oldest is
+    /// logged again until few are left; but where that is much, the answer is `true`: memory is to be flushed. So opens
+    /// leave a bounded number of files, and each logs again at most a quarter of one. A failure changes nothing.
+    pub(super) fn gather_log(self: &Arc<Self>) -> bool {
+        let Ok(log) = self.log() else { return false };
+        loop {
+            let files = log.files();
+            let bytes: u64 = files.iter().map(|file| file.used).sum();
+            let full = bytes / self.options.log_file_bytes;
+            if files.len() as u64 <= full + 1 + FILES_LEFT || planted!(Bug::KeepLogFiles) {
+                return false;
+            }
+            if bytes > self.options.log_file_bytes / 4 {
+                return true;
+            }
+            let Some(mut job) = CleanJob::start(self) else { return false };
+            job.must = true;
+            while let Ok(Advanced::More) = job.advance(self) {}
+            if log.files().first().map(|file| file.file) == files.first().map(|file| file.file) {
+                return false;
+            }
+        }
+    }
 }
 
 impl CleanJob {
@@ -117,7 +148,8 @@ impl CleanJob {
             memory_small: (options.write_memory as f64 * options.log_flush_threshold) as u64,
         };
         let began_ns = db.env.clock.monotonic_ns();
-        Some(Self { id: db.next_job(), front, files, facts, visible, stores: cleaning, at: 0, began_ns })
+        let id = db.next_job();
+        Some(Self { id, front, files, facts, visible, stores: cleaning, must: false, at: 0, began_ns })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -131,13 +163,17 @@ impl CleanJob {
             let small = self.facts.memory_bytes < self.facts.memory_small
                 && self.facts.log_bytes > self.facts.log_limit;
             // Once one store needs too much, which is then the one that needs most, no more is gathered.
-            if small || 2 * most <= self.facts.file_bytes {
+            if self.must || small || 2 * most <= self.facts.file_bytes {
                 self.at += usize::from(!more);
                 return Ok(Advanced::More);
             }
         }
         self.facts.live = self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
-        match plan_front(&self.facts) {
+        let plan = match self.must {
+            true => FrontPlan::Clean { reason: "many log files have little in them".into() },
+            false => plan_front(&self.facts),
+        };
+        match plan {
             FrontPlan::Clean { reason } => self.clean(db, reason)?,
             FrontPlan::Flush { store, reason } => {
                 self.record(db, format!("{reason}: it is flushed"), Some(store), 0, false);

@@ -213,8 +213,8 @@ impl Inner {
     pub(super) fn statistics(&self) -> Statistics {
         self.recount_all();
         let m = &self.metrics;
-        let log = self.log.as_ref().map(|log| (log.stats(), log.bytes()));
-        let (log, log_bytes) = log.unwrap_or_default();
+        let log = self.log.as_ref().map(|log| (log.stats(), log.bytes(), log.disk_bytes()));
+        let (log, log_bytes, log_disk_bytes) = log.unwrap_or_default();
         let cache = self.cache.stats();
         let stores = self.stores();
         Statistics {
@@ -224,6 +224,7 @@ impl Inner {
             log_bytes_written_ahead: log.written_ahead_bytes,
             log_syncs: log.syncs,
             log_bytes,
+            log_disk_bytes,
             flushes: m.flushes.get(),
             flushed_bytes: m.flushed_bytes.get(),
             log_tables: m.log_tables.get(),

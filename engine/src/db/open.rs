@@ -26,14 +26,14 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::{Clock, Env, create_dir_durably};
+use crate::storage::{Clock, Env, create_dir_durably, lock_dir};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::table::{Access, Table};
 use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, TableHandle, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
-    let recovered =
+    let mut recovered =
         read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
             told.progress(done, total);
         })?;
@@ -207,9 +207,18 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         None => 1,
     };
     kill_point!("open-before-manifest");
-    let manifest = Manifest::start(env, dir, number, state)?;
+    let manifest = match Manifest::start(env, dir, number, state.clone()) {
+        Err(e) if e.kind() == ErrorKind::DiskFull => {
+            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and the one in
+            // force is known to be whole.
+            remove_unnamed_tables(env, dir, &state);
+            Manifest::start(env, dir, number + 2, state)?
+        }
+        started => started?,
+    };
     kill_point!("open-after-manifest");
     remove_orphans(env, dir, manifest.state(), &recovered);
+    recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
     let options = &builder.options;
@@ -238,11 +247,50 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         ("replay_micros", replay_micros),
         ("epoch", u64::from(epoch)),
     ];
+    let full = inner.gather_log();
     inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
-    finish(inner, families)
+    let db = finish(inner, families)?;
+    if full {
+        // Whether it succeeds or not: the next open tries again.
+        let _ = db.flush();
+    }
+    Ok(db)
 }
 
+/// How often a read-only open begins again where a writer changes what it reads.
+const READ_AGAIN: usize = 50;
+
+/// Beside a writer files go and grow between the reading of one and of the next: what looks like damage then is none. So an
+/// error counts only if nothing was written meanwhile.
 fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
+    let env = builder.env.clone();
+    let mut failed = None;
+    for _ in 0..READ_AGAIN {
+        let before = manifest::load(&env, dir).ok().flatten().map(|loaded| loaded.mark);
+        match open_read_only_once(builder.clone(), dir) {
+            Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Io | ErrorKind::NotFound) => {
+                let after = manifest::load(&env, dir).ok().flatten().map(|loaded| loaded.mark);
+                // Who has the lock writes to the log, too, which the manifest need not show.
+                let rests = before == after && !is_locked(&env, dir);
+                if rests || planted!(Bug::ReadOnlyOnce) {
+                    return Err(e);
+                }
+                failed = Some(e);
+            }
+            opened => return opened,
+        }
+    }
+    let why = failed.map_or(String::new(), |e| format!(" (last: {e})"));
+    let message = format!("{} is being written to faster than it can be read{why}", dir.display());
+    Err(Error::new(ErrorKind::Busy, message))
+}
+
+/// Whether somebody has the database open for writing, as far as that can be told without changing anything.
+fn is_locked(env: &Env, dir: &Path) -> bool {
+    lock_dir(env, dir, false).is_err_and(|e| e.kind() == ErrorKind::Busy)
+}
+
+fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
     let state = loaded.state;
@@ -426,24 +474,28 @@ pub(crate) fn read_log(
 /// cannot be removed now is tried again at the next open.
 fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Recovered) {
     let needed = super::log_table::needed_logs(state);
+    remove_unnamed_tables(env, dir, state);
+    for file in
+        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
+    {
+        let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
+    }
+}
+
+/// The part of it that can be done while the manifest before is in force.
+fn remove_unnamed_tables(env: &Env, dir: &Path, state: &ManifestState) {
     let Ok(names) = env.storage.list(dir) else { return };
-    let live = |id: TableId| {
-        state.stores.values().any(|store| store.shape.tables().any(|(_, _, table)| table.id == id))
-    };
+    let tables = state.stores.values().flat_map(|store| store.shape.tables());
+    let live: HashSet<TableId> = tables.map(|(_, _, table)| table.id).collect();
     for name in names {
         let orphan = match TableId::parse_file_name(&name) {
             // Only lower epochs: a higher one would be another owner's (invariant I5).
-            Some(id) => id.epoch < state.epoch && !live(id),
+            Some(id) => id.epoch < state.epoch && !live.contains(&id),
             None => name.ends_with(".new"),
         };
         if orphan {
             let _ = env.storage.remove(&dir.join(name));
         }
-    }
-    for file in
-        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
-    {
-        let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
     }
 }
 
@@ -524,7 +576,8 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
     let inner = Shared::new(inner);
     let workers =
         (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
-    inner.scheduler.start(workers.collect());
+    let started = inner.scheduler.start(workers.collect());
+    started.map_err(|e| Error::io("start a worker thread for", &inner.dir, e))?;
     let known = |name: &str| inner.stores().iter().find(|s| s.name == name).cloned();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {
         inner.create_family(DEFAULT_FAMILY, FamilyOptions::default())?;

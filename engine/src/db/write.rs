@@ -50,6 +50,10 @@ impl<'a> Op<'a> {
         Self { store, action, keeps_written: store.settings().options.keeps_written() }
     }
 
+    fn deletes(&self) -> bool {
+        matches!(&self.action, Action::DeleteRange { .. } | Action::Cell { kind: Kind::Tombstone, .. })
+    }
+
     fn bytes(&self) -> usize {
         match &self.action {
             Action::Cell { key, value, .. } => key.len() + value.len(),
@@ -141,6 +145,26 @@ impl Inner {
         durability: Durability,
         depends: Option<&dyn Depends>,
     ) -> Result<SeqNo> {
+        let written = self.write_once(ops, durability, depends);
+        let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
+        if !is_full || !ops.iter().all(Op::deletes) {
+            return written;
+        }
+        // What is set aside for a full disk is for what makes room.
+        self.manifest.lock().free_reserve();
+        let log = self.log()?;
+        log.take_small_files(true);
+        let written = self.write_once(ops, durability, depends);
+        log.take_small_files(false);
+        written
+    }
+
+    fn write_once(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        depends: Option<&dyn Depends>,
+    ) -> Result<SeqNo> {
         // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
         self.check_writable()?;
         let commit = self.commit()?;
@@ -151,8 +175,12 @@ impl Inner {
         }
         let logged = bytes + 32 * ops.len() as u64;
         let limit = self.options.batch_bytes_max(self.budget.write_memory());
-        if logged > limit && ops.len() > 1 {
-            return Err(Error::invalid(format!("batch has {bytes} bytes, the limit is {limit}")));
+        let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
+        // A value larger than that may come alone, so it may come with others.
+        if logged > limit.saturating_add(largest) {
+            return Err(Error::invalid(format!(
+                "batch has {bytes} bytes, the limit is {limit} and one value"
+            )));
         }
         self.throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()))?;
         let wall_us = self.env.clock.wall_us();

@@ -15,6 +15,9 @@ use crate::types::LogFileId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A log file on a full disk.
+const SMALL_BYTES: u64 = 32 << 10;
+
 /// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
 /// device bytes. Released files are used again first and need none of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,6 +114,16 @@ impl Pool {
         Ok((id, file))
     }
 
+    /// The same where the disk is full and what is to be logged makes room: no longer than needed.
+    pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
+        let mut state = self.state.lock();
+        let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);
+        let file = self.reserve(&mut state, length.min(self.file_bytes.max(HEADER_BYTES + need)), false)?;
+        let id = state.next;
+        state.next = id.next();
+        Ok((id, file))
+    }
+
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
         let path = file_path(&self.dir, state.next);
         let spare = if length == self.file_bytes { state.spares.pop() } else { None };
@@ -154,7 +167,6 @@ impl Pool {
     }
 
     /// Bytes on disk of files that hold no history.
-    #[cfg(test)]
     pub(super) fn idle_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.ready.as_ref().map_or(0, |file| file.map.len()) + state.spares.len() as u64 * self.file_bytes

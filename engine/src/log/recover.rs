@@ -25,7 +25,7 @@ use super::frame::{Fault, FileIdentity, Frame, Note};
 use super::scan::LogReader;
 use super::{LogEnd, LogFileInfo};
 use crate::error::{Error, Result};
-use crate::storage::Env;
+use crate::storage::{Env, Storage};
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -332,6 +332,37 @@ impl Recovered {
         env.storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))
     }
 }
+
+impl Recovered {
+    /// Gives back what is reserved behind the history in each file. Once its end is recorded: nothing is ever written there
+    /// again. Where holes cannot be punched the room goes with the file.
+    pub(crate) fn give_back_tails(&mut self, env: &Env, dir: &Path) {
+        for info in &mut self.files {
+            info.reserved = give_back_tail(&*env.storage, dir, info.file, info.used, info.reserved);
+        }
+    }
+}
+
+/// Gives back what is reserved behind a file's history; what it takes on disk then.
+pub(super) fn give_back_tail(
+    storage: &dyn Storage,
+    dir: &Path,
+    file: LogFileId,
+    used: u64,
+    reserved: u64,
+) -> u64 {
+    let from = used.next_multiple_of(HOLE_ALIGN);
+    if from >= reserved || planted!(Bug::KeepLogTails) {
+        return reserved;
+    }
+    match storage.punch_hole(&file_path(dir, file), from, reserved - from) {
+        Ok(true) => from,
+        _ => reserved,
+    }
+}
+
+/// Holes begin at the file system's blocks.
+const HOLE_ALIGN: u64 = 4096;
 
 /// Written again at once when history is made durable.
 const REWRITE_BYTES: u64 = 1 << 20;

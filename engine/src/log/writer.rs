@@ -18,11 +18,11 @@ use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
-use super::recover::Recovered;
+use super::recover::{Recovered, give_back_tail};
 use super::sync::Poison;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -53,9 +53,6 @@ const WINDOW_BYTES: u64 = 128 << 10;
 const PAGE_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 /// A sync for less than this comes for few.
 const BYTES_A_SYNC: u64 = 1 << 20;
-
-/// Holes begin at the file system's blocks.
-const HOLE_ALIGN: u64 = 4096;
 
 /// What tables want of a log file that the log needs no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +136,8 @@ pub(crate) struct Log {
     frames: AtomicU64,
     appended_bytes: AtomicU64,
     syncs: AtomicU64,
+    /// Where the disk is full a small file will do.
+    takes_small: AtomicBool,
 }
 
 /// While it is there no log file is released, so that live ones can be copied.
@@ -232,6 +231,7 @@ impl Log {
             sync_ended: Condvar::new(),
             live: Mutex::new(live.collect()),
             holds: AtomicU64::new(0),
+            takes_small: AtomicBool::new(false),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -252,6 +252,11 @@ impl Log {
     /// An error once the log is poisoned.
     pub(crate) fn check(&self) -> Result<()> {
         self.poison.check()
+    }
+
+    /// Whether a full disk is no reason not to begin another file, if only a small one: for what makes room.
+    pub(crate) fn take_small_files(&self, may: bool) {
+        self.takes_small.store(may, Ordering::Relaxed);
     }
 
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
@@ -307,12 +312,8 @@ impl Log {
             Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
             Claim::Past => self.pool.remove(f.file),
             Claim::Held => {
-                let used = f.used.unwrap_or(f.reserved).next_multiple_of(HOLE_ALIGN);
-                if used < f.reserved {
-                    let path = file_path(&self.dir, f.file);
-                    // Where holes cannot be punched the room goes with the file.
-                    let _ = self.storage.punch_hole(&path, used, f.reserved - used);
-                }
+                let used = f.used.unwrap_or(f.reserved);
+                give_back_tail(&*self.storage, &self.dir, f.file, used, f.reserved);
                 Ok(())
             }
         };
@@ -320,10 +321,15 @@ impl Log {
         results.into_iter().collect()
     }
 
-    /// Syncs to the end and removes the files that hold no history. The appender must not be used after.
+    /// Syncs to the end, removes the files that hold no history and gives back what the newest has reserved behind it. The
+    /// appender must not be used after.
     pub(crate) fn close(&self) -> Result<LogPosition> {
         let end = self.sync()?;
         self.pool.clear()?;
+        if let Some(newest) = self.live.lock().iter_mut().find(|f| f.file == end.file) {
+            newest.reserved =
+                give_back_tail(&*self.storage, &self.dir, newest.file, end.offset, newest.reserved);
+        }
         Ok(end)
     }
 
@@ -377,7 +383,6 @@ impl Log {
     }
 
     /// Bytes on disk: live files as reserved, the one prepared, and those kept to be used again.
-    #[cfg(test)]
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
     }
@@ -538,7 +543,12 @@ impl Appender {
         if log.has_unsynced_complete_file() {
             log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
         }
-        let (file, reserved) = log.pool.take(frame_bytes, log.write_ahead())?;
+        let (file, reserved) = match log.pool.take(frame_bytes, log.write_ahead()) {
+            Err(e) if e.kind() == ErrorKind::DiskFull && log.takes_small.load(Ordering::Relaxed) => {
+                log.pool.take_small(frame_bytes)?
+            }
+            taken => taken?,
+        };
         kill_point!("log-file-taken");
         let map: Arc<dyn MappedFile> = reserved.map.into();
         let previous = match &self.newest {

@@ -57,7 +57,7 @@ pub enum Turn {
 ///
 /// let left = Arc::new(AtomicU32::new(3));
 /// let scheduler = ThreadScheduler::new();
-/// scheduler.start(vec![Box::new(Countdown(left.clone()))]);
+/// scheduler.start(vec![Box::new(Countdown(left.clone()))])?;
 /// while left.load(Ordering::SeqCst) > 0 {
 ///     scheduler.pause(1_000_000);
 /// }
@@ -81,7 +81,9 @@ pub trait Worker: Send {
 /// ```
 pub trait Scheduler: Send + Sync + Debug {
     /// Takes over the workers and gives them turns until `stop`.
-    fn start(&self, workers: Vec<Box<dyn Worker>>);
+    ///
+    /// An error where the system gives no thread; then none runs.
+    fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()>;
     /// Something may have become due for a worker, or true for a waiting caller. Cheap.
     fn notify(&self);
     /// Returns once the condition holds. It is asked again after every notification.

@@ -92,8 +92,9 @@ impl SimScheduler {
 }
 
 impl Scheduler for SimScheduler {
-    fn start(&self, workers: Vec<Box<dyn Worker>>) {
+    fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()> {
         self.workers.lock().0.extend(workers.into_iter().map(Some));
+        Ok(())
     }
 
     fn notify(&self) {}
@@ -145,11 +146,11 @@ mod tests {
         let world = SimWorld::new(1);
         let scheduler = SimScheduler::for_world(&world);
         let due = 50_000_000;
-        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]);
+        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]).unwrap();
         scheduler.wait(&mut || world.clock.monotonic_ns() >= due);
         assert_eq!(world.clock.monotonic_ns(), due);
         let (due, before) = (80_000_000, world.clock.monotonic_ns());
-        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]);
+        scheduler.start(vec![Box::new(Alarm(world.clock.clone(), due))]).unwrap();
         scheduler.settle();
         assert_eq!((before, world.clock.monotonic_ns()), (50_000_000, due));
     }

@@ -104,8 +104,8 @@ fn stand_back(nice: u8) {
 fn stand_back(_: u8) {}
 
 impl Scheduler for ThreadScheduler {
-    fn start(&self, workers: Vec<Box<dyn Worker>>) {
-        let mut threads = self.threads.lock();
+    fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()> {
+        let mut threads = Vec::new();
         for (i, worker) in workers.into_iter().enumerate() {
             let shared = self.shared.clone();
             let (name, nice) = (format!("siltstone-{i}"), self.nice);
@@ -113,8 +113,17 @@ impl Scheduler for ThreadScheduler {
                 stand_back(nice);
                 shared.run(worker);
             });
-            threads.push(worker.expect("the system can start a thread"));
+            match worker {
+                Ok(worker) => threads.push(worker),
+                Err(e) => {
+                    self.threads.lock().extend(threads);
+                    self.stop();
+                    return Err(e);
+                }
+            }
         }
+        self.threads.lock().extend(threads);
+        Ok(())
     }
 
     fn notify(&self) {

@@ -92,7 +92,16 @@ impl Storage for LocalStorage {
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::hard_link(from, to) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::Unsupported) => {
+            // Not permitted: some file systems and containers allow no links.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::CrossesDevices
+                        | io::ErrorKind::Unsupported
+                        | io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::TooManyLinks
+                ) =>
+            {
                 fs::copy(from, to)?;
                 File::open(to)?.sync_all()
             }

@@ -256,7 +256,10 @@ impl Manifest {
         let mark = Mark { number: number - 1, length: 0 };
         let (env, dir) = (env.clone(), dir.to_path_buf());
         let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false };
-        manifest.rotate()?;
+        match manifest.rotate() {
+            Err(e) if e.kind() == ErrorKind::DiskFull && manifest.free_reserve() => manifest.rotate()?,
+            rotated => rotated?,
+        }
         Ok(manifest)
     }
 
@@ -314,8 +317,8 @@ impl Manifest {
         }
     }
 
-    /// Whether there was a reserve to free.
-    fn free_reserve(&self) -> bool {
+    /// Frees what is set aside for a full disk; whether there was any.
+    pub(crate) fn free_reserve(&self) -> bool {
         !self.poisoned && self.env.storage.remove(&self.dir.join(RESERVE)).is_ok()
     }
 

@@ -1,7 +1,7 @@
 //! Answers where one would not look for them: after merges, with broken operators and failing disks, among many families.
 
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::sim::{Mode, OpKind, SimWorld};
+use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Family, FamilyOptions,
     MergeOperator, Options, Result, SeqNo, Timestamp, Timestamps,
@@ -30,8 +30,8 @@ fn stir(family: &Family, how: usize) {
 fn a_stale_writer_is_refused_though_a_merge_dropped_what_deleted_the_key() {
     type Delete = fn(&Family);
     let deletes: [(&str, Delete); 3] = [
-        ("delete", |f| drop(f.delete(b"k").unwrap())),
-        ("delete_range", |f| drop(f.delete_range(&b"a"[..]..&b"z"[..]).unwrap())),
+        ("delete", |f| _ = f.delete(b"k").unwrap()),
+        ("delete_range", |f| _ = f.delete_range(&b"a"[..]..&b"z"[..]).unwrap()),
         ("put and delete", |f| {
             f.put(b"k", b"w").unwrap();
             f.delete(b"k").unwrap();
@@ -113,8 +113,8 @@ fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
             let held = db.snapshot();
             for (at, call) in calls.iter().enumerate() {
                 match call {
-                    Put(t) => drop(f.put_at(b"k", Timestamp(*t), b"v").unwrap()),
-                    Delete(t) => drop(f.delete_at(b"k", Timestamp(*t)).unwrap()),
+                    Put(t) => _ = f.put_at(b"k", Timestamp(*t), b"v").unwrap(),
+                    Delete(t) => _ = f.delete_at(b"k", Timestamp(*t)).unwrap(),
                     DeleteAlone(t) => {
                         let (from, to) = (Timestamp(*t), Timestamp(*t));
                         f.delete_range_at(&b"a"[..]..&b"z"[..], from, to).unwrap();
@@ -307,4 +307,110 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
     };
     let (few, many) = (looked_at(10), looked_at(1_000));
     assert!(many <= 2 * few, "{few} with 10 families, {many} with 1,000");
+}
+
+/// Log files of a database that was opened again and again, each time for one write.
+#[test]
+fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
+    for killed in [false, true] {
+        let mut world = SimWorld::new(5);
+        let files = |world: &SimWorld| {
+            let names = world.env().storage.list("/db".as_ref()).unwrap();
+            names.iter().filter(|name| name.ends_with(".log")).count()
+        };
+        let mut first = 0;
+        for n in 0..1_000u32 {
+            let options = Options { log_file_bytes: 256 << 10, ..Options::default() };
+            let scheduler = Arc::new(SimScheduler::for_world(&world));
+            let db =
+                Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap();
+            db.put(&n.to_be_bytes(), &[7; 300]).unwrap();
+            if killed {
+                let next = world.kill();
+                std::mem::forget(db);
+                world = next;
+            } else {
+                db.close().unwrap();
+            }
+            let now = files(&world);
+            first = if n == 0 { now } else { first };
+            assert!(now <= first + 2, "{now} after {n} lives, {first} after the first; killed: {killed}");
+        }
+        let db = Builder::new().env(world.env()).open("/db").unwrap();
+        assert_eq!(db.scan::<&str>(..).count(), 1_000);
+    }
+}
+
+#[test]
+fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compacted() {
+    let options = || Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 128 << 10,
+        ..Options::default()
+    };
+    let world = SimWorld::new(6);
+    let open = |world: &SimWorld| {
+        let scheduler = Arc::new(SimScheduler::for_world(world));
+        Builder::new().options(options()).env(world.env()).scheduler(scheduler).open("/db")
+    };
+    let db = open(&world).unwrap();
+    world.storage.set_quota(Some(4 << 20));
+    let mut rng = Rng::new(6);
+    let mut n = 0u64;
+    let full = loop {
+        n += 1;
+        if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
+            break e;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::DiskFull);
+    // Somebody else takes what is left, to the last byte but for what is set aside.
+    world.storage.set_quota(Some(world.storage.used_bytes()));
+    let next = world.kill();
+    std::mem::forget(db);
+    next.storage.set_quota(Some(next.storage.used_bytes()));
+    let db = open(&next).unwrap();
+    assert!(db.get(&1u64.to_be_bytes()).unwrap().is_some());
+    db.default_family().delete_range(&b""[..]..).unwrap();
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    db.put(b"k", b"v").unwrap();
+    assert_eq!(db.scan::<&str>(..).count(), 1);
+}
+
+#[test]
+fn a_value_that_may_come_alone_may_come_in_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 64 << 10, ..Options::default() };
+    let db = Db::builder().options(options).open(dir.path()).unwrap();
+    let family = db.default_family();
+    let large = vec![7; 200 << 10];
+    family.put(b"alone", &large).unwrap();
+    let mut batch = Batch::new();
+    batch.put(&family, b"large", &large).put(&family, b"small", b"v");
+    db.write(&batch).unwrap();
+    batch.put(&family, b"another", &large);
+    assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn reading_beside_a_writer_meets_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { write_memory: 256 << 10, log_file_bytes: 64 << 10, ..Options::default() };
+    let db = Db::builder().options(options).open(dir.path()).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..5_000u64).cycle().take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed)) {
+                db.put(&n.to_be_bytes(), &[n as u8; 300]).unwrap();
+            }
+        });
+        for _ in 0..200 {
+            match Builder::new().open_read_only(dir.path()) {
+                Ok(reader) => drop(reader),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Busy, "{e}"),
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

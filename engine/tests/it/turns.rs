@@ -51,8 +51,8 @@ impl Between {
 }
 
 impl Scheduler for Between {
-    fn start(&self, workers: Vec<Box<dyn Worker>>) {
-        self.sim.start(workers);
+    fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()> {
+        self.sim.start(workers)
     }
 
     fn notify(&self) {}
