@@ -156,7 +156,9 @@ fn log_tables_take_no_more_memory_than_the_papers_bound() {
         let entries = entries as isize;
         // What memory counts for itself, 12 bytes a cell beside its chunks among it, is what it takes.
         for held in [&off, &on] {
-            assert!(held.memory <= held.counted + held.counted / 100, "{held:?}");
+            // But for what lies empty at the end of the newest chunks, of cells and of the index.
+            let empty = (512 << 10) + (128 << 10);
+            assert!(held.memory <= held.counted + held.counted / 100 + empty, "{held:?}");
         }
         // The second term, with all that an open table holds.
         assert!(on.tables <= TABLES as isize * (4096 + 8 * entries), "{on:?}");

@@ -403,7 +403,7 @@ impl Part {
     /// Takes the range tombstones; their bytes.
     fn take_tombstones(&mut self) -> u64 {
         let all = KeyRange::all();
-        for tombstone in self.segment.fragments().tombstones_within(&all) {
+        for tombstone in self.segment.tombstones_within(&all) {
             if tombstone.seq >= self.below {
                 self.rest = Some(self.rest.map_or(tombstone.seq, |rest| rest.min(tombstone.seq)));
             } else if tombstone.seq >= self.from {

@@ -443,7 +443,7 @@ fn bounds_in_run(shape: &Shape, target: Target) -> Vec<Vec<u8>> {
 
 /// The range tombstones of a segment within the range.
 fn tombstones_of(range: &KeyRange) -> impl Fn(&Segment) -> Vec<RangeTombstone> + '_ {
-    move |segment| segment.fragments().tombstones_within(range).collect()
+    move |segment| segment.tombstones_within(range)
 }
 
 #[cfg(all(test, not(models)))]

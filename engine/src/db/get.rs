@@ -5,7 +5,9 @@ use super::visible::{Found, Lookup, pin, resolve};
 use super::{Inner, visible::ReadRules};
 use crate::error::Result;
 use crate::memory::Segment;
-use crate::types::{CellRef, Fragments, Owner, Pinned, SeqNo, TimeRange, Timestamp, hash};
+use crate::types::{
+    CellRef, Fragments, KeyRange, Owner, Pinned, SeqNo, TimeRange, Timestamp, hash, successor,
+};
 use crate::version::Version;
 use std::ops::ControlFlow;
 
@@ -21,7 +23,7 @@ impl Inner {
         rules.check_filter()?;
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
-        let mut lookup = Lookup::new(rules, key, read, now_us);
+        let mut lookup = Lookup::new(rules, key, now_us);
         search(&version, key, read, &mut lookup)?;
         lookup.finish()
     }
@@ -45,8 +47,8 @@ impl Inner {
         const LOOKS: usize = 32;
         let version = store.version();
         for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
-            if segment.has_ranges()
-                && segment.fragments().find(key).is_some_and(|fragment| fragment.covers[0].seq > seq)
+            let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
+            if segment.has_ranges() && segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq)
             {
                 return true;
             }
@@ -77,12 +79,15 @@ impl Inner {
         let mut newest = SeqNo::ZERO;
         if store.settings().read.explicit {
             // A write of any timestamp, or a range tombstone of any, concerns the key.
-            let fragments =
-                collect(&version, key, read, TimeRange::ALL, &mut |cell, _| newest = newest.max(cell.seq))?;
+            let mut note = |cell: &CellRef<'_>, _: &dyn Owner| {
+                newest = newest.max(cell.seq);
+                true
+            };
+            let (fragments, _) = collect(&version, key, read, TimeRange::ALL, usize::MAX, &mut note)?;
             let covers = fragments.find(key).map_or(SeqNo::ZERO, |f| f.covers[0].seq);
             return Ok(newest.max(covers));
         }
-        let mut lookup = Lookup::new(&rules, key, read, 0);
+        let mut lookup = Lookup::new(&rules, key, 0);
         search(&version, key, read, &mut lookup)?;
         Ok(lookup.newest())
     }
@@ -106,33 +111,45 @@ impl Inner {
         }
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
-        let mut cells: Vec<Found> = Vec::new();
-        let tombstones = collect(&version, key, read, looks_at, &mut |cell, owner| {
-            if !ReadRules::says_of(cell, looks_at) {
-                return;
-            }
-            cells.push(Found {
-                timestamp: cell.timestamp,
-                seq: cell.seq,
-                kind: cell.kind,
-                written: cell.written,
-                value: pin(cell, owner),
-            });
-        })?;
-        cells.sort_by(Found::order);
-        cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
         let mut found = Vec::new();
-        resolve(rules, key, &cells, &tombstones, read, now_us, &mut |timestamp, value| {
-            if times.contains(timestamp) && found.len() < count {
-                found.push((timestamp, value));
+        // A few cells of each source are enough as a rule, however many versions the key has.
+        let mut most = count.saturating_mul(2).max(CELLS_AT_FIRST);
+        loop {
+            found.clear();
+            let mut cells: Vec<Found> = Vec::new();
+            let mut take = |cell: &CellRef<'_>, owner: &dyn Owner| {
+                let says = ReadRules::says_of(cell, looks_at);
+                if says {
+                    cells.push(Found {
+                        timestamp: cell.timestamp,
+                        seq: cell.seq,
+                        kind: cell.kind,
+                        written: cell.written,
+                        value: pin(cell, owner),
+                    });
+                }
+                says
+            };
+            let (tombstones, known_above) = collect(&version, key, read, looks_at, most, &mut take)?;
+            cells.sort_by(Found::order);
+            cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+            // Of what is not above that, something may be missing.
+            cells.retain(|cell| known_above.is_none_or(|above| cell.timestamp > above));
+            resolve(rules, key, &cells, &tombstones, read, now_us, &mut |timestamp, value| {
+                if times.contains(timestamp) && found.len() < count {
+                    found.push((timestamp, value));
+                }
+                if timestamp > times.first && found.len() < count {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            if known_above.is_none_or(|above| found.len() == count || above < times.first) {
+                return Ok(found);
             }
-            if timestamp > times.first && found.len() < count {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        Ok(found)
+            most = most.saturating_mul(8);
+        }
     }
 
     /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is visible
@@ -175,7 +192,7 @@ fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a S
 fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {
     for segment in memory_of(version, key) {
         if segment.has_ranges() {
-            lookup.cover(&segment.fragments());
+            lookup.cover(segment.newest_over(key, Timestamp::ZERO, read));
         }
         segment.get(key, read, &mut |cell, owner| lookup.take(cell, owner))?;
     }
@@ -190,7 +207,9 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
     for run in &version.runs {
         let Some(open) = run.find(key) else { continue };
         let table = open.table();
-        lookup.cover(table.fragments());
+        if !table.fragments().is_empty() {
+            lookup.cover(table.fragments().newest_over(key, Timestamp::ZERO, read));
+        }
         if table.get(key, hash, read, &mut |cell, owner| lookup.take(cell, owner))?.is_break() {
             return Ok(());
         }
@@ -198,36 +217,48 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
     Ok(())
 }
 
-/// Visits every cell of the key in every source that speaks of those times, and gathers the range tombstones over it.
+/// Cells of a key that are looked at in each source before more are.
+const CELLS_AT_FIRST: usize = 16;
+
+/// Visits the cells of the key, from the highest timestamp down, in every source that speaks of those times: at most so many
+/// of each that `take` says count. Gathers the range tombstones over it. Where that left some out, the timestamp above which
+/// there are all.
 fn collect(
     version: &Version,
     key: &[u8],
     read: SeqNo,
     times: TimeRange,
-    take: &mut dyn FnMut(&CellRef<'_>, &dyn Owner),
-) -> Result<Fragments> {
+    most: usize,
+    take: &mut dyn FnMut(&CellRef<'_>, &dyn Owner) -> bool,
+) -> Result<(Fragments, Option<Timestamp>)> {
+    let known_above = std::cell::Cell::new(None);
+    let taken = std::cell::Cell::new(0);
     let mut visit = |cell: &CellRef<'_>, owner: &dyn Owner| {
-        take(cell, owner);
-        ControlFlow::Continue(())
-    };
-    let only = crate::types::KeyRange { start: key.to_vec(), end: Some(crate::types::successor(key)) };
-    let mut tombstones = Vec::new();
-    let mut add = |fragments: &Fragments| {
-        if !fragments.is_empty() {
-            tombstones.extend(fragments.tombstones_within(&only));
+        taken.set(taken.get() + usize::from(take(cell, owner)));
+        if taken.get() < most {
+            return ControlFlow::Continue(());
         }
+        known_above.set(known_above.get().max(Some(cell.timestamp)));
+        ControlFlow::Break(())
     };
+    let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
+    let mut tombstones = Vec::new();
     for segment in memory_of(version, key).filter(|segment| segment.speaks_of(times)) {
         if segment.has_ranges() {
-            add(&segment.fragments());
+            tombstones.extend(segment.tombstones_over(&only, read));
         }
+        taken.set(0);
         let _ = segment.get(key, read, &mut visit);
     }
     let hash = hash(key);
     for run in &version.runs {
         let Some(open) = run.find(key).filter(|open| open.speaks_of(times)) else { continue };
-        add(open.table().fragments());
+        let fragments = open.table().fragments();
+        if !fragments.is_empty() {
+            tombstones.extend(fragments.tombstones_within(&only));
+        }
+        taken.set(0);
         let _ = open.table().get(key, hash, read, &mut visit)?;
     }
-    Ok(Fragments::new(tombstones))
+    Ok((Fragments::new(tombstones), known_above.get()))
 }

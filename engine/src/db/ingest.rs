@@ -271,9 +271,8 @@ impl Inner {
 /// Whether memory holds any cell or range tombstone in one of the ranges.
 fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
     for segment in std::iter::once(&version.active).chain(version.segments()) {
-        let fragments = segment.fragments();
         for range in ranges {
-            if fragments.iter().any(|f| f.range.overlaps(range)) {
+            if segment.has_ranges() && !segment.tombstones_within(range).is_empty() {
                 return Ok(true);
             }
             let mut cursor = segment.cursor();

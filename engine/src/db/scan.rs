@@ -13,7 +13,9 @@ use crate::memory::{Segment, SegmentCursor};
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
-use crate::types::{CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
+use crate::types::{
+    CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp,
+};
 use crate::version::{Chain, OpenRun, Version};
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, RangeBounds};
@@ -134,7 +136,7 @@ impl Inner {
                 }
                 Ok(false)
             };
-            segment.fragments().tombstones_within(range).any(|t| t.seq > seq) || newer().unwrap_or(true)
+            segment.tombstones_within(range).iter().any(|t| t.seq > seq) || newer().unwrap_or(true)
         });
         let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
         changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
@@ -217,33 +219,29 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -
     let mut tombstones = Vec::new();
     let concerns =
         |segment: &Segment, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
-    let mut add = |fragments: &Fragments, within: &KeyRange| {
-        if !fragments.is_empty() {
-            tombstones.extend(fragments.tombstones_within(within).filter(|t| t.seq <= read));
-        }
-    };
+    let mut add = |of: Vec<RangeTombstone>| tombstones.extend(of.into_iter().filter(|t| t.seq <= read));
     if !version.active.is_empty() && version.active.speaks_of(times) {
-        add(&version.active.fragments(), range);
+        add(version.active.tombstones_within(range));
         cursors.push(Source::Segment(version.active.cursor()));
     }
     for segment in version.frozen.iter().filter(|segment| concerns(segment, range)) {
-        add(&segment.fragments(), range);
+        add(segment.tombstones_within(range));
         cursors.push(Source::Segment(segment.cursor()));
     }
-    version.scattered.with_ranges(range).for_each(|piece| add(&piece.fragments(), range));
+    version.scattered.with_ranges(range).for_each(|piece| add(piece.tombstones_within(range)));
     let chains = version.scattered.chains(range, times);
     cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
     for segment in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
-        add(&segment.fragments(), &above);
+        add(segment.tombstones_within(&above));
         match clip.is_empty() {
             true => cursors.push(Source::Segment(segment.cursor())),
             false => cursors.push(Source::Flushing(Floor::new(segment.cursor(), clip.clone()))),
         }
     }
     let apart = &version.flush.scattered;
-    apart.with_ranges(&above).for_each(|piece| add(&piece.fragments(), &above));
+    apart.with_ranges(&above).for_each(|piece| add(piece.tombstones_within(&above)));
     cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
@@ -253,7 +251,8 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -
         }
         if run.has_ranges {
             for open in &run.tables[within.clone()] {
-                add(open.table().fragments(), &range.intersect(&open.info.live_range()));
+                let within = range.intersect(&open.info.live_range());
+                add(open.table().fragments().tombstones_within(&within).collect());
             }
         }
         let tables = &run.tables[within.clone()];
@@ -269,7 +268,7 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -
         };
         cursors.push(Source::Run(Box::new(cursor)));
     }
-    (cursors, Fragments::new(tombstones))
+    (cursors, Fragments::reduced(tombstones, &[], SeqNo::MAX))
 }
 
 impl Scan {

@@ -82,7 +82,6 @@ impl ReadRules {
 pub(crate) struct Lookup<'a> {
     rules: &'a ReadRules,
     key: &'a [u8],
-    read: SeqNo,
     now_us: u64,
     /// The newest range tombstone over the key so far: older cells are deleted.
     deleted_below: SeqNo,
@@ -93,11 +92,10 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    pub(crate) fn new(rules: &'a ReadRules, key: &'a [u8], read: SeqNo, now_us: u64) -> Self {
+    pub(crate) fn new(rules: &'a ReadRules, key: &'a [u8], now_us: u64) -> Self {
         Self {
             rules,
             key,
-            read,
             now_us,
             deleted_below: SeqNo::ZERO,
             operands: Vec::new(),
@@ -106,12 +104,10 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Range tombstones of the source that is visited next.
+    /// The newest range tombstone over the key in the source that is visited next.
     #[inline]
-    pub(crate) fn cover(&mut self, fragments: &Fragments) {
-        if !fragments.is_empty()
-            && let Some(seq) = fragments.newest_over(self.key, Timestamp::ZERO, self.read)
-        {
+    pub(crate) fn cover(&mut self, newest: Option<SeqNo>) {
+        if let Some(seq) = newest {
             self.deleted_below = seq.max(self.deleted_below);
             self.newest = seq.max(self.newest);
         }

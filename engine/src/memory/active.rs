@@ -20,9 +20,9 @@ use super::stats::Stats;
 use super::sync::{AtomicU32, AtomicUsize, Ordering};
 use super::tree::{Found, Leaf, To, Tree};
 use crate::sync::{Mutex, MutexGuard};
-use crate::types::{
-    CellRef, Fragments, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor,
-};
+use crate::types::{CellRef, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
@@ -35,7 +35,42 @@ pub(crate) struct Active {
     ranges: Ranges,
     /// Bytes of the index, known to the writer.
     index_bytes: AtomicUsize,
-    writer: Mutex<()>,
+    writer: Mutex<Fingers>,
+}
+
+/// Places in long chains of versions, for the writer alone: without them an insert far from a chain's head would walk to its
+/// place. A chain gets them when an insert first walks far; from then on no walk is longer than a few steps.
+#[derive(Default)]
+struct Fingers {
+    chains: HashMap<Box<[u8]>, BTreeMap<Reverse<(Timestamp, SeqNo)>, u32>>,
+    /// In all chains.
+    count: usize,
+}
+
+/// An insert that walks so far gives its chain fingers, and so many steps lie between two of them.
+const WALK_MAX: usize = 16;
+/// About what a finger takes.
+const FINGER_BYTES: usize = 48;
+
+impl Fingers {
+    /// The version before that place, if the chain has fingers: where a walk to it begins.
+    fn before(&self, key: &[u8], order: (Timestamp, SeqNo)) -> Option<u32> {
+        let chain = if self.chains.is_empty() { None } else { self.chains.get(key) };
+        chain?.range(..Reverse(order)).next_back().map(|(_, place)| *place)
+    }
+
+    fn set(&mut self, key: &[u8], at: CellAt<'_>, place: u32) {
+        let chain = match self.chains.get_mut(key) {
+            Some(chain) => chain,
+            None => self.chains.entry(key.into()).or_default(),
+        };
+        let order = Reverse((at.timestamp(), at.seq()));
+        self.count += usize::from(chain.insert(order, place).is_none());
+    }
+
+    fn bytes(&self) -> usize {
+        self.count * FINGER_BYTES
+    }
 }
 
 impl Keys for Arena {
@@ -49,7 +84,7 @@ impl Keys for Arena {
 /// The right to insert. Readers go on meanwhile.
 pub(crate) struct Writer<'a> {
     active: &'a Active,
-    _only: MutexGuard<'a, ()>,
+    fingers: MutexGuard<'a, Fingers>,
 }
 
 impl Active {
@@ -61,7 +96,7 @@ impl Active {
             stats: Stats::new(),
             ranges: Ranges::new(),
             index_bytes: AtomicUsize::new(0),
-            writer: Mutex::new(()),
+            writer: Mutex::new(Fingers::default()),
         }
     }
 
@@ -72,7 +107,7 @@ impl Active {
 
     /// The right to insert, until dropped.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        Writer { active: self, _only: self.writer.lock() }
+        Writer { active: self, fingers: self.writer.lock() }
     }
 
     /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
@@ -91,9 +126,19 @@ impl Active {
         ControlFlow::Continue(())
     }
 
-    /// The range tombstones, cut for searching.
-    pub(crate) fn fragments(&self) -> Arc<Fragments> {
-        self.ranges.fragments()
+    /// The range tombstones as far as they reach into the range. O(n).
+    pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+        self.ranges.within(range)
+    }
+
+    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
+        self.ranges.over(only, read)
+    }
+
+    /// The newest of them at or below `read` that deletes cells of the key with that timestamp.
+    pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
+        self.ranges.newest_over(key, timestamp, read)
     }
 
     /// Whether it holds range tombstones.
@@ -130,7 +175,7 @@ impl Active {
             start: self.cell_at(first.head(0)).key().to_vec(),
             end: Some(successor(self.cell_at(last.head(last.len() - 1)).key())),
         });
-        match (keys, self.fragments().bounds()) {
+        match (keys, self.ranges.bounds()) {
             (Some(keys), Some(ranges)) => Some(keys.cover(&ranges)),
             (keys, ranges) => keys.or(ranges),
         }
@@ -193,7 +238,7 @@ impl Active {
 
 impl Writer<'_> {
     /// Inserts a cell. `false`, and nothing changes, if that very cell (key, timestamp and sequence number) is
-    /// there already. O(log keys) and, for a version that is not its key's newest, a walk to its place.
+    /// there already. O(log keys) and, for a version that is not its key's newest, O(log versions).
     pub(crate) fn insert(&mut self, cell: &CellRef<'_>) -> bool {
         let active = self.active;
         let cells = &active.cells;
@@ -209,7 +254,8 @@ impl Writer<'_> {
             Found::Key(head) => self.insert_version(head, cell),
         };
         // SAFETY: as above.
-        active.index_bytes.store(unsafe { active.tree.taken() }, Ordering::Relaxed);
+        let index_bytes = unsafe { active.tree.taken() } + self.fingers.bytes();
+        active.index_bytes.store(index_bytes, Ordering::Relaxed);
         inserted
     }
 
@@ -219,6 +265,11 @@ impl Writer<'_> {
         let first = head.load(Ordering::Relaxed);
         let mut before: Option<CellAt<'_>> = None;
         let mut next = first;
+        if let Some(finger) = self.fingers.before(cell.key, order) {
+            let at = active.cell_at(finger);
+            (before, next) = (Some(at), at.next());
+        }
+        let mut walked = 0;
         while next != NOWHERE {
             let at = active.cell_at(next);
             let other = (at.timestamp(), at.seq());
@@ -227,6 +278,10 @@ impl Writer<'_> {
             }
             if other < order {
                 break;
+            }
+            walked += 1;
+            if walked % WALK_MAX == 0 {
+                self.fingers.set(cell.key, at, next);
             }
             before = Some(at);
             next = at.next();

@@ -16,8 +16,8 @@ use super::stats::Stats;
 use super::tree::To;
 use crate::error::Result;
 use crate::types::{
-    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, Pinned, SeqNo, Sketch, Timestamp, Visit,
-    common_prefix, hash, prefix64, successor,
+    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, Pinned, RangeTombstone, SeqNo, Sketch, Timestamp,
+    Visit, common_prefix, hash, prefix64, successor,
 };
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range, RangeInclusive};
@@ -101,10 +101,9 @@ impl Flat {
         }
         let key_at = |place| active.cell_at(place).key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
-        let fragments = active.fragments();
-        for tombstone in fragments.tombstones_within(&KeyRange::all()) {
-            stats.note_range(&tombstone);
-        }
+        let tombstones = active.tombstones_within(&KeyRange::all());
+        tombstones.iter().for_each(|tombstone| stats.note_range(tombstone));
+        let fragments = Arc::new(Fragments::reduced(tombstones, keep.snapshots, keep.visible));
         Flat::assemble(Parts {
             generation: active.generation(),
             shared: ends.map_or(Vec::new(), |(first, _)| key_at(first)[..shared].to_vec()),
@@ -238,6 +237,22 @@ impl Flat {
     #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
+    }
+
+    /// The range tombstones as far as they reach into the range.
+    pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+        self.fragments.tombstones_within(range).collect()
+    }
+
+    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    pub(crate) fn tombstones_over(&self, only: &KeyRange, _read: SeqNo) -> Vec<RangeTombstone> {
+        let over = self.fragments.find(&only.start).into_iter().flat_map(|fragment| &fragment.covers);
+        over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
+    }
+
+    /// As [`Active::newest_over`].
+    pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
+        self.fragments.newest_over(key, timestamp, read)
     }
 
     /// Sequence numbers of cells and range tombstones.

@@ -274,7 +274,8 @@ impl Join {
         self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
         let all = KeyRange::all();
         let ranges: Vec<Arc<Fragments>> = self.sources.iter().map(|s| s.flat.fragments()).collect();
-        let fragments = Arc::new(Fragments::new(ranges.iter().flat_map(|f| f.tombstones_within(&all))));
+        let fragments = ranges.iter().flat_map(|f| f.tombstones_within(&all));
+        let fragments = Arc::new(Fragments::new(fragments));
         let (chunks, addressing, dead_bytes): (Vec<Arc<Chunk>>, Places, usize) = match self.arena {
             Some(arena) => {
                 let addressing = arena.places();

@@ -152,7 +152,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
     let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();
     for keep in [None, keep(9, &[])] {
         let joined = join(&sources, keep, 3);
-        let over = |key: &str| joined.fragments().newest_over(key.as_bytes(), Timestamp(0), SeqNo::MAX);
+        let over = |key: &str| joined.newest_over(key.as_bytes(), Timestamp(0), SeqNo::MAX);
         assert_eq!(
             (over("c"), over("e"), over("g"), over("h")),
             (Some(SeqNo(5)), Some(SeqNo(5)), Some(SeqNo(4)), None)

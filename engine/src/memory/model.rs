@@ -182,9 +182,8 @@ fn a_range_tombstone_is_found_by_whoever_comes_after_it_was_added() {
             to: Timestamp::MAX,
             seq: SeqNo(seq),
         };
-        let newest = |ranges: &Ranges| {
-            ranges.fragments().newest_over(b"key", Timestamp::ZERO, SeqNo::MAX).map_or(0, |seq| seq.0)
-        };
+        let newest =
+            |ranges: &Ranges| ranges.newest_over(b"key", Timestamp::ZERO, SeqNo::MAX).map_or(0, |seq| seq.0);
         ranges.add(tombstone(1));
         let other = {
             let ranges = ranges.clone();

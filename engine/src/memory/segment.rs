@@ -7,8 +7,8 @@ use super::flatten::Visibility;
 use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
-    CellRef, Cursor, Fragments, Generation, Heat, KeyRange, LogFileId, Pinned, SeqNo, TimeRange, Timestamp,
-    Visit,
+    CellRef, Cursor, Generation, Heat, KeyRange, LogFileId, Pinned, RangeTombstone, SeqNo, TimeRange,
+    Timestamp, Visit,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -196,9 +196,19 @@ impl Segment {
         }
     }
 
-    /// The range tombstones, cut for searching.
-    pub(crate) fn fragments(&self) -> Arc<Fragments> {
-        either!(self, cells => cells.fragments())
+    /// The range tombstones as far as they reach into the range. O(n).
+    pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+        either!(self, cells => cells.tombstones_within(range))
+    }
+
+    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
+        either!(self, cells => cells.tombstones_over(only, read))
+    }
+
+    /// The newest of them at or below `read` that deletes cells of the key with that timestamp.
+    pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
+        either!(self, cells => cells.newest_over(key, timestamp, read))
     }
 
     /// Memory taken. An active segment and the flat one made from it share chunks that both count.

@@ -282,18 +282,18 @@ fn update_counts_include_dropped_versions() {
 #[test]
 fn range_tombstones_count_for_ranges_and_survive_flattening() {
     let active = active_of(&[cell("m", 4, 3, "v")]);
-    assert!(active.fragments().is_empty());
+    assert!(!active.has_ranges());
     let range = KeyRange::new("a", "c");
     let tombstone = RangeTombstone { range, from: Timestamp(8), to: Timestamp(9), seq: SeqNo(5) };
     active.writer().add_range_tombstone(tombstone.clone());
-    assert_eq!(active.fragments().newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(5)));
+    assert_eq!(active.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(5)));
     let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
     active.writer().add_range_tombstone(later);
     let segment = Segment::from(active);
     for segment in
         [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
     {
-        assert_eq!(segment.fragments().newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
+        assert_eq!(segment.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
         assert_eq!(segment.key_range(), Some(KeyRange::new("a", "x")));
         assert_eq!(segment.seqs(), Some(SeqNo(3)..=SeqNo(6)));
         assert_eq!(segment.times(), Some(Timestamp(4)..=Timestamp(9)));

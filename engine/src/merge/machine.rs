@@ -93,10 +93,11 @@ impl Merge {
             );
             cursors.push(source.cursor);
         }
+        let tombstones = Fragments::reduced(tombstones, &spec.rules.read_points, SeqNo::MAX);
         Self {
             env: env.clone(),
             cursor: Merging::new(cursors),
-            keep: Keep::new(spec.rules, Fragments::new(tombstones)),
+            keep: Keep::new(spec.rules, tombstones),
             aside: spec.aside.map(Aside::new),
             output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
             range: spec.range,

@@ -57,7 +57,7 @@ pub enum Turn {
 ///
 /// let left = Arc::new(AtomicU32::new(3));
 /// let scheduler = ThreadScheduler::new();
-/// scheduler.start(vec![Box::new(Countdown(left.clone()))])?;
+/// scheduler.start(vec![Box::new(Countdown(left.clone()))]).unwrap();
 /// while left.load(Ordering::SeqCst) > 0 {
 ///     scheduler.pause(1_000_000);
 /// }

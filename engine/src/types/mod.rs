@@ -27,5 +27,5 @@ pub(crate) use pushed::Pushed;
 pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub(crate) use time::TimeRange;
-pub(crate) use tombstone::Fragments;
 pub use tombstone::RangeTombstone;
+pub(crate) use tombstone::{Cover, Fragments};

@@ -7,6 +7,8 @@
 use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
 use super::time::TimeRange;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Deletes older cells of a range of keys.
 ///
@@ -49,40 +51,84 @@ pub(crate) struct Fragments {
 }
 
 impl Fragments {
-    /// Cuts the tombstones at each other's bounds. O(n log n + output).
+    /// Cuts the tombstones at each other's bounds. O(n log n + output), which is O(n²) for n that are nested.
     pub(crate) fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> Self {
-        let tombstones: Vec<_> = tombstones.into_iter().filter(|t| !t.range.is_empty()).collect();
-        if tombstones.is_empty() {
-            return Self::default();
-        }
+        Self::build(tombstones.into_iter().collect(), None, usize::MAX).unwrap_or_default()
+    }
+
+    /// For readers that see all of them; `None` where it would take more than so many covers.
+    pub(crate) fn of_newest(
+        tombstones: impl IntoIterator<Item = RangeTombstone>,
+        covers_max: usize,
+    ) -> Option<Self> {
+        Self::build(tombstones.into_iter().collect(), Some(&|_| 0), covers_max)
+    }
+
+    /// The same without what no reader needs: of those that delete all timestamps of a key and are seen by the same readers
+    /// only the newest counts, with what is newer than it. (Those with a lowest timestamp all count: they tell when a
+    /// version was deleted alone, see `pushed`.) `points` are the read points of old, ascending; who reads at none of them
+    /// reads at `upto` or later. O(n log n) for few points.
+    pub(crate) fn reduced(
+        tombstones: impl IntoIterator<Item = RangeTombstone>,
+        points: &[SeqNo],
+        upto: SeqNo,
+    ) -> Self {
+        let stripe = |seq: SeqNo| match seq <= upto {
+            true => points.partition_point(|point| *point < seq) as u64,
+            false => points.len() as u64 + (seq.0 - upto.0),
+        };
+        Self::build(tombstones.into_iter().collect(), Some(&stripe), usize::MAX).unwrap_or_default()
+    }
+
+    fn build(
+        mut tombstones: Vec<RangeTombstone>,
+        stripe: Option<&dyn Fn(SeqNo) -> u64>,
+        covers_max: usize,
+    ) -> Option<Self> {
+        tombstones.retain(|t| !t.range.is_empty());
         let mut by_start: Vec<&RangeTombstone> = tombstones.iter().collect();
         by_start.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+        let mut by_end: Vec<&RangeTombstone> = tombstones.iter().filter(|t| t.range.end.is_some()).collect();
+        by_end.sort_by(|a, b| a.range.end.cmp(&b.range.end));
         let mut bounds: Vec<&[u8]> = Vec::with_capacity(tombstones.len() * 2);
-        for t in &tombstones {
-            bounds.push(&t.range.start);
-            bounds.extend(t.range.end.as_deref());
-        }
+        bounds.extend(by_start.iter().map(|t| t.range.start.as_slice()));
+        bounds.extend(by_end.iter().filter_map(|t| t.range.end.as_deref()));
         bounds.sort_unstable();
         bounds.dedup();
-        let mut list = Vec::new();
-        let mut active: Vec<&RangeTombstone> = Vec::new();
-        let mut starting = by_start.into_iter().peekable();
+        let mut list: Vec<Fragment> = Vec::new();
+        let mut count = 0;
+        let mut over = Over::default();
+        let (mut starting, mut ending) = (by_start.into_iter().peekable(), by_end.into_iter().peekable());
         for (i, &bound) in bounds.iter().enumerate() {
-            active.retain(|t| t.range.ends_after(bound));
-            while let Some(t) = starting.next_if(|t| t.range.start.as_slice() == bound) {
-                active.push(t);
+            while let Some(t) = ending.next_if(|t| t.range.end.as_deref() == Some(bound)) {
+                over.end(t, stripe);
             }
-            if active.is_empty() {
+            while let Some(t) = starting.next_if(|t| t.range.start.as_slice() == bound) {
+                over.start(t, stripe);
+            }
+            let covers = over.covers(stripe);
+            if covers.is_empty() {
                 continue;
             }
-            let mut covers: Vec<Cover> =
-                active.iter().map(|t| Cover { seq: t.seq, from: t.from, to: t.to }).collect();
-            covers.sort_unstable_by_key(|c| (std::cmp::Reverse(c.seq), c.from, c.to));
-            covers.dedup();
             let end = bounds.get(i + 1).map(|end| end.to_vec());
-            list.push(Fragment { range: KeyRange { start: bound.to_vec(), end }, covers });
+            match list.last_mut() {
+                Some(last)
+                    if stripe.is_some()
+                        && last.range.end.as_deref() == Some(bound)
+                        && last.covers == covers =>
+                {
+                    last.range.end = end;
+                }
+                _ => {
+                    count += covers.len();
+                    if count > covers_max {
+                        return None;
+                    }
+                    list.push(Fragment { range: KeyRange { start: bound.to_vec(), end }, covers });
+                }
+            }
         }
-        Self { list }
+        Some(Self { list })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -137,6 +183,68 @@ impl Fragments {
     }
 }
 
+/// The tombstones over one place of the keys.
+#[derive(Default)]
+struct Over {
+    /// Sequence numbers of those that delete all timestamps, by stripe.
+    whole: BTreeMap<u64, BTreeMap<SeqNo, usize>>,
+    /// The others: newest first, how often.
+    bounded: BTreeMap<(Reverse<SeqNo>, Timestamp, Timestamp), usize>,
+}
+
+impl Over {
+    fn stripe(t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Option<u64> {
+        let is_whole = t.from == Timestamp::ZERO && t.to == Timestamp::MAX;
+        stripe.filter(|_| is_whole).map(|stripe| stripe(t.seq))
+    }
+
+    fn start(&mut self, t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) {
+        let count = match Self::stripe(t, stripe) {
+            Some(stripe) => self.whole.entry(stripe).or_default().entry(t.seq).or_default(),
+            None => self.bounded.entry((Reverse(t.seq), t.from, t.to)).or_default(),
+        };
+        *count += 1;
+    }
+
+    fn end(&mut self, t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) {
+        fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+            if let Some(count) = counts.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(key);
+                }
+            }
+        }
+        match Self::stripe(t, stripe) {
+            None => one_less(&mut self.bounded, &(Reverse(t.seq), t.from, t.to)),
+            Some(stripe) => {
+                if let Some(seqs) = self.whole.get_mut(&stripe) {
+                    one_less(seqs, &t.seq);
+                    if seqs.is_empty() {
+                        self.whole.remove(&stripe);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What counts of them, newest first.
+    fn covers(&self, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Vec<Cover> {
+        let newest = |seqs: &BTreeMap<SeqNo, usize>| seqs.last_key_value().map(|(seq, _)| *seq);
+        let whole = self.whole.values().filter_map(newest);
+        let whole = whole.map(|seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX });
+        let counts = |seq: SeqNo, from: Timestamp| {
+            let of_stripe = stripe.and_then(|stripe| self.whole.get(&stripe(seq))).and_then(newest);
+            from > Timestamp::ZERO || of_stripe.is_none_or(|whole| whole < seq)
+        };
+        let bounded = self.bounded.keys().filter(|(Reverse(seq), from, _)| counts(*seq, *from));
+        let bounded = bounded.map(|&(Reverse(seq), from, to)| Cover { seq, from, to });
+        let mut covers: Vec<Cover> = whole.chain(bounded).collect();
+        covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
+        covers
+    }
+}
+
 impl Fragment {
     pub(crate) fn newest_over(&self, timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.covers.iter().find(|c| c.seq <= read && c.from <= timestamp && timestamp <= c.to).map(|c| c.seq)
@@ -174,6 +282,43 @@ mod tests {
         let fragments = Fragments::new([open, tombstone("a", "p", 7)]);
         assert_eq!(fragments.newest_over(b"zzz", Timestamp(4), SeqNo::MAX), Some(SeqNo(3)));
         assert_eq!(fragments.newest_over(b"n", Timestamp(4), SeqNo::MAX), Some(SeqNo(7)));
+    }
+
+    #[test]
+    fn what_no_reader_needs_goes_and_every_reader_sees_the_same() {
+        let mut tombstones = Vec::new();
+        for i in 0..60u64 {
+            let (from, to) = (i * 7 % 20, i * 11 % 30 + 1);
+            let mut t = tombstone(&format!("{:02}", from.min(to)), &format!("{:02}", from.max(to)), i + 1);
+            if i % 5 == 0 {
+                (t.from, t.to) = (Timestamp(i % 3), Timestamp(i % 7 + 2));
+            }
+            tombstones.push(t);
+        }
+        let whole = Fragments::new(tombstones.clone());
+        for (points, upto) in [(vec![], 60), (vec![20, 41], 60), (vec![20], 55)] {
+            let points: Vec<SeqNo> = points.into_iter().map(SeqNo).collect();
+            let reduced = Fragments::reduced(tombstones.clone(), &points, SeqNo(upto));
+            let covers = |f: &Fragments| f.iter().map(|f| f.covers.len()).sum::<usize>();
+            assert!(covers(&reduced) < covers(&whole));
+            for read in points.iter().copied().chain((upto..=60).map(SeqNo)) {
+                for (key, timestamp) in (0..31).flat_map(|key| (0..10).map(move |t| (key, Timestamp(t)))) {
+                    let key = format!("{key:02}");
+                    let over = |f: &Fragments| f.newest_over(key.as_bytes(), timestamp, read);
+                    assert_eq!(over(&reduced), over(&whole), "{key} {timestamp:?} at {read}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nested_tombstones_take_as_many_covers_as_there_are_and_one_over_all_takes_one() {
+        let nested = |i: u64| tombstone(&format!("{i:06}"), &format!("{:06}", 900_000 - i), i + 1);
+        let reduced = Fragments::reduced((0..2_000).map(nested), &[], SeqNo::MAX);
+        assert!(reduced.iter().map(|f| f.covers.len()).sum::<usize>() <= 4_000);
+        let outward = |i: u64| tombstone(&format!("{:06}", 5_000 - i), &format!("{:06}", 900_000 + i), i + 1);
+        let reduced = Fragments::reduced((0..2_000).map(outward), &[], SeqNo::MAX);
+        assert_eq!(reduced.iter().count(), 1);
     }
 
     #[test]
