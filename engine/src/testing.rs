@@ -306,6 +306,8 @@ mod switches {
         KeepLogFiles = "keep-log-files",
         /// A read-only open takes for damage what a writer changes meanwhile.
         ReadOnlyOnce = "read-only-once",
+        /// Each turn of a worker looks at all families.
+        PlanForAllFamilies = "plan-for-all-families",
         /// Nobody is told of merges that fail again and again.
         HideFailingMerges = "hide-failing-merges",
         /// What was written between a condition's reads and its write is not looked at.

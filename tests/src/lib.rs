@@ -4,11 +4,12 @@
 //! seed. The campaigns: `power` (crashes), `twice` (at any two places), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
 //! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints, backups and moves that crash),
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
-//! configurations: `settings`, `pairs`), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
+//! configurations: `settings`, `pairs`), `corners` (what the others do not enter), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
 
 pub mod between;
 pub mod campaign;
 pub mod copies;
+pub mod corners;
 pub mod faults;
 pub mod history;
 pub mod kill;

@@ -22,8 +22,15 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::ForgetLaterVersions, "model"),
     (Bug::IgnoreSnapshotInMerge, "model"),
     (Bug::KeepUnderTombstone, "model"),
+    (Bug::ForgetWhatMergesDropped, "model"),
+    (Bug::JudgeOutsideAlone, "corners"),
+    (Bug::HideFailingMerges, "corners"),
+    (Bug::KeepLogFiles, "corners"),
+    (Bug::KeepLogTails, "corners"),
+    (Bug::ReadOnlyOnce, "corners"),
+    (Bug::PlanForAllFamilies, "corners"),
 ];
-/// A campaign that takes longer hangs, which is noticed too.
+/// A campaign that takes longer says nothing: it is ended, and the bug is looked for elsewhere.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The bugs to plant: all, or so many drawn by the seed.
@@ -45,17 +52,18 @@ pub fn caught_by(executable: &Path, bug: Bug, seed: u64) -> Option<&'static str>
         let mut command = Command::new(executable);
         command.arg(name).args(["--count", &gate.to_string(), "--seed", &seed.to_string()]).args(words);
         command.env("SILTSTONE_BUG", bug.name()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().is_ok_and(|child| !passes(child))
+        command.spawn().is_ok_and(fails)
     };
     let first = FIRST.iter().filter(|(of, _)| *of == bug).map(|(_, tried)| *tried);
     first.chain(TRIED.iter().copied()).find(noticed)
 }
 
-fn passes(mut child: Child) -> bool {
+/// Whether the campaign ended, with an error.
+fn fails(mut child: Child) -> bool {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
         match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
+            Ok(Some(status)) => return !status.success(),
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),
             Err(_) => break,
         }

@@ -14,6 +14,7 @@ pub const ROWS: &[Row] = &[
     crate::metamorphic::METAMORPHIC,
     crate::random::MODEL,
     crate::between::BETWEEN,
+    crate::corners::CORNERS,
     crate::torn::TORN,
     crate::copies::COPIES,
     crate::rot::ROT,

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// What has come of everything so far.
@@ -37,7 +38,41 @@ impl Tally {
     pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> bool {
         let began = begin(name);
         let ok = command.status().is_ok_and(|status| status.success());
-        self.count(name, began, ok)
+        self.count(name, began.elapsed().as_secs_f64(), ok)
+    }
+
+    /// Steps of which so many run beside each other; what they print comes when they have ended.
+    pub(crate) fn beside(&mut self, steps: Vec<(String, Command)>, at_once: usize) {
+        let waiting = Mutex::new(steps.into_iter());
+        let ended = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    loop {
+                        let next = waiting.lock().expect("no thread panics").next();
+                        let Some((name, mut command)) = next else { return };
+                        let began = Instant::now();
+                        let output = command.stdin(Stdio::null()).output();
+                        ended.lock().expect("no thread panics").push((name, began.elapsed(), output));
+                    }
+                });
+            }
+        });
+        for (name, took, output) in ended.into_inner().expect("no thread panics") {
+            begin(&name);
+            let ok = match output {
+                Ok(output) => {
+                    print!("{}", String::from_utf8_lossy(&output.stdout));
+                    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                    output.status.success()
+                }
+                Err(e) => {
+                    println!("{e}");
+                    false
+                }
+            };
+            self.count(&name, took.as_secs_f64(), ok);
+        }
     }
 
     /// A step that is a function: it answers with what is wrong.
@@ -45,7 +80,7 @@ impl Tally {
         let began = begin(name);
         let wrong = wrong();
         wrong.iter().for_each(|line| println!("  {line}"));
-        self.count(name, began, wrong.is_empty())
+        self.count(name, began.elapsed().as_secs_f64(), wrong.is_empty())
     }
 
     /// A run of `cargo test`: every test counts. A run that fails without naming a failed test (it does not build,
@@ -71,8 +106,7 @@ impl Tally {
         ok
     }
 
-    fn count(&mut self, name: &str, began: Instant, ok: bool) -> bool {
-        let took = began.elapsed().as_secs_f64();
+    fn count(&mut self, name: &str, took: f64, ok: bool) -> bool {
         self.took.push((took, name.to_string()));
         if ok {
             self.passed += 1;

@@ -42,12 +42,12 @@ impl Db {
 }
 
 /// The database at one moment, with everything kept that a copy of it needs.
-struct Held {
-    moment: Moment,
+pub(super) struct Held {
+    pub(super) moment: Moment,
     created_us: u64,
     tables: Vec<Arc<TableInfo>>,
-    log: LogHold,
-    files: TablesHeld,
+    pub(super) log: LogHold,
+    pub(super) files: TablesHeld,
 }
 
 impl Inner {
@@ -115,7 +115,7 @@ impl Inner {
         Ok(made)
     }
 
-    fn hold_moment(&self) -> Result<Held> {
+    pub(super) fn hold_moment(&self) -> Result<Held> {
         // No family may be on its way between the manifest and the list of families.
         let _one = self.families.lock();
         let manifest = self.manifest.lock();

@@ -1,12 +1,14 @@
 //! Checkpoints: an exact copy at one sequence number, while writers go on.
 //!
-//! The manifest's lock is held, so tables and log files stay as they are. One moment with no write between log and
-//! memory gives the log's end E; the copy's manifest is ours plus "history ends at E". So a batch over several
+//! One moment under the manifest's lock, with no write between log and memory, gives the log's end E; the copy's manifest is
+//! ours plus "history ends at E". From then on tables and log files are held, not the lock: to another file system links
+//! are copies, which take long. So a batch over several
 //! families is in the copy wholly or not at all, without flushing anything. Tables are linked (they never change; a
 //! linked file is never hole-punched), and so are log files that only tables need; the few files of the log itself are
 //! copied, since ours are recycled later.
 
 use super::Inner;
+use super::backup::Held;
 use super::log_table::needed_logs;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -46,8 +48,8 @@ impl Inner {
 
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
         let storage = &*self.env.storage;
-        let manifest = self.manifest.lock();
-        let Moment { state, manifest_number, logs, table_logs } = self.moment(&manifest)?;
+        let Held { moment, log: held_log, files: held_files, .. } = self.hold_moment()?;
+        let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
         self.log()?.sync().inspect_err(|e| self.poison(e))?;
         for store in state.stores.values() {
@@ -68,6 +70,9 @@ impl Inner {
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");
+        drop((held_log, held_files));
+        // Another process may have opened it since it was closed, and removed what was held here.
+        self.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.
         Manifest::start(&self.env, to, manifest_number, state)?;
         kill_point!("checkpoint-manifest-written");

@@ -7,6 +7,7 @@
 //! are added to level 0.
 
 use super::store::Settings;
+use super::store::Store;
 use super::{Family, Inner};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -224,6 +225,8 @@ impl Inner {
         let store = &family.store;
         let ranges: Vec<KeyRange> = linked.iter().map(|info| info.range.clone()).collect();
         let done = Mutex::new(None);
+        // Its writers wait for the flush and the one edit: else they might fill memory again and again.
+        let _held = Held::new(self, store)?;
         loop {
             self.flush(store)?;
             // The manifest before the log stage, as everywhere.
@@ -265,6 +268,29 @@ impl Inner {
         self.log_note(mark);
         self.scheduler.notify();
         Ok(seq)
+    }
+}
+
+/// Writers of a store wait as long as this is there.
+struct Held<'a> {
+    db: &'a Inner,
+    store: &'a Store,
+}
+
+impl<'a> Held<'a> {
+    fn new(db: &'a Inner, store: &'a Store) -> Result<Self> {
+        store.set_held(true);
+        let held = Self { db, store };
+        // Whoever was past the look is done.
+        db.with_writes_held(|_| ())?;
+        Ok(held)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.store.set_held(false);
+        self.db.scheduler.notify();
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Store {
     dropped: AtomicBool,
     /// It is being detached: takes no writes any more.
     leaving: AtomicBool,
+    /// Writers wait.
+    held: AtomicBool,
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
@@ -268,6 +270,7 @@ impl Store {
             replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             attached_at,
             forgotten: AtomicU64::new(attached_at.0),
             write_memory: AtomicU64::new(0),
@@ -395,6 +398,16 @@ impl Store {
 
     pub(crate) fn unmark_dropped(&self) {
         self.dropped.store(false, Ordering::Release);
+    }
+
+    /// Whether its writers wait, for a moment.
+    pub(crate) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
     /// Whether it is to take writes, which it is not while it is being detached.

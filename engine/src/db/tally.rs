@@ -115,7 +115,8 @@ impl Tally {
         }
         let mut taken = std::mem::take(&mut due.touched);
         let from = stores.partition_point(|store| store.id <= due.last);
-        let in_turn = stores[from..].iter().chain(&stores[..from]).take(IN_TURN);
+        let in_turn = if planted!(Bug::PlanForAllFamilies) { stores.len() } else { IN_TURN };
+        let in_turn = stores[from..].iter().chain(&stores[..from]).take(in_turn);
         for store in in_turn {
             due.last = store.id;
             taken.insert(store.id);

@@ -145,10 +145,12 @@ impl Check<'_> {
             let name = info.id.file_name();
             self.meter.file(&name, info.bytes);
             self.report.tables += 1;
-            match verify(self.env, self.dir, info) {
+            let mut damages = Vec::new();
+            match verify_telling(self.env, self.dir, info, &mut |damage| damages.push(damage)) {
                 Ok(verified) => self.count(&verified),
-                Err(e) => self.damaged(&name, &e),
+                Err(e) => damages.push(e),
             }
+            damages.iter().for_each(|damage| self.damaged(&name, damage));
         }
     }
 
@@ -162,10 +164,12 @@ impl Check<'_> {
             self.meter.file(name, *bytes);
             self.report.tables += 1;
             let table = Table::open_unknown(&self.env.storage, &self.dir.join(name), &cache);
-            match table.and_then(|table| table.verify()) {
+            let mut damages = Vec::new();
+            match table.and_then(|table| table.verify_telling(&mut |damage| damages.push(damage))) {
                 Ok(verified) => self.count(&verified),
-                Err(e) => self.damaged(name, &e),
+                Err(e) => damages.push(e),
             }
+            damages.iter().for_each(|damage| self.damaged(name, damage));
         }
     }
 
@@ -187,9 +191,21 @@ fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = S
 
 /// Opens a table as the manifest describes it and verifies every live byte.
 pub(super) fn verify(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Verified> {
+    let mut first = None;
+    let verified = verify_telling(env, dir, info, &mut |damage| _ = first.get_or_insert(damage))?;
+    first.map_or(Ok(verified), Err)
+}
+
+/// The same, telling of every damaged data block.
+fn verify_telling(
+    env: &Env,
+    dir: &Path,
+    info: &Arc<TableInfo>,
+    told: &mut dyn FnMut(Error),
+) -> Result<Verified> {
     let path = dir.join(info.id.file_name());
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
     }
-    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?.verify()
+    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?.verify_telling(told)
 }

@@ -337,7 +337,6 @@ pub(crate) struct Limits {
 
 /// Runs a model under this process's checker. Loom tries everything within the bound; shuttle draws from the seed in
 /// `SILTSTONE_SEED` (else 1), or the one schedule of `SHUTTLE_RANDOM_SEED`, and prints the seed of a schedule that failed.
-/// `SILTSTONE_SCHEDULES` is the share of the schedules in percent.
 #[cfg(test)]
 pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
     if is_loom() {
@@ -351,10 +350,8 @@ pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
         let mut config = shuttle::Config::new();
         // A whole database needs more stack than a model of a few locks.
         config.stack_size = 256 << 10;
-        let share = number("SILTSTONE_SCHEDULES").unwrap_or(100);
-        let schedules = (limits.schedules as u64 * share / 100).max(1) as usize;
         let seed = number("SILTSTONE_SEED").unwrap_or(1);
-        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, schedules);
+        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, limits.schedules);
         shuttle::Runner::new(scheduler, config).run(model);
     }
 }

@@ -7,7 +7,7 @@ use super::frame::{BlockKind, Handle, read_at};
 use super::properties::Properties;
 use super::reader::Table;
 use super::reference::{Fetched, Images, Reference};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
 
@@ -29,6 +29,14 @@ impl Table {
     /// bounds, that blocks lie without gaps, and that index, filters, sketch and properties agree with the cells. Blocks wholly below the clip of the
     /// info the table was opened with are skipped.
     pub(crate) fn verify(&self) -> Result<Verified> {
+        let mut first = None;
+        let verified = self.verify_telling(&mut |damage| _ = first.get_or_insert(damage))?;
+        first.map_or(Ok(verified), Err)
+    }
+
+    /// The same; goes on behind a damaged data block, and tells of each.
+    pub(crate) fn verify_telling(&self, told: &mut dyn FnMut(Error)) -> Result<Verified> {
+        let mut lost = false;
         let mut header = [0; HEADER_BYTES];
         read_at(&*self.file, &self.path, &mut header, 0)?;
         Header::decode(&self.path, &header)?;
@@ -60,7 +68,15 @@ impl Table {
                 continues = entry.continues;
                 continue;
             }
-            check.block(entry.handle, entry.cells, &separator, continues, filter.as_ref())?;
+            if let Err(damage) =
+                check.block(entry.handle, entry.cells, &separator, continues, filter.as_ref())
+            {
+                if damage.kind() != ErrorKind::Corruption {
+                    return Err(damage);
+                }
+                told(damage);
+                lost = true;
+            }
             continues = entry.continues;
             verified.blocks += 1;
         }
@@ -92,8 +108,10 @@ impl Table {
                 self.bad(check.tiled, "bytes between the last block and the footer belong to nothing")
             );
         }
-        check.summary(verified.dead_blocks > 0)?;
-        verified.cells = check.found.cells - check.skipped_cells;
+        if !lost {
+            check.summary(verified.dead_blocks > 0)?;
+        }
+        verified.cells = check.found.cells.saturating_sub(check.skipped_cells);
         verified.bytes = check.tiled + FOOTER_BYTES as u64 - check.dead;
         Ok(verified)
     }
