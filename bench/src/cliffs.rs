@@ -47,7 +47,7 @@ pub(crate) fn run(name: &str, base: &Path, scale: f64) -> Result<Vec<Cost>> {
         _ => return Err(format!("there is no workload {name}").into()),
     };
     for at in 1..costs.len() {
-        if costs[at].what.split(':').next() == costs[at - 1].what.split(':').next() {
+        if costs[at].what == costs[at - 1].what {
             costs[at].ratio = Some(costs[at].cpu_us / costs[at - 1].cpu_us.max(1e-9));
         }
     }

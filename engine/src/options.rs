@@ -71,6 +71,9 @@ pub struct Options {
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read as ever. Default false.
     pub direct_reads: bool,
+    /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
+    /// open, for which its soft limit is raised to the hard one. Default 0.
+    pub open_tables: usize,
     /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
     pub events_kept: usize,
 }
@@ -95,6 +98,7 @@ impl Default for Options {
             cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
             direct_reads: false,
+            open_tables: 0,
             events_kept: 1_000,
         }
     }

@@ -170,7 +170,7 @@ impl Inner {
 
     fn open_table(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
         let path = self.dir.join(info.id.file_name());
-        let access = Access { direct: self.options.direct_reads, filled };
+        let access = Access { direct: self.options.direct_reads, files: Some(&self.files), filled };
         let table = Table::open_with(&self.env.storage, &path, info.clone(), &self.cache, access)?;
         Ok(TableHandle::new(table, path, self.graveyard.clone()))
     }

@@ -68,7 +68,7 @@ use crate::operator::Registry;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::schedule::{Limiter, Scheduler};
 use crate::snapshot::{Snapshot, Snapshots};
-use crate::storage::Env;
+use crate::storage::{Env, OpenFiles};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::types::{Pinned, SeqNo, StoreId};
 use crate::version::Graveyard;
@@ -112,6 +112,8 @@ pub(crate) struct Inner {
     commit: Option<Commit>,
     manifest: Mutex<Manifest>,
     cache: Arc<BlockCache>,
+    /// The tables' files.
+    files: Arc<OpenFiles>,
     graveyard: Arc<Graveyard>,
     limiter: Limiter,
     /// The fixed limit of bytes a second.

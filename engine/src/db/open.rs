@@ -26,7 +26,7 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::{Clock, Env, create_dir_durably, lock_dir};
+use crate::storage::{Clock, Env, OpenFiles, create_dir_durably, lock_dir};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::table::{Access, Table};
 use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
@@ -175,13 +175,14 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         }
     };
     let cache = cache_for(&builder.options);
+    let files = files_for(&builder);
     // Before any table is there to be refused.
     if builder.options.direct_reads {
         storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
     }
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &files, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
@@ -236,7 +237,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let commit = Commit::new(appender, last_seq.next());
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found, events };
+    let parts = Parts { stores, manifest, cache, files, graveyard, epoch, last_seq, log_found, events };
     let families = builder.families.clone();
     let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
     inner.log_note(inner.manifest.lock().mark());
@@ -295,9 +296,10 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
     let state = loaded.state;
     let cache = cache_for(&builder.options);
+    let files = files_for(&builder);
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &files, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);
@@ -310,9 +312,22 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, graveyard, epoch, last_seq, log_found, events };
+    let parts = Parts { stores, manifest, cache, files, graveyard, epoch, last_seq, log_found, events };
     let inner = assemble(builder, dir, parts, None)?;
     default_of(Shared::new(inner))
+}
+
+/// How many tables are open at a time leaves a quarter of what the process may have open to others.
+fn files_for(builder: &Builder) -> Arc<OpenFiles> {
+    let storage = &builder.env.storage;
+    let most = match builder.options.open_tables {
+        0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
+        most => {
+            storage.open_files_max();
+            most
+        }
+    };
+    OpenFiles::new(storage.clone(), most)
 }
 
 fn cache_for(options: &Options) -> Arc<BlockCache> {
@@ -393,12 +408,13 @@ fn open_stores(
     dir: &Path,
     state: &ManifestState,
     cache: &Arc<BlockCache>,
+    files: &Arc<OpenFiles>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
     state
         .stores
         .iter()
-        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, graveyard)?)))
+        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, files, graveyard)?)))
         .collect()
 }
 
@@ -408,6 +424,7 @@ fn open_store(
     id: StoreId,
     state: &StoreState,
     cache: &Arc<BlockCache>,
+    files: &Arc<OpenFiles>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<Arc<Store>> {
     let stored = Inner::parse_options(&state.name, &state.options)?;
@@ -423,7 +440,7 @@ fn open_store(
         if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
             return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
         }
-        let access = Access { direct: builder.options.direct_reads, filled: None };
+        let access = Access { direct: builder.options.direct_reads, files: Some(files), filled: None };
         let table = Table::open_with(storage, &path, info.clone(), cache, access)?;
         handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
     }
@@ -503,6 +520,7 @@ struct Parts {
     stores: Vec<Arc<Store>>,
     manifest: Manifest,
     cache: Arc<BlockCache>,
+    files: Arc<OpenFiles>,
     graveyard: Arc<Graveyard>,
     epoch: u32,
     last_seq: SeqNo,
@@ -538,6 +556,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         commit,
         manifest: Mutex::new(parts.manifest),
         cache: parts.cache,
+        files: parts.files,
         graveyard: parts.graveyard,
         limiter: Limiter::new(env.clock.clone(), options.rate_limit),
         rate_limit: Counter::default(),

@@ -7,9 +7,9 @@ use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Files on the local file system.
@@ -34,8 +34,8 @@ impl LocalStorage {
 
 impl Storage for LocalStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        Ok(Box::new(LocalWrite::new(file, 0)))
+        let open = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        Ok(Box::new(LocalWrite::new(open.map_err(with_limit)?, 0)))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
@@ -45,7 +45,7 @@ impl Storage for LocalStorage {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(LocalRead(File::open(path)?)))
+        Ok(Arc::new(LocalRead(File::open(path).map_err(with_limit)?)))
     }
 
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
@@ -53,7 +53,8 @@ impl Storage for LocalStorage {
     }
 
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = open.map_err(with_limit)?;
         let had = file.metadata()?.len();
         if had > len {
             file.set_len(len)?;
@@ -131,7 +132,7 @@ impl Storage for LocalStorage {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        File::open(dir)?.sync_all()
+        dir_handle(dir)?.sync_all()
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
@@ -141,6 +142,17 @@ impl Storage for LocalStorage {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current != limit.maximum {
+            let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+            // As far as it goes: what cannot be raised stays.
+            let _ = setrlimit(Resource::Nofile, raised);
+        }
+        getrlimit(Resource::Nofile).current
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -159,6 +171,42 @@ impl Storage for LocalStorage {
             Err(e) => Err(e.into()),
         }
     }
+}
+
+/// Directories that were synced stay open, so that the next sync of one needs no descriptor: without it a process that has
+/// used up its descriptors could not tell whether its files' names are durable.
+fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
+    static OPEN: Mutex<Vec<(PathBuf, Arc<File>)>> = Mutex::new(Vec::new());
+    let is_same = |file: &File| {
+        let (there, ours) = (fs::metadata(dir)?, file.metadata()?);
+        Ok::<_, io::Error>((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+    };
+    let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(at) = open.iter().position(|(path, _)| path == dir) {
+        if is_same(&open[at].1)? {
+            return Ok(open[at].1.clone());
+        }
+        open.remove(at);
+    }
+    let file = Arc::new(File::open(dir).map_err(with_limit)?);
+    if open.len() >= DIRECTORIES {
+        open.remove(0);
+    }
+    open.push((dir.to_path_buf(), file.clone()));
+    Ok(file)
+}
+
+/// Directories kept open.
+const DIRECTORIES: usize = 32;
+
+/// Says what the limit is where there are no descriptors left.
+fn with_limit(e: io::Error) -> io::Error {
+    if e.raw_os_error() != Some(libc::EMFILE) {
+        return e;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.map_or("no limit".into(), |limit| limit.to_string());
+    io::Error::new(e.kind(), format!("{e}: the process may have {limit} files open (see `ulimit -n`)"))
 }
 
 /// Reserves disk space to `len` so that writing into a mapping cannot fail for want of it.

@@ -8,10 +8,13 @@
 
 mod direct;
 mod local;
+mod open_files;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
 
 pub use local::{LocalStorage, OsRandom, SystemClock};
+
+pub(crate) use open_files::OpenFiles;
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Debug;
@@ -79,6 +82,11 @@ pub trait Storage: Send + Sync + Debug {
     /// Takes an exclusive lock by this file (created if needed), held until dropped. `WouldBlock` when another
     /// holder, in this process or another, has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+
+    /// How many files may be open at a time, where there is such a limit. Raises it as far as this process may.
+    fn open_files_max(&self) -> Option<u64> {
+        None
+    }
 
     /// Whether a file or directory exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;

@@ -16,7 +16,7 @@ use super::reference::{Fetched, Images, Logs};
 use super::tombstones;
 use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
 use crate::error::{Error, Result};
-use crate::storage::{ReadFile, Storage};
+use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
 use crate::version::shape::TableInfo;
@@ -51,6 +51,8 @@ pub(crate) struct Table {
 pub(crate) struct Access<'f> {
     /// Past the page cache, so that the block cache is the only one.
     pub(crate) direct: bool,
+    /// Among which only so many are open at a time; without them it stays open.
+    pub(crate) files: Option<&'f Arc<OpenFiles>>,
     /// What was put into the cache when it was written.
     pub(crate) filled: Option<&'f mut Filled>,
 }
@@ -132,7 +134,7 @@ impl Table {
         cache: &Arc<BlockCache>,
         access: Access<'_>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path, access.direct)?;
+        let opened = Opened::read(&**storage, path, access.direct, access.files)?;
         opened.compare(path, &info)?;
         opened.table(&**storage, path, info, cache, access.filled)
     }
@@ -143,7 +145,7 @@ impl Table {
         path: &Path,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path, false)?;
+        let opened = Opened::read(&**storage, path, false, None)?;
         let info = Arc::new(opened.info());
         opened.table(&**storage, path, info, cache, None)
     }
@@ -511,8 +513,17 @@ struct Opened {
 }
 
 impl Opened {
-    fn read(storage: &dyn Storage, path: &Path, direct: bool) -> Result<Self> {
-        let file = if direct { storage.open_direct(path) } else { storage.open(path) };
+    fn read(
+        storage: &dyn Storage,
+        path: &Path,
+        direct: bool,
+        files: Option<&Arc<OpenFiles>>,
+    ) -> Result<Self> {
+        let file = match files {
+            Some(files) => files.open(path, direct),
+            None if direct => storage.open_direct(path),
+            None => storage.open(path),
+        };
         let file = file.map_err(|e| Error::io("open table", path, e))?;
         let len = file.len().map_err(|e| Error::io("measure table", path, e))?;
         if len < (HEADER_BYTES + FOOTER_BYTES) as u64 {

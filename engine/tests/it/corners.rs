@@ -414,3 +414,30 @@ fn reading_beside_a_writer_meets_no_damage() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn many_more_tables_than_may_be_open_all_give_right_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let strategy = "nomerge".parse().unwrap();
+    let options = Options { open_tables: 8, cache_fill: siltstone::CacheFill::None, ..Options::default() };
+    let family = FamilyOptions { strategy, ..FamilyOptions::default() };
+    let builder = Builder::new().options(options).family("default", family);
+    let db = builder.clone().open(dir.path()).unwrap();
+    let open_tables = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.ok());
+        let names = all.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        names.filter(|name| name.starts_with(dir.path()) && name.to_string_lossy().contains(".table")).count()
+    };
+    for n in 0..300u64 {
+        db.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+        db.flush().unwrap();
+        assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
+    }
+    db.close().unwrap();
+    let db = builder.open(dir.path()).unwrap();
+    for n in (0..300u64).chain((0..300).rev()) {
+        assert_eq!(db.get(&n.to_be_bytes()).unwrap().unwrap(), [n as u8; 50]);
+    }
+    assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
+    assert_eq!(db.scan::<&str>(..).count(), 300);
+}

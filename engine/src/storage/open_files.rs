@@ -1,0 +1,170 @@
+//! Files that are read, of which only so many are open at a time: those read lately.
+//!
+//! A database may have more tables than a process may have descriptors. So a table holds not an open file but a
+//! [`KeptFile`], which opens itself again when it is read. Which are closed is decided by the clock rule: a hand goes round
+//! over the open ones, spares each that was read since it last came by, and closes the first that was not. A read of a
+//! file that is open costs one uncontended lock more.
+
+use super::{ReadFile, Storage};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use std::fmt::{Debug, Formatter};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// See the page above.
+pub(crate) struct OpenFiles {
+    storage: Arc<dyn Storage>,
+    /// Open at a time, at most; those being read count once more while they are.
+    most: usize,
+    clock: Mutex<Hand>,
+}
+
+#[derive(Default)]
+struct Hand {
+    open: Vec<Weak<KeptFile>>,
+    at: usize,
+}
+
+impl Debug for OpenFiles {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OpenFiles(at most {})", self.most)
+    }
+}
+
+/// A file that is open only while it is read now and then.
+pub(crate) struct KeptFile {
+    path: PathBuf,
+    direct: bool,
+    of: Arc<OpenFiles>,
+    file: Mutex<Option<Arc<dyn ReadFile>>>,
+    read_lately: AtomicBool,
+}
+
+impl OpenFiles {
+    pub(crate) fn new(storage: Arc<dyn Storage>, most: usize) -> Arc<Self> {
+        Arc::new(Self { storage, most: most.max(1), clock: Mutex::default() })
+    }
+
+    /// Opens a file for reading.
+    pub(crate) fn open(self: &Arc<Self>, path: &Path, direct: bool) -> io::Result<Arc<dyn ReadFile>> {
+        let kept = Arc::new(KeptFile {
+            path: path.to_path_buf(),
+            direct,
+            of: self.clone(),
+            file: Mutex::new(None),
+            read_lately: AtomicBool::new(false),
+        });
+        kept.clone().opened()?;
+        Ok(Arc::new(Handle(kept)))
+    }
+
+    /// How many are open.
+    #[cfg(test)]
+    fn open_now(&self) -> usize {
+        let clock = self.clock.lock();
+        clock.open.iter().filter_map(Weak::upgrade).filter(|kept| kept.file.lock().is_some()).count()
+    }
+
+    /// One more is open: closes others where there are too many.
+    fn enter(&self, kept: &Arc<KeptFile>) {
+        let mut clock = self.clock.lock();
+        clock.open.push(Arc::downgrade(kept));
+        while clock.open.len() > self.most {
+            let at = clock.at % clock.open.len();
+            let spared =
+                clock.open[at].upgrade().is_some_and(|kept| kept.read_lately.swap(false, Ordering::Relaxed));
+            if spared {
+                clock.at = at + 1;
+                continue;
+            }
+            if let Some(kept) = clock.open.swap_remove(at).upgrade() {
+                // Who is reading has it open until the read is done.
+                drop(kept.file.lock().take());
+            }
+        }
+    }
+}
+
+impl KeptFile {
+    fn opened(self: Arc<Self>) -> io::Result<Arc<dyn ReadFile>> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok(file.clone());
+        }
+        let storage = &self.of.storage;
+        let opened = match self.direct {
+            true => storage.open_direct(&self.path)?,
+            false => storage.open(&self.path)?,
+        };
+        *file = Some(opened.clone());
+        drop(file);
+        self.of.enter(&self);
+        Ok(opened)
+    }
+}
+
+/// What a table has of it.
+struct Handle(Arc<KeptFile>);
+
+impl Handle {
+    #[inline]
+    fn file(&self) -> io::Result<Arc<dyn ReadFile>> {
+        if !self.0.read_lately.load(Ordering::Relaxed) {
+            self.0.read_lately.store(true, Ordering::Relaxed);
+        }
+        let open = self.0.file.lock().clone();
+        open.map_or_else(|| self.0.clone().opened(), Ok)
+    }
+}
+
+impl ReadFile for Handle {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file()?.read_exact_at(buffer, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file()?.len()
+    }
+}
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::*;
+    use crate::storage::sim::{OpKind, SimWorld};
+
+    #[test]
+    fn of_many_files_only_some_are_open_and_those_read_lately_stay_so() {
+        let world = SimWorld::new(1);
+        let storage = world.env().storage;
+        storage.create_dir("d".as_ref()).unwrap();
+        let files = OpenFiles::new(storage.clone(), 10);
+        let kept: Vec<_> = (0..100u8)
+            .map(|n| {
+                let path = PathBuf::from(format!("d/{n}"));
+                storage.create(&path).unwrap().write(&[n]).unwrap();
+                files.open(&path, false).unwrap()
+            })
+            .collect();
+        let read = |n: usize| {
+            let mut byte = [0];
+            kept[n].read_exact_at(&mut byte, 0).unwrap();
+            assert_eq!(byte[0] as usize, n);
+        };
+        for round in 0..3 {
+            (0..100).for_each(read);
+            assert!(files.open_now() <= 10, "{} in round {round}", files.open_now());
+        }
+        // One that is read all the time is not opened again.
+        let opens = || world.storage.op_counts().of(OpKind::Open);
+        read(0);
+        let before = opens();
+        for n in 1..100 {
+            read(n);
+            read(0);
+        }
+        assert!(opens() - before <= 99 + 2, "{} opens", opens() - before);
+        drop(kept);
+        assert_eq!(files.open_now(), 0);
+    }
+}
