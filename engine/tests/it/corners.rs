@@ -434,6 +434,7 @@ fn many_more_tables_than_may_be_open_all_give_right_answers() {
         assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
     }
     db.close().unwrap();
+    drop(db);
     let db = builder.open(dir.path()).unwrap();
     for n in (0..300u64).chain((0..300).rev()) {
         assert_eq!(db.get(&n.to_be_bytes()).unwrap().unwrap(), [n as u8; 50]);
