@@ -268,7 +268,7 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
     for count in [2_000, 20_000] {
         let (_dir, db) = fresh(base, Options { workers: 1, ..Options::default() })?;
         let count = sized(count);
-        let strategy = "nomerge".parse().map_err(|e| format!("{e}"))?;
+        let strategy = "nomerge".parse::<siltstone::strategy::StrategyOptions>()?;
         let options = FamilyOptions { strategy, ..FamilyOptions::default() };
         // A hundred families, so that no read looks into all tables.
         let families = (0..100)

@@ -125,7 +125,7 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
 /// A table that cannot be read: once, which a later try mends, or for good, which everybody is told who waits for merges.
 fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
-    let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().map_err(|e| format!("{e}"))?;
+    let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().map_err(|e: String| e)?;
     let options = FamilyOptions { strategy, ..FamilyOptions::default() };
     let db = builder(&world, small()).family("default", options).open("/db").map_err(failed("open"))?;
     let for_good = rng.chance(50);
@@ -143,7 +143,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
             return Err("merges fail for good, and who waits for them is told that all is well".into());
         }
         (false, true) if world.storage.faults_injected() < 2 => {
-            let _ = db.settle().map_err(failed("settle after one failure"))?;
+            db.settle().map_err(failed("settle after one failure"))?;
         }
         _ => {}
     }

@@ -42,10 +42,13 @@ pub(crate) struct Active {
 /// place. A chain gets them when an insert first walks far; from then on no walk is longer than a few steps.
 #[derive(Default)]
 struct Fingers {
-    chains: HashMap<Box<[u8]>, BTreeMap<Reverse<(Timestamp, SeqNo)>, u32>>,
+    chains: HashMap<Box<[u8]>, Chain>,
     /// In all chains.
     count: usize,
 }
+
+/// A chain's fingers, in its order.
+type Chain = BTreeMap<Reverse<(Timestamp, SeqNo)>, u32>;
 
 /// An insert that walks so far gives its chain fingers, and so many steps lie between two of them.
 const WALK_MAX: usize = 16;

@@ -150,8 +150,11 @@ mod tests {
             1 => KeyRange::new(format!("{:06}", 10 * i), format!("{:06}", 10 * i + 5)),
             _ => KeyRange::new(format!("{:06}", 5_000 - i), format!("{:06}", 9_000)),
         };
-        let (from, to) =
-            if i % 7 == 0 { (Timestamp(3), Timestamp(9)) } else { (Timestamp::ZERO, Timestamp::MAX) };
+        let (from, to) = if i.is_multiple_of(7) {
+            (Timestamp(3), Timestamp(9))
+        } else {
+            (Timestamp::ZERO, Timestamp::MAX)
+        };
         RangeTombstone { range, from, to, seq: SeqNo(i + 1) }
     }
 

@@ -137,7 +137,7 @@ mod tests {
                 _ => cells.push((number(write), seq, Kind::Value)),
             }
         }
-        cells.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+        cells.sort_by_key(|cell| std::cmp::Reverse((cell.0, cell.1)));
         let fragments = Fragments::new(tombstones);
         let mut pushed = Pushed::new(kept);
         let mut found = Vec::new();
