@@ -186,9 +186,17 @@ fn reading_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     let opened = builder(&world, small()).open_read_only("/db");
     world.storage.clear_on_op();
     let reader = opened.map_err(failed("open to read, beside a writer"))?;
-    match reader.scan::<&[u8]>(..).count() {
-        50 | 200 => Ok(()),
-        found => Err(format!("{found} keys are found, where there were 50 and are 200")),
+    // Some moment between before and after: a prefix of the puts, which came in the order of the keys.
+    let mut found = 0u64;
+    for entry in reader.scan::<&[u8]>(..) {
+        if entry.map_err(failed("scan"))?.key != found.to_be_bytes() {
+            return Err(format!("behind {found} keys one is missing"));
+        }
+        found += 1;
+    }
+    match (50..=200).contains(&found) {
+        true => Ok(()),
+        false => Err(format!("{found} keys are found, where there were 50 and are 200")),
     }
 }
 

@@ -50,6 +50,7 @@ pub const DATABASE: Values<Options> = &[
     ),
     ("cache_fill_rate", &[|o| o.cache_fill_rate = 0, |o| o.cache_fill_rate = 1 << 20]),
     ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
+    ("open_tables", &[|o| o.open_tables = 0, |o| o.open_tables = 1, |o| o.open_tables = 5]),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),

@@ -125,8 +125,8 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "25",
         what: "planted bugs, each of which some campaign must notice",
         run: "siltstone-torture planted",
-        gate: 20,
-        release: 20,
+        gate: 31,
+        release: 31,
     },
     Campaign {
         row: "9",
@@ -146,7 +146,7 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "9",
         what: "corners: short lives, a thousand families, merges that fail, readers beside writers, nested deletes",
         run: "siltstone-torture corners",
-        gate: 300,
+        gate: 2_000,
         release: 50_000,
     },
     Campaign {

@@ -103,6 +103,10 @@ fn single_rows_are_put_read_scanned_and_deleted() {
     siltstone(&["delete", db, "a"]).fine();
     siltstone(&["delete", db, "--prefix", "b"]).fine();
     assert_eq!(siltstone(&["scan", db, "--json"]).fine(), "{\"key\":\"c\",\"value\":\"\"}\n");
+    siltstone(&["delete", db, "--prefix", ""]).refused(2, &["--all"]);
+    assert_eq!(siltstone(&["scan", db]).fine(), "c\t\n", "nothing was deleted");
+    siltstone(&["delete", db, "--all"]).fine();
+    assert_eq!(siltstone(&["scan", db]).fine(), "");
     let absent = siltstone(&["get", db, "a"]);
     assert_eq!((absent.code, absent.out.len(), absent.err.as_str()), (1, 0, ""));
 }
