@@ -292,16 +292,17 @@ impl Inner {
                 (store, "flush")
             }
             Job::Merge(job) => {
+                let asked = job.is_asked();
                 let store = job.abandon(self, error);
-                if matters(&store) {
+                if matters(&store) && !asked {
                     let mut work = store.work.lock();
-                    work.failures += 1;
+                    work.failures += u32::from(!planted!(Bug::HideFailingMerges));
                     // What fails again and again is tried ever more seldom.
-                    let pause = (pause << (work.failures - 1).min(7)).min(RETRY_DAMAGED_NS);
+                    let pause = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
                     let not_before = self.env.clock.monotonic_ns() + pause;
                     work.merge_not_before = not_before;
                     let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
-                    if (again || is_damage) && !planted!(Bug::HideFailingMerges) {
+                    if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
                         self.failing.lock().insert(store.id, error.clone());
                     }
                     self.touch_at(store.id, not_before);
@@ -551,9 +552,24 @@ impl Inner {
             if asked && now >= store.work.lock().flush_not_before {
                 self.start_flush(store, "it was asked for".into(), false, None);
             }
+            if plans.is_empty() && merges_free > 0 {
+                self.forget_failures(store, now);
+            }
             if asked || !plans.is_empty() || self.has_more(store) {
                 self.touch(store.id);
             }
+        }
+    }
+
+    /// Nothing is to be merged any more: what failed before is nobody's concern.
+    fn forget_failures(&self, store: &Store, now: u64) {
+        let is_over = {
+            let work = store.work.lock();
+            work.failures > 0 && now >= work.merge_not_before && work.running.is_empty()
+        };
+        if is_over {
+            self.gets_on(store);
+            self.scheduler.notify();
         }
     }
 
@@ -748,7 +764,8 @@ impl Inner {
         // A job that is just being started is known to its store before it is in the list.
         let begun = {
             let work = store.work.lock();
-            work.flushing || !work.running.is_empty()
+            // What failed is tried again.
+            work.flushing || !work.running.is_empty() || work.failures > 0
         };
         let version = store.version();
         let by_range = store.settings().options.strategy.strategy().by_range().is_some();

@@ -221,6 +221,11 @@ impl MergeJob {
         self.id
     }
 
+    /// Somebody asked for it, who is told of what becomes of it.
+    pub(super) fn is_asked(&self) -> bool {
+        self.manual.is_some()
+    }
+
     pub(super) fn store(&self) -> &Store {
         &self.store
     }

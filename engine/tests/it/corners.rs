@@ -234,10 +234,18 @@ fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
     db.flush().unwrap();
     db.settle().unwrap();
     assert_eq!(db.statistics().background_error, None);
-    world.storage.fail_at_path(OpKind::Read, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
+    db.close().unwrap();
+    // With nothing of the table in the cache.
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let db = Builder::new().env(world.env()).scheduler(scheduler).open("/db").unwrap();
+    let names = world.env().storage.list("/db".as_ref()).unwrap();
+    let table = names.iter().find(|name| name.ends_with(".table")).unwrap();
+    // Of this table alone, so that flushes, which open what they wrote, succeed.
+    world.storage.fail_at_path(OpKind::Read, table, 1, Mode::Sticky, std::io::ErrorKind::Other);
     for i in 0..4u8 {
-        db.put(&[i], b"v").unwrap();
-        let _ = db.flush();
+        // Over the same key, so that merges are no moves.
+        db.put(b"k", &[i]).unwrap();
+        db.flush().unwrap();
     }
     assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::Io);
     assert!(db.statistics().background_error.is_some_and(|text| text.contains(".table")));
