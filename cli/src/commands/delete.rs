@@ -8,10 +8,9 @@ use clap::Args;
 ///
 /// It is no error if there is no such key.
 #[derive(Args)]
-#[command(after_help = "Examples:
-  siltstone delete /tmp/db river
-  siltstone delete /tmp/db --prefix user/
-  siltstone delete /tmp/db --all")]
+#[command(after_help = "Example: siltstone delete /tmp/db river
+         siltstone delete /tmp/db --prefix user/
+         siltstone delete /tmp/db --all")]
 pub(crate) struct Delete {
     #[command(flatten)]
     place: Place,
