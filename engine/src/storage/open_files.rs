@@ -60,7 +60,7 @@ impl OpenFiles {
     }
 
     /// How many are open.
-    #[cfg(test)]
+    #[cfg(all(test, not(models)))]
     fn open_now(&self) -> usize {
         let clock = self.clock.lock();
         clock.open.iter().filter_map(Weak::upgrade).filter(|kept| kept.file.lock().is_some()).count()
