@@ -33,7 +33,7 @@ use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, TableHandle, Version};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -503,7 +503,7 @@ fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Reco
 fn remove_unnamed_tables(env: &Env, dir: &Path, state: &ManifestState) {
     let Ok(names) = env.storage.list(dir) else { return };
     let tables = state.stores.values().flat_map(|store| store.shape.tables());
-    let live: HashSet<TableId> = tables.map(|(_, _, table)| table.id).collect();
+    let live: BTreeSet<TableId> = tables.map(|(_, _, table)| table.id).collect();
     for name in names {
         let orphan = match TableId::parse_file_name(&name) {
             // Only lower epochs: a higher one would be another owner's (invariant I5).

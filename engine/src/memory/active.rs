@@ -22,7 +22,7 @@ use super::tree::{Found, Leaf, To, Tree};
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::{CellRef, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) struct Active {
 /// place. A chain gets them when an insert first walks far; from then on no walk is longer than a few steps.
 #[derive(Default)]
 struct Fingers {
-    chains: HashMap<Box<[u8]>, Chain>,
+    chains: BTreeMap<Box<[u8]>, Chain>,
     /// In all chains.
     count: usize,
 }
