@@ -6,10 +6,12 @@
 //! file that is open costs one uncontended lock more.
 
 use super::{ReadFile, Storage};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+// Plain locks: no model is to part in the middle of a read, which holds a buffer of its thread.
+use parking_lot::Mutex;
 use std::fmt::{Debug, Formatter};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// See the page above.
