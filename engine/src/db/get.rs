@@ -31,12 +31,13 @@ impl Inner {
     /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
     /// deleted, that cannot be told: then the answer is `false`.
     pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
-        let newest = self.newest_write(store, key)?.max(store.attached_at());
+        let found = self.newest_write(store, key)?;
+        let newest = found.max(store.attached_at());
         if planted!(Bug::ForgetWhatMergesDropped) {
             return Ok(newest <= seq);
         }
         // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted.
-        let is_known = newest > SeqNo::ZERO && !store.settings().read.explicit;
+        let is_known = found > SeqNo::ZERO && !store.settings().read.explicit;
         // Asked after the version was taken.
         Ok(newest <= seq && (is_known || store.forgotten() <= seq))
     }

@@ -85,6 +85,21 @@ fn of_an_attached_family_nothing_is_known_to_be_unchanged_since_before() {
     assert_eq!(refused(&open()), Err(ErrorKind::Conflict), "nor after a reopen");
 }
 
+#[test]
+fn a_stale_writer_to_an_attached_family_is_refused_though_a_merge_dropped_the_delete() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Db::open(dir.path().join("from")).unwrap();
+    from.create_family("f", FamilyOptions::default()).unwrap().put(b"k", b"v").unwrap();
+    from.detach("f", dir.path().join("moving")).unwrap();
+    let to = Db::open(dir.path().join("to")).unwrap();
+    let f = to.attach("f", dir.path().join("moving")).unwrap();
+    let stale = to.snapshot().seq();
+    f.delete(b"k").unwrap();
+    stir(&f, 2);
+    let refused = write_if(&to, &f, Expected::NotNewerThan(stale)).map_err(|e| e.kind());
+    assert_eq!(refused, Err(ErrorKind::Conflict));
+}
+
 /// Every way to put flushes and compactions between a few calls gives the same versions at the end.
 #[test]
 fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
