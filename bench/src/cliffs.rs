@@ -71,6 +71,16 @@ fn fresh(base: &Path, options: Options) -> Result<(tempfile::TempDir, Db)> {
     Ok((dir, db))
 }
 
+/// A fresh database with so many families.
+fn with_families(base: &Path, count: u64) -> Result<(tempfile::TempDir, Db, Vec<Family>)> {
+    let (dir, db) = fresh(base, Options::default())?;
+    let families = (0..count)
+        .map(|i| db.create_family(&format!("f{i}"), FamilyOptions::default()))
+        .collect::<siltstone::Result<Vec<Family>>>()?;
+    db.settle()?;
+    Ok((dir, db, families))
+}
+
 /// CPU of all threads for each of `ops` operations.
 fn timed(ops: u64, run: impl FnOnce() -> Result<()>) -> Result<f64> {
     let before = Usage::now();
@@ -87,12 +97,8 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
     // Cells in memory, and (with more cells a family) memory that must be flushed.
     for (what, puts, counts) in [("a put", 200_000, [1, 10_000]), ("a put, flushed", 500_000, [1, 1_000])] {
         for count in counts {
-            let (_dir, db) = fresh(base, Options::default())?;
             let (count, puts) = (if count == 1 { 1 } else { sized(count) }, sized(puts));
-            let families = (0..count)
-                .map(|i| db.create_family(&format!("f{i}"), FamilyOptions::default()))
-                .collect::<siltstone::Result<Vec<Family>>>()?;
-            db.settle()?;
+            let (_dir, _db, families) = with_families(base, count)?;
             let cpu = timed(puts, || {
                 for i in 0..puts {
                     families[(i % count) as usize].put(&i.to_be_bytes(), &[7; 100])?;
@@ -103,11 +109,8 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         }
     }
     for count in [1, 10_000] {
-        let (_dir, db) = fresh(base, Options::default())?;
         let count = if count == 1 { 1 } else { sized(count) };
-        let families = (0..count)
-            .map(|i| db.create_family(&format!("f{i}"), FamilyOptions::default()))
-            .collect::<siltstone::Result<Vec<Family>>>()?;
+        let (_dir, db, families) = with_families(base, count)?;
         // Two tables a family.
         for round in 0..2u64 {
             for family in &families {

@@ -1,8 +1,7 @@
 //! A caller's read point.
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::types::SeqNo;
-use std::collections::BTreeMap;
+use crate::types::{Counts, SeqNo};
 use std::sync::Arc;
 
 /// The registered snapshots of a database, and the sequence number up to which writes are visible.
@@ -15,7 +14,7 @@ pub(crate) struct Snapshots {
 #[derive(Default)]
 struct Held {
     /// How many snapshots have each read point.
-    points: BTreeMap<SeqNo, usize>,
+    points: Counts<SeqNo>,
     /// The read points as merges take them, until one comes or goes.
     listed: Option<Arc<[SeqNo]>>,
 }
@@ -45,16 +44,14 @@ impl Snapshots {
 
     /// The oldest of them. O(log n).
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
-        self.held.lock().points.first_key_value().map(|(seq, _)| *seq)
+        self.held.lock().points.first().copied()
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> Snapshot {
         let mut held = self.held.lock();
         // Read under the lock: a merge that does not find this snapshot registered started before.
         let seq = self.visible();
-        let count = held.points.entry(seq).or_insert(0);
-        *count += 1;
-        if *count == 1 {
+        if held.points.add(seq) {
             held.listed = None;
         }
         Snapshot(Arc::new(Registered { seq, of: self.clone() }))
@@ -62,7 +59,7 @@ impl Snapshots {
 
     /// Number of snapshots held.
     pub(crate) fn count(&self) -> usize {
-        self.held.lock().points.values().sum()
+        self.held.lock().points.total()
     }
 }
 
@@ -106,12 +103,8 @@ impl std::fmt::Debug for Snapshot {
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut held = self.of.held.lock();
-        if let Some(count) = held.points.get_mut(&self.seq) {
-            *count -= 1;
-            if *count == 0 {
-                held.points.remove(&self.seq);
-                held.listed = None;
-            }
+        if held.points.remove(&self.seq) {
+            held.listed = None;
         }
     }
 }

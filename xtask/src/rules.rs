@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A folder of the engine and the parts of the engine it may import.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("types", &["error"]),
-    ("storage", &["error", "sync", "types"]),
+    ("storage", &["error", "types"]),
     ("log", &["error", "storage", "sync", "types"]),
     ("memory", &["error", "sync", "types"]),
     ("cache", &["error", "sync", "table", "types"]),

@@ -275,8 +275,9 @@ impl Inner {
 
     fn fail_job(&self, job: Job, error: &Error) {
         let is_damage = error.kind() == ErrorKind::Corruption;
+        let now = self.env.clock.monotonic_ns();
         let pause = if is_damage { RETRY_DAMAGED_NS } else { RETRY_NS };
-        let not_before = self.env.clock.monotonic_ns() + pause;
+        let not_before = now + pause;
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
         let matters = |store: &Store| error.kind() != ErrorKind::Canceled && !store.is_dropped();
         let (store, what) = match job {
@@ -298,14 +299,13 @@ impl Inner {
                     let mut work = store.work.lock();
                     work.failures += u32::from(!planted!(Bug::HideFailingMerges));
                     // What fails again and again is tried ever more seldom.
-                    let pause = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
-                    let not_before = self.env.clock.monotonic_ns() + pause;
-                    work.merge_not_before = not_before;
+                    let longer = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
+                    work.merge_not_before = now + longer;
                     let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
                     if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
                         self.failing.lock().insert(store.id, error.clone());
                     }
-                    self.touch_at(store.id, not_before);
+                    self.touch_at(store.id, now + longer);
                 }
                 (store, "merge")
             }

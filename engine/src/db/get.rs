@@ -48,10 +48,11 @@ impl Inner {
         const LOOKS: usize = 32;
         let version = store.version();
         for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
-            let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
-            if segment.has_ranges() && segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq)
-            {
-                return true;
+            if segment.has_ranges() {
+                let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
+                if segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq) {
+                    return true;
+                }
             }
             let mut looks = 0;
             let found = segment.get(key, SeqNo::MAX, &mut |cell, _| {

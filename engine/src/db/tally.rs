@@ -15,7 +15,7 @@ use super::store::Store;
 use super::{State, store};
 use crate::metrics::Counter;
 use crate::sync::{Mutex, Ordering};
-use crate::types::{LogFileId, StoreId};
+use crate::types::{Counts, LogFileId, StoreId};
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub(crate) struct Tally {
     pub(super) debt_of_writers: Counter,
     /// The most runs too many in level 0 of any store.
     pub(super) level0_runs: Counter,
-    /// How many stores have how many, where they have some.
-    level0: Mutex<BTreeMap<u64, usize>>,
+    /// The numbers of runs too many, of the stores that have some.
+    level0: Mutex<Counts<u64>>,
     fronts: Mutex<BTreeMap<LogFileId, BTreeSet<StoreId>>>,
     due: Mutex<Due>,
 }
@@ -63,27 +63,18 @@ impl Tally {
         let before = store.set_level0_over(runs);
         if before != runs {
             let mut level0 = self.level0.lock();
-            if before > 0
-                && let Some(count) = level0.get_mut(&before)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    level0.remove(&before);
-                }
-            }
+            level0.remove(&before);
             if runs > 0 {
-                *level0.entry(runs).or_insert(0) += 1;
+                level0.add(runs);
             }
-            self.level0_runs.set(level0.last_key_value().map_or(0, |(runs, _)| *runs));
+            self.level0_runs.set(level0.last().copied().unwrap_or(0));
         }
         runs < before
     }
 
     /// The store's first write since its memory was empty went there. Called with the log stage held.
     pub(super) fn enter_front(&self, store: &Store, file: LogFileId) {
-        let mut fronts = self.fronts.lock();
-        store.set_front(Some(file));
-        fronts.entry(file).or_default().insert(store.id);
+        Self::place(&mut self.fronts.lock(), store, Some(file));
     }
 
     /// The stores whose memory may need that log file or an older one.
@@ -197,6 +188,11 @@ impl Inner {
 
     /// Counts the store's memory and tables anew: they have changed. O(its segments and tables).
     pub(crate) fn recount(&self, store: &Store) {
+        self.recount_one(store);
+        self.counted();
+    }
+
+    fn recount_one(&self, store: &Store) {
         if store.is_dropped() {
             return;
         }
@@ -206,7 +202,6 @@ impl Inner {
         let tables = version.shape.live_bytes();
         change(&self.tally.table_bytes, store.count_tables(tables), tables);
         self.count_level0(store, &version);
-        self.counted();
     }
 
     /// The store is no more.
@@ -222,7 +217,8 @@ impl Inner {
 
     /// Counts everything anew. O(everything).
     pub(crate) fn recount_all(&self) {
-        self.stores().iter().for_each(|store| self.recount(store));
+        self.stores().iter().for_each(|store| self.recount_one(store));
+        self.counted();
     }
 
     fn counted(&self) {

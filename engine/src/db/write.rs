@@ -186,16 +186,16 @@ impl Inner {
         let wall_us = self.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
+        let is_held = || ops.iter().any(|op| op.store.is_held());
         let mut stage = loop {
             let stage = match depends {
                 None => commit.stage_soon(patience),
                 Some(depends) => self.stage_for(commit, depends, patience)?,
             };
-            if !ops.iter().any(|op| op.store.is_held()) {
+            if !is_held() {
                 break stage;
             }
             drop(stage);
-            let is_held = || ops.iter().any(|op| op.store.is_held());
             self.scheduler.wait(&mut || !is_held() || self.check_writable().is_err());
         };
         // Under the stage's lock: closing and dropping a family wait for it after they have said so.

@@ -3,6 +3,7 @@
 
 mod cell;
 pub(crate) mod codec;
+mod counts;
 mod cursor;
 mod heat;
 mod ids;
@@ -16,6 +17,7 @@ mod tombstone;
 
 pub(crate) use cell::born_us;
 pub use cell::{Cell, CellRef, Kind};
+pub(crate) use counts::Counts;
 pub(crate) use cursor::{Cursor, Visit};
 pub(crate) use heat::{Heat, Heats, KeptCell};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};

@@ -4,6 +4,7 @@
 //! timestamp lies in its bounds. Tombstones overlap freely; before they are searched they are cut at each
 //! other's bounds into *fragments* that do not, each with the list of (sequence, timestamps) that cover it.
 
+use super::counts::Counts;
 use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
 use super::time::TimeRange;
@@ -187,9 +188,9 @@ impl Fragments {
 #[derive(Default)]
 struct Over {
     /// Sequence numbers of those that delete all timestamps, by stripe.
-    whole: BTreeMap<u64, BTreeMap<SeqNo, usize>>,
+    whole: BTreeMap<u64, Counts<SeqNo>>,
     /// The others: newest first, how often.
-    bounded: BTreeMap<(Reverse<SeqNo>, Timestamp, Timestamp), usize>,
+    bounded: Counts<(Reverse<SeqNo>, Timestamp, Timestamp)>,
 }
 
 impl Over {
@@ -199,38 +200,28 @@ impl Over {
     }
 
     fn start(&mut self, t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) {
-        let count = match Self::stripe(t, stripe) {
-            Some(stripe) => self.whole.entry(stripe).or_default().entry(t.seq).or_default(),
-            None => self.bounded.entry((Reverse(t.seq), t.from, t.to)).or_default(),
+        match Self::stripe(t, stripe) {
+            Some(stripe) => self.whole.entry(stripe).or_default().add(t.seq),
+            None => self.bounded.add((Reverse(t.seq), t.from, t.to)),
         };
-        *count += 1;
     }
 
     fn end(&mut self, t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) {
-        fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
-            if let Some(count) = counts.get_mut(key) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.remove(key);
-                }
-            }
-        }
-        match Self::stripe(t, stripe) {
-            None => one_less(&mut self.bounded, &(Reverse(t.seq), t.from, t.to)),
-            Some(stripe) => {
-                if let Some(seqs) = self.whole.get_mut(&stripe) {
-                    one_less(seqs, &t.seq);
-                    if seqs.is_empty() {
-                        self.whole.remove(&stripe);
-                    }
-                }
+        let Some(stripe) = Self::stripe(t, stripe) else {
+            self.bounded.remove(&(Reverse(t.seq), t.from, t.to));
+            return;
+        };
+        if let Some(seqs) = self.whole.get_mut(&stripe) {
+            seqs.remove(&t.seq);
+            if seqs.is_empty() {
+                self.whole.remove(&stripe);
             }
         }
     }
 
     /// What counts of them, newest first.
     fn covers(&self, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Vec<Cover> {
-        let newest = |seqs: &BTreeMap<SeqNo, usize>| seqs.last_key_value().map(|(seq, _)| *seq);
+        let newest = |seqs: &Counts<SeqNo>| seqs.last().copied();
         let whole = self.whole.values().filter_map(newest);
         let whole = whole.map(|seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX });
         let counts = |seq: SeqNo, from: Timestamp| {
