@@ -7,9 +7,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
 use crate::storage::{Env, lock_dir};
-use crate::table::{Table, Verified};
+use crate::table::Table;
 use crate::types::{StoreId, TableId};
-use crate::version::edit::StoreState;
+use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, Loaded};
 use crate::version::shape::TableInfo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,15 +67,9 @@ impl Check<'_> {
                     let message = format!("{} holds no database", self.dir.display());
                     return Err(Error::new(ErrorKind::NotFound, message));
                 }
-                Err(e) => {
-                    self.damaged("CURRENT", &e);
-                    self.tables_alone();
-                }
+                Err(e) => self.without_manifest(&e)?,
             },
-            Err(e) => {
-                self.damaged("CURRENT", &e);
-                self.tables_alone();
-            }
+            Err(e) => self.without_manifest(&e)?,
         }
         self.meter.end();
         Ok(self.report)
@@ -89,6 +83,40 @@ impl Check<'_> {
         if !self.report.damages.contains(&damage) {
             self.report.damages.push(damage);
         }
+    }
+
+    /// Lists what else is wrong where the manifest in force cannot be read whole.
+    fn without_manifest(&mut self, why: &Error) -> Result<()> {
+        self.damaged("CURRENT", why);
+        if let Ok(Some((database, number))) = manifest::current(self.env, self.dir)
+            && let Some(found) = manifest::salvage(self.env, self.dir, number, Some(database))
+        {
+            let name = manifest::file_name(number);
+            for lost in found.lost.iter().filter(|lost| why.offset() != Some(lost.start)) {
+                let what =
+                    format!("bytes {} to {} hold no manifest record that is whole", lost.start, lost.end);
+                self.damaged(&name, &Error::corruption(self.dir.join(&name), lost.start, what));
+            }
+            // What the manifest says of the log may be old. Then damage in a part that is needed no more is listed, too.
+            self.log_damages(&found.state, why)?;
+        }
+        self.tables_alone();
+        Ok(())
+    }
+
+    /// Lists every part of the log that cannot be read, but for the one that is told of already.
+    fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
+        let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
+        let found = log::salvage(self.env, self.dir, state.database, first, synced, ends, &mut |_| Ok(()))?;
+        for lost in &found.lost {
+            let path = self.dir.join(log::file_name(lost.file));
+            if told.file() == Some(&path) && told.offset().is_some_and(|at| lost.bytes.contains(&at)) {
+                continue;
+            }
+            let what = format!("{lost} cannot be read");
+            self.damaged("log", &Error::corruption(path, lost.bytes.start, what));
+        }
+        Ok(())
     }
 
     fn database(&mut self, loaded: &Loaded) -> Result<()> {
@@ -121,6 +149,7 @@ impl Check<'_> {
             }
             Err(e) => {
                 self.damaged("log", &e);
+                self.log_damages(state, &e)?;
                 // What of the log is needed is not known.
                 live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
             }
@@ -143,14 +172,7 @@ impl Check<'_> {
         }
         for (_, _, info) in store.shape.tables() {
             let name = info.id.file_name();
-            self.meter.file(&name, info.bytes);
-            self.report.tables += 1;
-            let mut damages = Vec::new();
-            match verify_telling(self.env, self.dir, info, &mut |damage| damages.push(damage)) {
-                Ok(verified) => self.count(&verified),
-                Err(e) => damages.push(e),
-            }
-            damages.iter().for_each(|damage| self.damaged(&name, damage));
+            self.table(&name, info.bytes, || open_named(self.env, self.dir, info));
         }
     }
 
@@ -161,23 +183,25 @@ impl Check<'_> {
             if TableId::parse_file_name(name).is_none() {
                 continue;
             }
-            self.meter.file(name, *bytes);
-            self.report.tables += 1;
-            let table = Table::open_unknown(&self.env.storage, &self.dir.join(name), &cache);
-            let mut damages = Vec::new();
-            match table.and_then(|table| table.verify_telling(&mut |damage| damages.push(damage))) {
-                Ok(verified) => self.count(&verified),
-                Err(e) => damages.push(e),
-            }
-            damages.iter().for_each(|damage| self.damaged(name, damage));
+            self.table(name, *bytes, || Table::open_unknown(&self.env.storage, &self.dir.join(name), &cache));
         }
     }
 
-    fn count(&mut self, verified: &Verified) {
-        self.report.blocks += verified.blocks;
-        self.report.dead_blocks += verified.dead_blocks;
-        self.report.cells += verified.cells;
-        self.report.bytes += verified.bytes;
+    /// Reads one table, and lists every damaged data block of it.
+    fn table(&mut self, name: &str, bytes: u64, open: impl FnOnce() -> Result<Arc<Table>>) {
+        self.meter.file(name, bytes);
+        self.report.tables += 1;
+        let mut damages = Vec::new();
+        match open().and_then(|table| table.verify_telling(&mut |damage| damages.push(damage))) {
+            Ok(verified) => {
+                self.report.blocks += verified.blocks;
+                self.report.dead_blocks += verified.dead_blocks;
+                self.report.cells += verified.cells;
+                self.report.bytes += verified.bytes;
+            }
+            Err(e) => damages.push(e),
+        }
+        damages.iter().for_each(|damage| self.damaged(name, damage));
     }
 
     fn length(&self, name: &str) -> u64 {
@@ -189,23 +213,11 @@ fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = S
     stores.values().flat_map(|store| store.shape.tables().map(|(_, _, info)| info.id.file_name()))
 }
 
-/// Opens a table as the manifest describes it and verifies every live byte.
-pub(super) fn verify(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Verified> {
-    let mut first = None;
-    let verified = verify_telling(env, dir, info, &mut |damage| _ = first.get_or_insert(damage))?;
-    first.map_or(Ok(verified), Err)
-}
-
-/// The same, telling of every damaged data block.
-fn verify_telling(
-    env: &Env,
-    dir: &Path,
-    info: &Arc<TableInfo>,
-    told: &mut dyn FnMut(Error),
-) -> Result<Verified> {
+/// Opens a table as the manifest describes it.
+pub(super) fn open_named(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Arc<Table>> {
     let path = dir.join(info.id.file_name());
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
     }
-    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?.verify_telling(told)
+    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))
 }

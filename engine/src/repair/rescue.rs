@@ -19,7 +19,7 @@
 //! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves into
 //! `lost/`. A repair that is cut short before the manifest can be run again; after it, only the tidying is missing.
 
-use super::check::verify;
+use super::check::open_named;
 use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
@@ -159,7 +159,7 @@ impl Rescue<'_> {
     fn mend_table(&mut self, id: StoreId, place: TablePlace, info: &Arc<TableInfo>) -> Result<()> {
         let file = info.id.file_name();
         self.meter.file(&file, info.bytes);
-        let Err(why) = verify(self.env, self.dir, info) else {
+        let Err(why) = open_named(self.env, self.dir, info).and_then(|table| table.verify()) else {
             self.report.tables_kept += 1;
             return Ok(());
         };
@@ -245,7 +245,9 @@ impl Rescue<'_> {
         });
         let known = named.as_ref().map(|(_, info)| info);
         let opened = match known {
-            Some(info) => verify(self.env, self.dir, info).map(|_| info.clone()),
+            Some(info) => {
+                open_named(self.env, self.dir, info).and_then(|table| table.verify()).map(|_| info.clone())
+            }
             None => verify_unknown(self.env, self.dir, file),
         };
         let (info, names, written_as) = match opened {

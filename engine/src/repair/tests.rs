@@ -280,6 +280,38 @@ fn frames_behind_a_damaged_one_are_saved() {
 }
 
 #[test]
+fn every_damage_of_a_log_and_of_a_manifest_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let logs = files(dir.path(), |name| name.ends_with(".log"));
+    let path = logs.iter().find(|path| fs::read(path).unwrap().windows(6).any(|w| w == b"newest")).unwrap();
+    let bytes = fs::read(path).unwrap();
+    for n in [10, 20, 30] {
+        let entry = [&key(n)[..], b"v2"].concat();
+        flip(path, bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log"));
+    }
+    let of = |suffix: &str| {
+        let damages = checked(dir.path()).damages;
+        let offsets = damages.into_iter().filter(|damage| damage.file.ends_with(suffix));
+        offsets.map(|damage| damage.offset.unwrap()).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(of(".log"), 3, "{:?}", checked(dir.path()).damages);
+
+    let db = open(dir.path().join("other").as_path());
+    for n in 0..4 {
+        db.create_family(&format!("family {n} of four"), FamilyOptions::default()).unwrap();
+    }
+    drop(db);
+    let manifests = files(&dir.path().join("other"), |name| name.starts_with("manifest-"));
+    let bytes = fs::read(&manifests[0]).unwrap();
+    for name in [b"family 0 of four", b"family 2 of four"] {
+        flip(&manifests[0], bytes.windows(name.len()).position(|w| w == name).expect("a record"));
+    }
+    let damages = checked(&dir.path().join("other")).damages;
+    assert_eq!(damages.len(), 2, "{damages:?}");
+}
+
+#[test]
 fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let family = FamilyOptions {

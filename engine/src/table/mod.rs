@@ -46,7 +46,6 @@ pub(crate) use inspect::BlockListing;
 pub(crate) use reader::{Access, Table};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
-pub(crate) use verify::Verified;
 
 /// Largest key a table takes.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
