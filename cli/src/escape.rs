@@ -2,6 +2,7 @@
 //!
 //! What is valid UTF-8 and printable stays as it is, so that most data reads as itself.
 
+use crate::format::BYTE_ORDER_MARK;
 use std::str::FromStr;
 
 /// Bytes as one printable field: no tab, newline or other control character is left.
@@ -20,6 +21,8 @@ fn escape(bytes: &[u8], controls: bool) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\\' => text.push_str("\\\\"),
+                // At the beginning of a file it would be taken for a byte order mark.
+                '\u{feff}' => BYTE_ORDER_MARK.iter().for_each(|byte| push_hex(&mut text, *byte)),
                 '\t' if controls => text.push_str("\\t"),
                 '\n' if controls => text.push_str("\\n"),
                 c if controls && c.is_control() => {

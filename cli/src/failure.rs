@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// What there is to say was said, or there is nothing to say (no such key): exit code 1.
     Silent,
+    /// A signal ended it: exit code 128 and the signal's number.
+    Signal(i32, String),
     /// The reader of our output went away, as `head` does: not our failure, exit code 0.
     OutputClosed,
 }
@@ -30,6 +32,10 @@ impl Failure {
             Failure::Failed(line) => {
                 eprintln!("siltstone: {}", one_line(&line));
                 ExitCode::FAILURE
+            }
+            Failure::Signal(signal, line) => {
+                eprintln!("siltstone: {}", one_line(&line));
+                ExitCode::from(128u8.wrapping_add(signal as u8))
             }
             Failure::Silent => ExitCode::FAILURE,
             Failure::OutputClosed => ExitCode::SUCCESS,

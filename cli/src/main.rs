@@ -2,7 +2,8 @@
 //!
 //! - `commands/`: one file a command, with its options and its `run`.
 //! - `format/`: rows as tsv, csv and jsonl; `escape`: bytes as text.
-//! - `open`: how commands open a database. `progress`: bars. `failure`: exit codes and the one line on stderr.
+//! - `open`: how commands open a database. `progress`: bars. `failure`: exit codes and the one line on stderr. `interrupt`: what
+//!   a command that a signal ends leaves behind.
 //!
 //! Nothing here knows how the engine works inside; only its public API is used.
 
@@ -10,6 +11,7 @@ mod commands;
 mod escape;
 mod failure;
 mod format;
+mod interrupt;
 mod open;
 mod progress;
 mod text;
@@ -20,7 +22,8 @@ use std::process::ExitCode;
 /// Siltstone: a log-structured merge key-value store whose compactions are not felt.
 ///
 /// Keys and values on the command line, and in tsv and jsonl files, may hold backslash escapes: \t, \n, \\ and
-/// \xNN for any byte. Exit codes: 0 fine, 1 an error, damage, or no such key, 2 wrong usage.
+/// \xNN for any byte. Exit codes: 0 fine, 1 an error, damage, or no such key, 2 wrong usage, 130 ended by Ctrl-C (SIGINT),
+/// 143 by SIGTERM.
 #[derive(Parser)]
 #[command(name = "siltstone", version, arg_required_else_help = false, disable_help_subcommand = true)]
 #[command(after_help = "Example: siltstone put /tmp/db river silt && siltstone get /tmp/db river")]
@@ -31,7 +34,10 @@ struct Cli {
 
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
-        Ok(cli) => cli.command.run(),
+        Ok(cli) => {
+            interrupt::watch();
+            cli.command.run()
+        }
         Err(e) => failure::usage(&e),
     };
     match result {

@@ -19,13 +19,16 @@ pub(crate) fn to_write(dir: &Path) -> Outcome<Db> {
 /// surely not the one that was meant.
 pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
     let foreign = |name: &str| {
-        let own = ["CURRENT", "LOCK", "EVENTS"].contains(&name) || name.starts_with("manifest-");
-        !own && !name.ends_with(".log") && TableId::parse_file_name(name).is_none()
+        let own = ["CURRENT", "LOCK", "EVENTS", "RESERVE", "lost"].contains(&name) || name.ends_with(".new");
+        !own && !is_data(name)
     };
     match std::fs::read_dir(dir) {
         Ok(entries) if !dir.join("CURRENT").exists() => {
             let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-            if let Some(name) = names.into_iter().find(|name| foreign(name)) {
+            let names: Vec<String> = names.collect();
+            // A database without `CURRENT` is damaged; opening it says so.
+            let is_database = names.iter().any(|name| is_data(name));
+            if let Some(name) = names.into_iter().find(|name| !is_database && foreign(name)) {
                 let dir = dir.display();
                 return Err(Failure::Failed(format!("{dir} holds no database but other things (`{name}`)")));
             }
@@ -37,11 +40,19 @@ pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
     Ok(Builder::new().open(dir)?)
 }
 
+/// Whether the name is that of a log file, table or manifest.
+fn is_data(name: &str) -> bool {
+    name.ends_with(".log") || name.starts_with("manifest-") || TableId::parse_file_name(name).is_some()
+}
+
 /// For commands that look at files by themselves: refuses a directory that is not there.
 pub(crate) fn directory(dir: &Path) -> Outcome<&Path> {
-    match dir.is_dir() {
-        true => Ok(dir),
-        false => Err(Failure::Failed(format!("{} holds no database", dir.display()))),
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(dir),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::Failed(format!("open the directory {}: {e}", dir.display())))
+        }
+        _ => Err(Failure::Failed(format!("{} holds no database", dir.display()))),
     }
 }
 

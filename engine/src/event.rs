@@ -99,7 +99,10 @@ impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = serde_json::to_value(self.kind).ok();
         let kind = kind.as_ref().and_then(|k| k.as_str()).unwrap_or("event");
-        write!(f, "{}.{:06} {kind}", self.at_us / 1_000_000, self.at_us % 1_000_000)?;
+        if !f.alternate() {
+            write!(f, "{}.{:06} ", self.at_us / 1_000_000, self.at_us % 1_000_000)?;
+        }
+        write!(f, "{kind}")?;
         if !self.family.is_empty() {
             write!(f, " {}", self.family)?;
         }

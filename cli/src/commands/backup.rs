@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::text::{count, grouped};
-use crate::{open, progress};
+use crate::{interrupt, open, progress};
 use clap::Args;
 use humantime::format_rfc3339_seconds;
 use serde_json::json;
@@ -25,7 +25,7 @@ pub(crate) struct Backup {
     db: PathBuf,
     /// Directory of its backups; created if need be
     dir: PathBuf,
-    /// Then remove all but the newest so many
+    /// Afterwards, keep only the newest N backups
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// Only list the backups there are; the database is not opened
@@ -43,7 +43,11 @@ impl Backup {
             return self.print_list(&backups.list()?);
         }
         let db = open::to_write(&self.db)?;
+        interrupt::leaves("no backup was added; the next one removes what was copied");
         let made = progress::over_files(|progress| db.backup_with(&self.dir, progress));
+        if let Ok(made) = &made {
+            interrupt::leaves(format!("backup {} is whole", made.id));
+        }
         let closed = db.close();
         let made = made?;
         closed?;
@@ -103,6 +107,10 @@ impl Restore {
             return Err(Failure::Failed(format!("{} holds no backups", self.dir.display())));
         }
         let backups = Backups::new(&Env::local(), &self.dir);
+        let db = self.db.display();
+        interrupt::leaves(format!(
+            "the backup is not restored; {db} holds no database, remove it before the next try"
+        ));
         let restored = progress::over_files(|progress| backups.restore(self.id, &self.db, progress))?;
         if self.json {
             println!("{}", json!(restored));

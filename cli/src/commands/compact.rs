@@ -3,9 +3,9 @@
 use super::Place;
 use super::scan::bounds;
 use crate::escape::Bytes;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::text::count;
-use crate::{open, progress};
+use crate::{interrupt, open, progress};
 use clap::Args;
 use siltstone::{CompactionControl, Db, ErrorKind, size_text};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Merge a family's tables into its last level
 ///
-/// Ctrl-C ends it at its next step; finished steps stay, and nothing is lost.
+/// Ctrl-C ends it at its next step; finished steps stay, and no data is lost.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone compact /tmp/db
@@ -65,17 +65,27 @@ impl Compact {
         let family = open::family(db, &self.place.family, false)?;
         let control = CompactionControl::default();
         let on_interrupt = control.clone();
-        // Without a handler Ctrl-C ends the process, which is safe too.
-        let _ = ctrlc::set_handler(move || on_interrupt.cancel());
+        interrupt::on_signal(move || {
+            on_interrupt.cancel();
+            None
+        });
         let range = bounds(self.start.as_ref(), self.end.as_ref());
         let ended = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let bar = progress::bytes(Some(0));
+                // How much there is to do is known when memory is flushed and the merge begins.
+                let mut bar = progress::waiting("flushing memory");
+                let mut is_begun = false;
                 while !ended.load(Ordering::Relaxed) {
                     let (written, total) = control.progress();
-                    bar.set_length(total.max(written));
-                    bar.set_position(written);
+                    if total > 0 && !std::mem::replace(&mut is_begun, true) {
+                        bar.finish_and_clear();
+                        bar = progress::bytes(Some(total));
+                    }
+                    if is_begun {
+                        bar.set_length(total.max(written));
+                        bar.set_position(written);
+                    }
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 bar.finish_and_clear();
@@ -84,16 +94,21 @@ impl Compact {
             ended.store(true, Ordering::Relaxed);
             result
         });
-        result.map_err(|e| match e.kind() {
-            ErrorKind::Canceled => {
-                Failure::Failed("cancelled; the steps that were finished stay".to_string())
+        match result {
+            Err(e) if e.kind() == ErrorKind::Canceled => {
+                let (written, _) = control.progress();
+                interrupt::check(|| {
+                    format!("{} were merged; the steps that were finished stay", size_text(written))
+                })?;
+                Err(e.into())
             }
-            _ => e.into(),
-        })
+            result => Ok(result?),
+        }
     }
 }
 
 fn settle(db: &Db) -> Outcome {
+    interrupt::leaves("the merges that were finished stay");
     let bar = progress::waiting("merging until the strategy is satisfied");
     let settled = db.settle();
     bar.finish_and_clear();

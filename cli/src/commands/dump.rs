@@ -6,20 +6,24 @@ use super::scan::{bounds, is_explicit, row};
 use crate::failure::{Failure, Outcome};
 use crate::format::Format;
 use crate::text::count;
-use crate::{open, progress};
+use crate::{interrupt, open, progress};
 use clap::Args;
-use siltstone::Family;
+use clap::ValueEnum;
+use siltstone::{Entry, Family, TableWriter, Timestamp};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Export all rows of a family to a file
 ///
-/// `siltstone load` reads every format back to exactly the same rows; its help describes them.
+/// `siltstone load` reads tsv, csv and jsonl back to exactly the same rows; its help describes them. A table (a file that ends in
+/// .table) is what `siltstone ingest` takes.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone dump /tmp/db rows.jsonl
-         siltstone dump /tmp/db - --format tsv | sort")]
+         siltstone dump /tmp/db - --format tsv | sort
+         siltstone dump /tmp/db rows.table")]
 pub(crate) struct Dump {
     #[command(flatten)]
     place: Place,
@@ -27,33 +31,70 @@ pub(crate) struct Dump {
     file: PathBuf,
     /// How rows are written; by default what the file's name ends in
     #[arg(long)]
-    format: Option<Format>,
+    format: Option<Form>,
+}
+
+/// What a dump can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Rows(Format),
+    Table,
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, Format::from_str(text, false)) {
+            ("table", _) => Ok(Form::Table),
+            (_, Ok(format)) => Ok(Form::Rows(format)),
+            _ => Err("there are tsv, csv, jsonl and table".into()),
+        }
+    }
 }
 
 impl Dump {
     pub(crate) fn run(self) -> Outcome {
-        let format = Format::choose(self.format, &self.file)?;
+        let form = match self.format {
+            Some(form) => form,
+            None if self.file.extension().is_some_and(|end| end == "table") => Form::Table,
+            None => Form::Rows(Format::choose(None, &self.file)?),
+        };
+        if form == Form::Table && is_stream(&self.file) {
+            return Err(Failure::Usage("a table is a file; it cannot go to standard output".into()));
+        }
         let db = open::to_read(&self.place.db)?;
         let family = open::family(&db, &self.place.family, false)?;
         if is_stream(&self.file) {
+            let Form::Rows(format) = form else { return Ok(()) };
+            interrupt::leaves("not all rows are printed");
             dump(&family, format, BufWriter::new(std::io::stdout().lock()), Failure::from)?;
             return Ok(());
         }
-        let rows = dump_to_file(&family, format, &self.file)?;
+        interrupt::on_signal(|| None);
+        let rows = dump_to_file(&family, form, &self.file)?;
         println!("dumped {} to {}", count(rows, "row"), self.file.display());
         Ok(())
     }
 }
 
-fn dump_to_file(family: &Family, format: Format, file: &Path) -> Outcome<u64> {
+fn dump_to_file(family: &Family, form: Form, file: &Path) -> Outcome<u64> {
     // A device or pipe is written directly; a file under another name first.
     let special = std::fs::metadata(file).is_ok_and(|metadata| !metadata.is_file());
     let mut part = file.as_os_str().to_os_string();
     part.push(if special { "" } else { ".part" });
     let part = PathBuf::from(part);
     let failed = |e: std::io::Error| Failure::Failed(format!("write {}: {e}", file.display()));
-    let out = BufWriter::with_capacity(1 << 20, File::create(&part).map_err(failed)?);
-    let rows = dump(family, format, out, failed);
+    let rows = match form {
+        Form::Rows(format) => {
+            let out = BufWriter::with_capacity(1 << 20, File::create(&part).map_err(failed)?);
+            dump(family, format, out, failed)
+        }
+        Form::Table if special => {
+            return Err(Failure::Usage(format!("a table is a file, not what {} is", file.display())));
+        }
+        Form::Table => dump_table(family, &part),
+    };
     if special {
         return rows;
     }
@@ -72,19 +113,37 @@ fn dump(
     out: impl Write,
     failed: impl Fn(std::io::Error) -> Failure,
 ) -> Outcome<u64> {
-    let cells = family.shape().tables().map(|(_, _, table)| table.cells).sum::<u64>();
-    let bar = progress::rows(cells + family.segments().iter().map(|segment| segment.cells).sum::<u64>());
     let explicit = is_explicit(family);
     let mut writer = format.writer(out);
+    let rows = each_row(family, |entry| writer.write(&row(entry, explicit)).map_err(&failed))?;
+    writer.finish().map_err(&failed)?;
+    Ok(rows)
+}
+
+fn dump_table(family: &Family, path: &Path) -> Outcome<u64> {
+    let explicit = is_explicit(family);
+    let mut writer = TableWriter::create(path, &family.options())?;
+    let rows = each_row(family, |entry| {
+        let timestamp = if explicit { entry.timestamp } else { Timestamp::ZERO };
+        Ok(writer.put_at(&entry.key, timestamp, &entry.value)?)
+    })?;
+    writer.finish()?;
+    Ok(rows)
+}
+
+/// Visits all rows of the family, under a bar.
+fn each_row(family: &Family, mut visit: impl FnMut(Entry) -> Outcome) -> Outcome<u64> {
+    let cells = family.shape().tables().map(|(_, _, table)| table.cells).sum::<u64>();
+    let bar = progress::rows(cells + family.segments().iter().map(|segment| segment.cells).sum::<u64>());
     let mut rows = 0;
     for entry in family.scan::<&[u8]>(bounds(None, None)) {
-        writer.write(&row(entry?, explicit)).map_err(&failed)?;
+        visit(entry?)?;
         rows += 1;
         if rows % 1_000 == 0 {
             bar.set_position(rows);
+            interrupt::check(|| "the dump is not complete, and is removed".into())?;
         }
     }
-    writer.finish().map_err(&failed)?;
     bar.finish_and_clear();
     Ok(rows)
 }

@@ -3,7 +3,7 @@
 use crate::escape::{printable, unicode};
 use crate::failure::{Failure, Outcome};
 use crate::open;
-use crate::text::{count, grouped};
+use crate::text::{count, grouped, moment};
 use clap::Args;
 use serde_json::{Value, json};
 use siltstone::storage::Env;
@@ -13,10 +13,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Show shape, memory, log, statistics, decisions, or a table's blocks
+/// Show shape, memory, log, statistics, events, or a table's blocks
 ///
 /// Nothing is changed, and a database in use may be inspected. Statistics count what was done since the database
-/// was opened, which here is now; decisions are kept from one process to the next.
+/// was opened, which here is now; events are kept from one process to the next.
 #[derive(Args)]
 #[command(after_help = "\
 A run of tables a line: level, run, then each table with its keys, size and what differs from a plain one.
@@ -28,13 +28,13 @@ pub(crate) struct Inspect {
     db: PathBuf,
     /// A table file: its name in the directory, or a path
     file: Option<PathBuf>,
-    /// The newest decisions and deeds, with their reasons
+    /// Recent events, with their reasons
     #[arg(long, conflicts_with = "file")]
     events: bool,
     /// The log's files
     #[arg(long, conflicts_with = "file")]
     log: bool,
-    /// How many decisions
+    /// How many events
     #[arg(long, default_value_t = 50, requires = "events")]
     limit: usize,
     /// Report as JSON
@@ -169,9 +169,9 @@ fn statistics_text(statistics: &Statistics) -> String {
 }
 
 fn events_text(events: &[Event]) -> String {
-    let mut text = format!("\ndecisions: the newest {}, oldest first, seconds since 1970\n", events.len());
+    let mut text = format!("\nevents: the newest {}, oldest first\n", events.len());
     events.iter().for_each(|event| {
-        let _ = writeln!(text, "  {event}");
+        let _ = writeln!(text, "  {} {event:#}", moment(event.at_us));
     });
     text
 }
@@ -189,7 +189,7 @@ fn table_text(t: &TableListing) -> String {
         ("values in the log", values_in_log(t)),
         ("sequence numbers", format!("{} to {}", t.seqs.0, t.seqs.1)),
         ("timestamps", format!("{} to {}", t.times.0, t.times.1)),
-        ("created", format!("{}.{:06} s since 1970", t.created / 1_000_000, t.created % 1_000_000)),
+        ("created", moment(t.created)),
         (
             "layout",
             format!(

@@ -4,12 +4,14 @@ use super::scan::is_explicit;
 use crate::failure::{Failure, Outcome};
 use crate::format::{Format, Malformed, Row};
 use crate::text::count;
-use crate::{open, progress};
+use crate::{interrupt, open, progress};
 use clap::Args;
 use indicatif::ProgressBar;
 use siltstone::{Batch, Db, Family, KEY_BYTES_MAX, Timestamp, VALUE_BYTES_MAX, size_text};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Import rows from a file
@@ -20,7 +22,8 @@ use std::time::Instant;
 #[command(after_help = "\
 Formats: tsv is key, tab, value a line, with \\t, \\n, \\\\ and \\xNN for bytes that would not print; csv is key,
 comma, value without a heading; jsonl is {\"key\": .., \"value\": ..} a line, with \\\\ for a backslash and \\xNN for
-bytes that are not UTF-8 inside the strings. A third field is a timestamp, for families that keep them.
+bytes that are not UTF-8 inside the strings. A third field is a timestamp, for families that keep them. Empty lines and a
+byte order mark at the beginning are skipped.
 
 Example: siltstone load /tmp/db rows.tsv
          gunzip < rows.csv.gz | siltstone load /tmp/db - --format csv")]
@@ -32,7 +35,7 @@ pub(crate) struct Load {
     /// Column family
     #[arg(long, default_value = siltstone::DEFAULT_FAMILY)]
     family: String,
-    /// Make the family if there is none, with default options
+    /// Make the family if there is none, with default options; `siltstone family create` has others
     #[arg(long)]
     create_family: bool,
     /// How rows are written; by default what the file's name ends in
@@ -52,24 +55,40 @@ impl Load {
         let format = Format::choose(self.format, &self.file)?;
         // A missing file must not leave a fresh database behind.
         let (input, total) = input(&self.file)?;
-        let db = open::to_write_or_create(&self.db)?;
+        let db = Arc::new(open::to_write_or_create(&self.db)?);
         let family = open::family(&db, &self.family, self.create_family)?;
         let bar = progress::bytes(total);
         let begun = Instant::now();
         let rows = format.rows(BufReader::with_capacity(1 << 20, bar.wrap_read(input)));
         let mut loader = Loader::new(&db, &family, &bar);
+        // What waits for a pipe cannot look whether a signal came.
+        on_signal(&db, &loader.stored, total.is_none());
         let ended = loader.load(rows);
         // What was stored before a malformed line is to last, too.
-        db.sync()?;
-        db.close()?;
+        let synced = db.sync();
+        let closed = db.close();
         bar.finish_and_clear();
         let Loader { stored, bytes, .. } = loader;
-        ended.map_err(|e| {
-            let name =
-                if is_stream(&self.file) { "standard input".into() } else { self.file.display().to_string() };
-            let before = count(stored, "row");
-            Failure::Failed(format!("{name} line {}: {}; {before} before it stored", e.line, e.what))
-        })?;
+        let stored = stored.load(Ordering::Relaxed);
+        let kept = || match &synced {
+            Ok(()) => format!("{} before it stored", count(stored, "row")),
+            Err(e) => format!("{} before it stored, which a power loss may take: {e}", count(stored, "row")),
+        };
+        match ended {
+            Ok(()) => {}
+            Err(Stop::Signal) => interrupt::check(|| format!("{} stored", count(stored, "row")))?,
+            Err(Stop::At(Malformed { line, what })) => {
+                let file = match is_stream(&self.file) {
+                    true => "standard input".to_string(),
+                    false => self.file.display().to_string(),
+                };
+                return Err(Failure::Failed(format!("{file} line {line}: {what}; {}", kept())));
+            }
+        }
+        if let Err(e) = synced.and(closed) {
+            let rows = count(stored, "row");
+            return Err(Failure::Failed(format!("{rows} stored, which a power loss may take: {e}")));
+        }
         let seconds = begun.elapsed().as_secs_f64();
         if self.json {
             println!("{}", serde_json::json!({ "rows": stored, "bytes": bytes, "seconds": seconds }));
@@ -100,23 +119,49 @@ fn input(file: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(opened), metadata.is_file().then_some(metadata.len())))
 }
 
+/// At a signal the load ends behind the row that it is at; one that waits for a stream cannot, and ends at once.
+fn on_signal(db: &Arc<Db>, stored: &Arc<AtomicU64>, is_stream: bool) {
+    let (db, stored) = (db.clone(), stored.clone());
+    interrupt::on_signal(move || {
+        is_stream.then(|| {
+            let rows = count(stored.load(Ordering::Relaxed), "row");
+            match db.sync() {
+                Ok(()) => format!("at least {rows} stored"),
+                Err(e) => format!("at least {rows} stored, which a power loss may take: {e}"),
+            }
+        })
+    });
+}
+
+/// Why a load ended before its last row.
+enum Stop {
+    At(Malformed),
+    Signal,
+}
+
+impl From<Malformed> for Stop {
+    fn from(malformed: Malformed) -> Self {
+        Stop::At(malformed)
+    }
+}
+
 struct Loader<'a> {
     db: &'a Db,
     family: &'a Family,
     explicit: bool,
     bar: &'a ProgressBar,
     batch: Batch,
-    stored: u64,
+    stored: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl<'a> Loader<'a> {
     fn new(db: &'a Db, family: &'a Family, bar: &'a ProgressBar) -> Self {
         let explicit = is_explicit(family);
-        Self { db, family, explicit, bar, batch: Batch::new(), stored: 0, bytes: 0 }
+        Self { db, family, explicit, bar, batch: Batch::new(), stored: Arc::default(), bytes: 0 }
     }
 
-    fn load(&mut self, rows: impl Iterator<Item = Result<(u64, Row), Malformed>>) -> Result<(), Malformed> {
+    fn load(&mut self, rows: impl Iterator<Item = Result<(u64, Row), Malformed>>) -> Result<(), Stop> {
         let mut last_line = 0;
         for item in rows {
             let (line, row) = match item {
@@ -133,15 +178,18 @@ impl<'a> Loader<'a> {
             };
             if self.batch.user_bytes() >= BATCH_BYTES || self.batch.len() >= BATCH_ROWS {
                 self.write(line)?;
+                if interrupt::check(String::new).is_err() {
+                    return Err(Stop::Signal);
+                }
             }
         }
-        self.write(last_line)
+        Ok(self.write(last_line)?)
     }
 
     /// Stores the rows before the malformed one.
-    fn refuse(&mut self, malformed: Malformed) -> Result<(), Malformed> {
+    fn refuse(&mut self, malformed: Malformed) -> Result<(), Stop> {
         self.write(malformed.line)?;
-        Err(malformed)
+        Err(malformed.into())
     }
 
     fn check(&self, row: &Row) -> Result<(), String> {
@@ -159,10 +207,11 @@ impl<'a> Loader<'a> {
 
     fn write(&mut self, line: u64) -> Result<(), Malformed> {
         self.db.write(&self.batch).map_err(|e| Malformed { line, what: format!("rows up to here: {e}") })?;
-        self.stored += self.batch.len() as u64;
+        let rows = self.batch.len() as u64;
+        let stored = self.stored.fetch_add(rows, Ordering::Relaxed) + rows;
         self.bytes += self.batch.user_bytes() as u64;
         self.batch.clear();
-        self.bar.set_message(count(self.stored, "row"));
+        self.bar.set_message(count(stored, "row"));
         Ok(())
     }
 }

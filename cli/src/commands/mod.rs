@@ -5,7 +5,9 @@ mod check;
 mod compact;
 mod delete;
 mod dump;
+mod family;
 mod get;
+mod ingest;
 mod inspect;
 mod load;
 mod put;
@@ -25,6 +27,8 @@ pub(crate) enum Command {
     Scan(scan::Scan),
     Load(load::Load),
     Dump(dump::Dump),
+    Ingest(ingest::Ingest),
+    Family(family::Family),
     Inspect(inspect::Inspect),
     Check(check::Check),
     Repair(repair::Repair),
@@ -43,6 +47,8 @@ impl Command {
             Command::Scan(command) => command.run(),
             Command::Load(command) => command.run(),
             Command::Dump(command) => command.run(),
+            Command::Ingest(command) => command.run(),
+            Command::Family(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Repair(command) => command.run(),

@@ -1,16 +1,18 @@
 use super::Place;
 use crate::escape::Bytes;
 use crate::failure::Outcome;
-use crate::open;
+use crate::{interrupt, open};
 use clap::Args;
-use siltstone::Durability;
+use siltstone::{Durability, Timestamp};
 
 /// Set the value of a key
 ///
 /// The database is made if the directory is missing or empty. What was put survives a power loss once the
 /// command has ended.
 #[derive(Args)]
-#[command(after_help = "Example: siltstone put /tmp/db river 'silt\\tand sand'")]
+#[command(after_help = "\
+Example: siltstone put /tmp/db river 'silt\\tand sand'
+         siltstone put /tmp/db sensor 21.5 --family history --timestamp 1700000000000000")]
 pub(crate) struct Put {
     #[command(flatten)]
     place: Place,
@@ -18,7 +20,10 @@ pub(crate) struct Put {
     key: Bytes,
     /// The value; may hold backslash escapes
     value: Bytes,
-    /// Make the family if there is none, with default options
+    /// The version's timestamp (families with explicit timestamps); without it, now in microseconds since 1970
+    #[arg(long)]
+    timestamp: Option<u64>,
+    /// Make the family if there is none, with default options; `siltstone family create` has others
     #[arg(long)]
     create_family: bool,
 }
@@ -27,7 +32,15 @@ impl Put {
     pub(crate) fn run(self) -> Outcome {
         let db = open::to_write_or_create(&self.place.db)?;
         let family = open::family(&db, &self.place.family, self.create_family)?;
-        family.put_with(&self.key.0, &self.value.0, Durability::Sync)?;
+        interrupt::leaves("the value is stored or not, and may be lost by a power loss");
+        match self.timestamp {
+            None => family.put_with(&self.key.0, &self.value.0, Durability::Sync)?,
+            Some(timestamp) => {
+                let seq = family.put_at(&self.key.0, Timestamp(timestamp), &self.value.0)?;
+                db.sync()?;
+                seq
+            }
+        };
         Ok(db.close()?)
     }
 }

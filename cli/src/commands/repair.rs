@@ -1,7 +1,7 @@
 use crate::escape::{printable, unicode};
 use crate::failure::{Failure, Outcome};
 use crate::text::count;
-use crate::{open, progress};
+use crate::{interrupt, open, progress};
 use clap::Args;
 use serde_json::{Value, json};
 use siltstone::storage::Env;
@@ -25,6 +25,7 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(self) -> Outcome {
         let db = open::directory(&self.db)?;
+        interrupt::leaves("the repair is not done; run it again");
         let report = progress::over_files(|progress| repair(&Env::local(), db, progress))?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&json(&report))?);

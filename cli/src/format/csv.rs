@@ -4,8 +4,9 @@
 //! roughly (not behind empty lines, not where lines end as on Windows). Both are mended by watching the bytes go by:
 //! the place of each line end and each quote is kept until the record it lies in is read.
 
-use super::{LINE_BYTES_MAX, Malformed, Row, parse_timestamp};
+use super::{BYTE_ORDER_MARK, LINE_BYTES_MAX, Malformed, Row, parse_timestamp};
 use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -96,9 +97,15 @@ pub(super) fn writer<W: Write>(out: W) -> Writer<W> {
     WriterBuilder::new().flexible(true).from_writer(out)
 }
 
-pub(super) fn write<W: Write>(out: &mut Writer<W>, row: &Row) -> io::Result<()> {
+pub(super) fn write<W: Write>(out: &mut Writer<W>, row: &Row, is_first: bool) -> io::Result<()> {
     let timestamp = row.timestamp.map(|timestamp| timestamp.to_string());
-    let fields = [row.key.as_slice(), row.value.as_slice()];
+    let mut key = Cow::from(&row.key);
+    // Readers skip one byte order mark, unless a quote stands before it.
+    let is_quoted = row.key.iter().any(|byte| b",\"\r\n".contains(byte));
+    if is_first && !is_quoted && row.key.starts_with(BYTE_ORDER_MARK) {
+        key.to_mut().splice(..0, BYTE_ORDER_MARK.iter().copied());
+    }
+    let fields = [key.as_ref(), row.value.as_slice()];
     out.write_record(fields.into_iter().chain(timestamp.as_deref().map(str::as_bytes)))
         .map_err(io::Error::from)
 }

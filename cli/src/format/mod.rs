@@ -69,9 +69,9 @@ impl Format {
     /// The rows of a file.
     pub(crate) fn rows<'a>(self, input: impl BufRead + 'a) -> Rows<'a> {
         match self {
-            Format::Tsv => Box::new(until_error(lines(input).map(|line| parse(line?, tsv::parse)))),
+            Format::Tsv => Box::new(until_error(texts(input).map(|line| parse(line?, tsv::parse)))),
             Format::Csv => Box::new(until_error(csv::rows(input))),
-            Format::Jsonl => Box::new(until_error(lines(input).map(|line| parse(line?, jsonl::parse)))),
+            Format::Jsonl => Box::new(until_error(texts(input).map(|line| parse(line?, jsonl::parse)))),
         }
     }
 
@@ -79,7 +79,7 @@ impl Format {
     pub(crate) fn writer<W: Write>(self, out: W) -> RowWriter<W> {
         match self {
             Format::Tsv => RowWriter::Tsv(out),
-            Format::Csv => RowWriter::Csv(Box::new(csv::writer(out))),
+            Format::Csv => RowWriter::Csv { out: Box::new(csv::writer(out)), is_first: true },
             Format::Jsonl => RowWriter::Jsonl(out),
         }
     }
@@ -88,7 +88,7 @@ impl Format {
 /// Writes rows; [`RowWriter::finish`] ends it.
 pub(crate) enum RowWriter<W: Write> {
     Tsv(W),
-    Csv(Box<::csv::Writer<W>>),
+    Csv { out: Box<::csv::Writer<W>>, is_first: bool },
     Jsonl(W),
 }
 
@@ -96,7 +96,7 @@ impl<W: Write> RowWriter<W> {
     pub(crate) fn write(&mut self, row: &Row) -> io::Result<()> {
         match self {
             RowWriter::Tsv(out) => tsv::write(out, row),
-            RowWriter::Csv(out) => csv::write(out, row),
+            RowWriter::Csv { out, is_first } => csv::write(out, row, std::mem::take(is_first)),
             RowWriter::Jsonl(out) => jsonl::write(out, row),
         }
     }
@@ -105,7 +105,7 @@ impl<W: Write> RowWriter<W> {
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
             RowWriter::Tsv(mut out) | RowWriter::Jsonl(mut out) => out.flush(),
-            RowWriter::Csv(mut out) => out.flush(),
+            RowWriter::Csv { mut out, .. } => out.flush(),
         }
     }
 }
@@ -117,6 +117,24 @@ fn parse(line: (u64, Vec<u8>), parser: fn(&[u8]) -> Result<Row, String>) -> Resu
 
 /// A line that never ends must not take all memory.
 const LINE_BYTES_MAX: u64 = 1 << 30;
+
+/// What some programs put at the beginning of a file.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The lines that hold something, without a byte order mark. (The crate `csv` skips both, too.)
+fn texts(input: impl BufRead) -> impl Iterator<Item = Result<(u64, Vec<u8>), Malformed>> {
+    let without_mark = |item: Result<(u64, Vec<u8>), Malformed>| {
+        item.map(|(number, mut line)| {
+            if number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                line.drain(..BYTE_ORDER_MARK.len());
+            }
+            (number, line)
+        })
+    };
+    let is_text =
+        |item: &Result<(u64, Vec<u8>), Malformed>| !matches!(item, Ok((_, line)) if line.is_empty());
+    lines(input).map(without_mark).filter(is_text)
+}
 
 /// Lines without their ends (`\n` or `\r\n`), numbered from 1.
 fn lines(mut input: impl BufRead) -> impl Iterator<Item = Result<(u64, Vec<u8>), Malformed>> {
@@ -171,7 +189,10 @@ mod tests {
         rows.push(row("größe".as_bytes(), b"\\x41\\"));
         rows.push(Row { timestamp: Some(u64::MAX), ..row(b"k", b"v") });
         rows.push(row(b"last\r", b"ends in \r"));
-        for format in [Format::Tsv, Format::Csv, Format::Jsonl] {
+        rows.push(row(b"\xef\xbb\xbfmarked", b"\xef\xbb\xbf"));
+        for format in [Format::Tsv, Format::Csv, Format::Jsonl].repeat(2) {
+            // Once with each of the ends first.
+            rows.reverse();
             let mut text = Vec::new();
             let mut writer = format.writer(&mut text);
             rows.iter().for_each(|row| writer.write(row).unwrap());
@@ -185,7 +206,7 @@ mod tests {
     fn a_malformed_line_gives_its_number_and_ends_the_rows() {
         for (format, text, line, what) in [
             (Format::Tsv, "a\tb\nno tab\nc\td\n", 2, "expected a tab"),
-            (Format::Tsv, "a\tb\n\na\tb", 2, "expected a tab"),
+            (Format::Tsv, "a\tb\n\na\tb\r\n\r\n\nab", 6, "expected a tab"),
             (Format::Tsv, "a\tb\\q\n", 1, "unknown escape"),
             (Format::Tsv, "a\tb\tc\n", 1, "timestamp"),
             (Format::Tsv, "a\tb\t1\t2\n", 1, "more than three"),
@@ -198,12 +219,27 @@ mod tests {
             (Format::Jsonl, "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"}\n", 2, "missing field `value`"),
             (Format::Jsonl, "{\"key\":\"a\",\"value\":\"b\",\"x\":1}", 1, "unknown field `x`"),
             (Format::Jsonl, "{\"key\":\"\\\\q\",\"value\":\"b\"}", 1, "unknown escape"),
-            (Format::Jsonl, "\n", 1, "EOF"),
+            (Format::Jsonl, "\n{", 2, "EOF"),
         ] {
             let mut rows = format.rows(text.as_bytes());
             let error = rows.find_map(Result::err).unwrap();
             assert!(error.line == line && error.what.contains(what), "{format:?} {text:?}: {error:?}");
             assert!(rows.next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_empty_lines_are_skipped() {
+        let mark = std::str::from_utf8(BYTE_ORDER_MARK).unwrap();
+        for (format, text) in [
+            (Format::Tsv, "\n\r\na\t1\n\nb\t2\n\n"),
+            (Format::Csv, "\n\r\na,1\n\nb,2\n\n"),
+            (Format::Jsonl, "\n\r\n{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key\":\"b\",\"value\":\"2\"}\n\n"),
+        ] {
+            for text in [text.to_string(), format!("{mark}{text}"), format!("{mark}{}", text.trim_start())] {
+                let rows = read(format, text.as_bytes()).unwrap().into_iter().map(|(_, row)| row);
+                assert_eq!(rows.collect::<Vec<_>>(), [row(b"a", b"1"), row(b"b", b"2")], "{text:?}");
+            }
         }
     }
 

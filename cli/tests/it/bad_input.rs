@@ -58,6 +58,55 @@ fn a_directory_of_other_things_is_left_alone() {
     let letter = place.text("home/letter.txt");
     siltstone(&["put", &letter, "k", "v"]).refused(1, &["letter.txt"]);
     siltstone(&["get", &letter, "k"]).refused(1, &["letter.txt"]);
+    siltstone(&["put", &place.db(), "k", "v"]).fine();
+    siltstone(&["backup", &place.db(), &place.text("home")]).refused(1, &["holds no backups", "letter.txt"]);
+    assert_eq!(snapshot(&place.path("home")).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_opened_is_not_said_to_hold_nothing() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("loop", place.path("loop")).unwrap();
+    let at = &place.text("loop");
+    for command in
+        [&["get", at, "k"][..], &["put", at, "k", "v"], &["check", at], &["repair", at], &["inspect", at]]
+    {
+        siltstone(command).refused(1, &["symbolic links"]);
+    }
+}
+
+#[test]
+fn a_database_without_current_is_damaged_for_every_command() {
+    let place = Place::new();
+    let db = &place.db();
+    siltstone(&["put", db, "k", "v"]).fine();
+    std::fs::remove_file(place.path("db/CURRENT")).unwrap();
+    for command in [
+        &["get", db, "k"][..],
+        &["put", db, "k", "v"],
+        &["scan", db],
+        &["delete", db, "k"],
+        &["compact", db],
+        &["inspect", db],
+        &["family", "list", db],
+    ] {
+        siltstone(command).refused(1, &["CURRENT is missing"]);
+    }
+    let checked = siltstone(&["check", db]);
+    assert!(checked.code == 1 && String::from_utf8_lossy(&checked.out).contains("CURRENT is missing"));
+    siltstone(&["repair", db]).fine();
+    assert_eq!(siltstone(&["get", db, "k"]).fine(), "v\n");
+}
+
+#[test]
+fn a_load_that_a_full_log_ends_names_line_and_rows() {
+    let place = Place::new();
+    let rows: String = (0..3_000).map(|n| format!("key{n:06}\t{}\n", "v".repeat(2_000))).collect();
+    let file = place.file("rows.tsv", rows);
+    let limit = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" load \"$1\" \"$2\"";
+    let siltstone = env!("CARGO_BIN_EXE_siltstone");
+    let said = Command::new("sh").args(["-c", limit, siltstone, &place.db(), &file]).output().unwrap();
+    Said::new(said).refused(1, &["rows.tsv line ", "stored"]);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 mod backups;
 mod bad_input;
+mod families;
 mod formats;
 mod packages;
 mod reports;
+mod signals;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

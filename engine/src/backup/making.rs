@@ -29,6 +29,7 @@ impl Making {
                 format!("{} holds a database; backups need a directory of their own", dir.display());
             return Err(Error::invalid(message));
         }
+        backups.refuse_other_things()?;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let lock = lock_dir(env, dir, true)?;
         let database = format!("{database:016x}");

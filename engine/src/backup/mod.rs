@@ -20,7 +20,7 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::storage::{Env, lock_dir};
+use crate::storage::{Env, LOCK_FILE, lock_dir};
 use crate::types::SeqNo;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -119,6 +119,20 @@ impl Backups {
         self.sync_dir()?;
         kill_point!("backup-descriptors-removed");
         self.clean()
+    }
+
+    /// A directory in which other things lie and no backup is surely not the one that was meant.
+    fn refuse_other_things(&self) -> Result<()> {
+        let names = self.names()?;
+        let is_ours =
+            |name: &str| name == LOCK_FILE || name.ends_with(".new") || descriptor::owner(name).is_some();
+        match names.iter().find(|name| !is_ours(name)) {
+            Some(name) if !names.iter().any(|name| descriptor::parse_file_name(name).is_some()) => {
+                let dir = self.dir.display();
+                Err(Error::invalid(format!("{dir} holds no backups but other things (`{name}`)")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The numbers of all descriptors, ascending. A directory that is not there holds none.

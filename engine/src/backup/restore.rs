@@ -6,7 +6,7 @@ use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repair::CheckProgress;
-use crate::storage::{DirLock, copy_file, create_dir_durably, lock_dir};
+use crate::storage::{DirLock, LOCK_FILE, copy_file, create_dir_durably, lock_dir};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Manifest};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ impl Backups {
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let _writing = lock_dir(&self.env, to, true)?;
         let names = storage.list(to).map_err(|e| Error::io("list", to, e))?;
-        if let Some(name) = names.iter().find(|name| *name != "LOCK") {
+        if let Some(name) = names.iter().find(|name| *name != LOCK_FILE) {
             let message =
                 format!("{} holds `{name}`; restoring needs a new or empty directory", to.display());
             return Err(Error::invalid(message));

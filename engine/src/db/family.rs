@@ -132,7 +132,7 @@ impl Family {
         self.delete_range_at(range, Timestamp::ZERO, Timestamp::MAX)
     }
 
-    /// Deletes the versions of all keys of a range whose timestamp lies between two, both included. How it combines
+    /// Deletes the versions of all keys of a range whose timestamp lies between two, both included (explicit timestamps). How it combines
     /// with `versions`: a version that a newer one has already pushed out does not come back.
     pub fn delete_range_at<K: AsRef<[u8]>>(
         &self,

@@ -26,7 +26,7 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
 use crate::snapshot::Snapshots;
-use crate::storage::{Clock, Env, OpenFiles, create_dir_durably, lock_dir};
+use crate::storage::{Clock, Env, LOCK_FILE, OpenFiles, create_dir_durably, lock_dir};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::table::{Access, Table};
 use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
@@ -152,12 +152,14 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let storage = &env.storage;
     let found = manifest::current(env, dir)?;
     if found.is_none() {
-        refuse_creation(&builder, dir)?;
+        if !builder.options.create_if_missing {
+            return Err(no_database(env, dir));
+        }
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
     } else if builder.options.error_if_exists {
         return Err(Error::invalid(format!("{} holds a database already", dir.display())));
     }
-    let lock_path = dir.join("LOCK");
+    let lock_path = dir.join(LOCK_FILE);
     let lock = storage.lock(&lock_path).map_err(|e| match e.kind() {
         std::io::ErrorKind::WouldBlock => Error::new(
             ErrorKind::Busy,
@@ -293,7 +295,7 @@ fn is_locked(env: &Env, dir: &Path) -> bool {
 
 fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
-    let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(dir)) };
+    let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(env, dir)) };
     let state = loaded.state;
     let cache = cache_for(&builder.options);
     let files = files_for(&builder);
@@ -369,21 +371,23 @@ impl<'a> Replaying<'a> {
     }
 }
 
-fn no_database(dir: &Path) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()))
-}
-
-fn refuse_creation(builder: &Builder, dir: &Path) -> Result<()> {
-    if !builder.options.create_if_missing {
-        return Err(no_database(dir));
+/// Why there is nothing to open: what lies there tells whether a database lost its `CURRENT`.
+fn no_database(env: &Env, dir: &Path) -> Error {
+    let nothing = || Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()));
+    match refuse_leftovers(env, dir) {
+        Err(e) if e.kind() == ErrorKind::Corruption => e,
+        _ => nothing(),
     }
-    Ok(())
 }
 
 /// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
 /// crash during creation leaves is one manifest and no table or log.)
 pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    // One that somebody has made since it was looked for is none without a `CURRENT`.
+    if names.iter().any(|name| name == "CURRENT") {
+        return Ok(());
+    }
     let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
     let left = has(|n| TableId::parse_file_name(n).is_some())
         .or_else(|| has(|n| crate::log::parse_file_name(n).is_some()))

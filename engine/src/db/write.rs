@@ -72,14 +72,18 @@ impl<'a> Op<'a> {
         if key_bytes > KEY_BYTES_MAX {
             return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
         }
-        if let Action::Cell { value, timestamp, kind, .. } = &self.action {
+        let settings = self.store.settings();
+        let names_times = match self.action {
+            Action::Cell { timestamp, .. } => timestamp != Timestamp::ZERO,
+            Action::DeleteRange { from, to, .. } => (from, to) != (Timestamp::ZERO, Timestamp::MAX),
+        };
+        if names_times && !settings.read.explicit {
+            return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
+        }
+        if let Action::Cell { value, kind, .. } = &self.action {
             if value.len() > VALUE_BYTES_MAX {
                 let message = format!("value has {} bytes, the limit is {VALUE_BYTES_MAX}", value.len());
                 return Err(Error::invalid(message));
-            }
-            let settings = self.store.settings();
-            if !settings.read.explicit && *timestamp != Timestamp::ZERO {
-                return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
             }
             if *kind == Kind::Operand
                 && let Some(missing) = &settings.read.operator_missing

@@ -323,8 +323,11 @@ impl<'a> Simulator<'a> {
         if done < wanted {
             self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {done} flushes"));
         }
-        if done > 0 {
-            self.end_of_measure();
+        if done > 0 && self.end_of_measure() < 1.0 {
+            self.report.notes.push(
+                "write amplification is below 1: most overwritten keys were overwritten again in memory"
+                    .into(),
+            );
         }
     }
 

@@ -109,12 +109,15 @@ pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Resul
     Ok(())
 }
 
+/// Name of the file that is locked while a directory is in use.
+pub(crate) const LOCK_FILE: &str = "LOCK";
+
 /// A directory's lock, held until dropped.
 pub(crate) type DirLock = Box<dyn Send + Sync>;
 
 /// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
 pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
-    let path = dir.join("LOCK");
+    let path = dir.join(LOCK_FILE);
     if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(None);
     }

@@ -144,6 +144,8 @@ fn versions_timestamps_and_deletes_by_time() {
     let wrong = h.alter(FamilyOptions { timestamps: Timestamps::Implicit, versions: 1, ..h.options() });
     assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.default_family().put_at(b"k", Timestamp(1), b"").unwrap_err().kind(), ErrorKind::Invalid);
+    let bounded = db.default_family().delete_range_at("a".."z", Timestamp(0), Timestamp(1));
+    assert_eq!(bounded.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]

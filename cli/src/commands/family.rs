@@ -1,0 +1,370 @@
+//! Column families: which there are, with which options, and moving them.
+
+use crate::failure::{Failure, Outcome};
+use crate::text::count;
+use crate::{interrupt, open};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use siltstone::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
+use siltstone::{FamilyOptions, parse_size, size_text};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// List, create, alter, drop, detach and attach column families
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone family list /tmp/db
+         siltstone family create /tmp/db history --set timestamps=explicit --set versions=3
+         siltstone family alter /tmp/db history --set ttl_us=30days")]
+pub(crate) struct Family {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    List(List),
+    Show(Show),
+    Create(Create),
+    Alter(Alter),
+    Drop(Drop),
+    Detach(Detach),
+    Attach(Attach),
+}
+
+impl Family {
+    pub(crate) fn run(self) -> Outcome {
+        match self.action {
+            Action::List(action) => action.run(),
+            Action::Show(action) => action.run(),
+            Action::Create(action) => action.run(),
+            Action::Alter(action) => action.run(),
+            Action::Drop(action) => action.run(),
+            Action::Detach(action) => action.run(),
+            Action::Attach(action) => action.run(),
+        }
+    }
+}
+
+/// List the families with what they hold
+#[derive(Args)]
+#[command(after_help = "Example: siltstone family list /tmp/db")]
+struct List {
+    /// Directory of the database
+    db: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    fn run(self) -> Outcome {
+        let db = open::to_read(&self.db)?;
+        let mut listed = Vec::new();
+        for name in db.families() {
+            let family = db.family(&name)?;
+            let shape = family.shape();
+            let segments = family.segments();
+            let (tables, bytes) = (shape.tables().count() as u64, shape.live_bytes());
+            let cells = shape.tables().map(|(_, _, table)| table.cells).sum::<u64>();
+            let memory_cells = segments.iter().map(|segment| segment.cells).sum::<u64>();
+            if !self.json {
+                let (cells, tables) = (count(cells + memory_cells, "cell"), count(tables, "table"));
+                println!("{name}: {cells}, {tables} of {}", size_text(bytes));
+                continue;
+            }
+            listed.push(json!({
+                "name": name, "tables": tables, "table_bytes": bytes, "cells": cells, "memory_cells": memory_cells,
+            }));
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&listed)?);
+        }
+        Ok(())
+    }
+}
+
+/// Show a family's options
+///
+/// A line for each, written as --set takes it. The documentation of the library's `FamilyOptions` says what they mean.
+#[derive(Args)]
+#[command(after_help = "Example: siltstone family show /tmp/db history")]
+struct Show {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    fn run(self) -> Outcome {
+        let db = open::to_read(&self.db)?;
+        let options = db.family(&self.name)?.options();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&options)?);
+            return Ok(());
+        }
+        for (name, value) in settings(&options)? {
+            println!("{name}={}", text(&options, &name, &value));
+        }
+        Ok(())
+    }
+}
+
+/// Options as arguments.
+#[derive(Args)]
+struct Set {
+    /// An option: a number, a text, a size as 64MiB, a time as 30days; `family show` prints all
+    #[arg(long = "set", value_name = "OPTION=VALUE")]
+    set: Vec<String>,
+}
+
+impl Set {
+    /// Those options, changed as asked.
+    fn apply(&self, options: FamilyOptions) -> Outcome<FamilyOptions> {
+        let mut options = options;
+        for text in &self.set {
+            let (name, value) = text.split_once('=').ok_or_else(|| {
+                Failure::Usage(format!("`{text}` sets nothing; expected --set OPTION=VALUE"))
+            })?;
+            options = with(&options, name.trim(), value.trim()).map_err(Failure::Usage)?;
+        }
+        Ok(options)
+    }
+}
+
+fn settings(options: &FamilyOptions) -> Result<Map<String, Value>, serde_json::Error> {
+    match serde_json::to_value(options)? {
+        Value::Object(settings) => Ok(settings),
+        _ => Ok(Map::new()),
+    }
+}
+
+/// The text of an option that has a way of its own to be written.
+fn short(options: &FamilyOptions, name: &str) -> Option<String> {
+    match name {
+        "strategy" => Some(options.strategy.to_string()),
+        "memory" => Some(options.memory.to_string()),
+        "hot_keys" => Some(options.hot_keys.to_string()),
+        _ => None,
+    }
+}
+
+fn read(name: &str, text: &str) -> Result<Value, String> {
+    fn value<T: FromStr<Err = String> + Serialize>(text: &str) -> Result<Value, String> {
+        serde_json::to_value(text.parse::<T>()?).map_err(|e| e.to_string())
+    }
+    match name {
+        "strategy" => value::<StrategyOptions>(text),
+        "memory" => value::<MemoryPolicy>(text),
+        "hot_keys" => value::<HotKeys>(text),
+        _ => Ok(Value::from(text)),
+    }
+}
+
+/// An option as `--set` takes it: in short where that says all.
+fn text(options: &FamilyOptions, name: &str, value: &Value) -> String {
+    match short(options, name) {
+        Some(text) if read(name, &text).is_ok_and(|read| read == *value) => text,
+        _ => value.as_str().map_or_else(|| value.to_string(), str::to_string),
+    }
+}
+
+/// The options with one of another value. What kind of value it takes, the option itself says.
+fn with(options: &FamilyOptions, name: &str, text: &str) -> Result<FamilyOptions, String> {
+    let settings = settings(options).map_err(|e| e.to_string())?;
+    if !settings.contains_key(name) {
+        let names: Vec<&str> = settings.keys().map(String::as_str).collect();
+        return Err(format!("there is no option `{name}`; there are {}", names.join(", ")));
+    }
+    let duration =
+        || humantime::parse_duration(text).ok().and_then(|time| u64::try_from(time.as_micros()).ok());
+    let kinds = [
+        serde_json::from_str(text).ok(),
+        read(name, text).ok(),
+        name.ends_with("_us").then(duration).flatten().map(Value::from),
+        parse_size(text).ok().map(Value::from),
+    ];
+    let mut why = read(name, text).err().unwrap_or_default();
+    for value in kinds.into_iter().flatten() {
+        let mut settings = settings.clone();
+        settings.insert(name.to_string(), value);
+        match serde_json::from_value(Value::Object(settings)) {
+            Ok(options) => return Ok(options),
+            Err(e) if why.is_empty() => why = e.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(format!("option {name} cannot be `{text}`: {why}"))
+}
+
+/// Create a family
+///
+/// The database is made if the directory is missing or empty.
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone family create /tmp/db history --set timestamps=explicit --set versions=3
+         siltstone family create /tmp/db logs --set compression=zstd:3 --set 'strategy=geometric{r=2}'")]
+struct Create {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+    #[command(flatten)]
+    set: Set,
+}
+
+impl Create {
+    fn run(self) -> Outcome {
+        let options = self.set.apply(FamilyOptions::default())?;
+        options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
+        let db = open::to_write_or_create(&self.db)?;
+        interrupt::leaves("the family is there whole or not at all");
+        let created = db.create_family(&self.name, options);
+        db.close()?;
+        created?;
+        Ok(())
+    }
+}
+
+/// Change a family's options
+///
+/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. Timestamps cannot change.
+#[derive(Args)]
+#[command(
+    after_help = "Example: siltstone family alter /tmp/db history --set versions=5 --set ttl_us=30days"
+)]
+struct Alter {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+    #[command(flatten)]
+    set: Set,
+}
+
+impl Alter {
+    fn run(self) -> Outcome {
+        if self.set.set.is_empty() {
+            return Err(Failure::Usage("nothing to alter; give --set OPTION=VALUE".into()));
+        }
+        let db = open::to_write(&self.db)?;
+        interrupt::leaves("the options are changed all or none");
+        let altered = db.family(&self.name).map_err(Failure::from).and_then(|family| {
+            let options = self.set.apply(family.options())?;
+            Ok(family.alter(options)?)
+        });
+        db.close()?;
+        altered
+    }
+}
+
+/// Remove a family with all its data
+#[derive(Args)]
+#[command(after_help = "Example: siltstone family drop /tmp/db history")]
+struct Drop {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+}
+
+impl Drop {
+    fn run(self) -> Outcome {
+        let db = open::to_write(&self.db)?;
+        interrupt::leaves("the family is there whole or not at all");
+        let dropped = db.drop_family(&self.name);
+        db.close()?;
+        Ok(dropped?)
+    }
+}
+
+/// Take a family out of the database and leave it in a directory of its own
+///
+/// `siltstone family attach` puts it into another database. The directory is a database, too, but once it was written to it
+/// cannot be attached any more.
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone family detach /tmp/a history /tmp/moving
+         siltstone family attach /tmp/b history /tmp/moving && rm -r /tmp/moving")]
+struct Detach {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+    /// New directory for the family
+    dir: PathBuf,
+}
+
+impl Detach {
+    fn run(self) -> Outcome {
+        let db = open::to_write(&self.db)?;
+        interrupt::leaves("the family is whole in its database, in the new directory, or in both");
+        let detached = db.detach(&self.name, &self.dir);
+        db.close()?;
+        Ok(detached?)
+    }
+}
+
+/// Add a family that was detached from another database
+///
+/// Its tables are linked, or copied from another file system; the directory stays and may be removed then.
+#[derive(Args)]
+#[command(after_help = "Example: siltstone family attach /tmp/b history /tmp/moving && rm -r /tmp/moving")]
+struct Attach {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family, free in the database
+    name: String,
+    /// Directory in which `family detach` left it
+    dir: PathBuf,
+}
+
+impl Attach {
+    fn run(self) -> Outcome {
+        let db = open::to_write(&self.db)?;
+        interrupt::leaves("the family is there whole or not at all");
+        let attached = db.attach(&self.name, &self.dir);
+        db.close()?;
+        attached?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_takes_numbers_texts_sizes_and_times() {
+        let mut options = FamilyOptions::default();
+        for (name, text) in [
+            ("write_memory", "64MiB"),
+            ("ttl_us", "30days"),
+            ("block_bytes", "8192"),
+            ("compression", "zstd:3"),
+            ("strategy", "geometric{r=2}"),
+            ("timestamps", "explicit"),
+            ("log_tables", "true"),
+            ("filter", "old"),
+        ] {
+            options = with(&options, name, text).unwrap();
+        }
+        assert_eq!((options.write_memory, options.ttl_us), (64 << 20, 30 * 86_400 * 1_000_000));
+        assert_eq!((options.block_bytes, options.log_tables), (8192, true));
+        assert_eq!(options.filter.as_deref(), Some("old"));
+        assert_eq!(with(&options, "filter", "null").unwrap().filter, None);
+        // Everything that `show` prints is taken back.
+        for (name, value) in settings(&options).unwrap() {
+            let text = text(&options, &name, &value);
+            assert_eq!(with(&options, &name, &text).unwrap(), options, "{name}={text}");
+        }
+        assert!(with(&options, "strateg", "sma").unwrap_err().contains("there are active_share"));
+        assert!(with(&options, "versions", "many").unwrap_err().contains("option versions cannot be `many`"));
+        assert!(with(&options, "strategy", "flat").unwrap_err().contains("flat"));
+    }
+}
