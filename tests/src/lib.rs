@@ -10,6 +10,7 @@ pub mod between;
 pub mod campaign;
 pub mod copies;
 pub mod corners;
+pub mod disks;
 pub mod faults;
 pub mod history;
 pub mod kill;

@@ -31,6 +31,13 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 50_000,
     },
     Campaign {
+        row: "1",
+        what: "kills on ext4, tmpfs, xfs, btrfs and overlay (those that can be mounted)",
+        run: "siltstone-kill --disk all",
+        gate: 50,
+        release: 10_000,
+    },
+    Campaign {
         row: "2",
         what: "power cuts: unsynced blocks and names survive or not",
         run: "siltstone-torture power",
@@ -62,7 +69,7 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "5",
         what: "real small file systems that fill up (0 where none can be mounted)",
         run: "siltstone-torture small-disk",
-        gate: 4,
+        gate: 5,
         release: 200,
     },
     Campaign {

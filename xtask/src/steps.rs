@@ -13,6 +13,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
     }
     unit_tests(tally);
     if whole {
+        file_systems();
         println!("seed {seed}; again: cargo xtask test --seed {seed}");
         campaigns::gate(tally, seed);
         interleavings(tally);
@@ -27,6 +28,19 @@ fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
     tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
     tally.tests("tests", &mut cargo("test --quiet --workspace --no-fail-fast"));
+}
+
+/// Fetches what makes file systems to try, where this machine lets us. The campaigns leave out what cannot be mounted, and say so.
+fn file_systems() {
+    for (program, package) in [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")] {
+        let is_there = there(&mut command(program, "-V"));
+        let install = || there(&mut command("apt-get", &format!("install --yes --quiet {package}")));
+        let update = || there(&mut command("apt-get", "update --quiet"));
+        let is_there = is_there || install() || (update() && install());
+        if !is_there {
+            println!("{program} is not here and cannot be installed: its file system is not tried");
+        }
+    }
 }
 
 /// Everything before a release.

@@ -97,6 +97,19 @@ impl Weighter<BlockKey, Meta> for Bytes {
 
 type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
 
+/// The memory of a block, counted as long as somebody has it: the cache, a value that a caller keeps, a scan, a merge.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    sum: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// The block cache of a database.
 pub(crate) struct BlockCache {
     data: Store<Arc<Block>>,
@@ -106,6 +119,8 @@ pub(crate) struct BlockCache {
     hits: [Counter; 3],
     misses: [Counter; 3],
     filling: Filling,
+    /// Bytes of data blocks in memory, here and elsewhere.
+    alive: Arc<AtomicU64>,
     /// Bytes that open tables take beside it.
     tables: Counter,
     period: Counter,
@@ -234,6 +249,7 @@ impl BlockCache {
             hits: Default::default(),
             misses: Default::default(),
             filling,
+            alive: Arc::default(),
             tables: Counter::default(),
             period: Counter::default(),
             period_began: Counter::default(),
@@ -286,6 +302,19 @@ impl BlockCache {
     }
 
     /// Puts a data block in that somebody reads.
+    /// A data block that was read or made, counted until nobody has it.
+    pub(crate) fn adopt(&self, block: Block) -> Arc<Block> {
+        let bytes = block.memory_bytes() as u64;
+        self.alive.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(block.with_count(Counted { sum: self.alive.clone(), bytes }))
+    }
+
+    /// Bytes of data blocks that are not here, but that values, scans and merges hold.
+    pub(crate) fn held_elsewhere(&self) -> u64 {
+        let here = self.data.weight().saturating_sub(self.data.len() as u64 * ENTRY_BYTES);
+        self.alive.load(Ordering::Relaxed).saturating_sub(here)
+    }
+
     pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
         if self.filling == Filling::Warm {
             self.end_period();

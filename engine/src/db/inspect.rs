@@ -249,6 +249,8 @@ impl Inner {
             log_cleaned_bytes: m.cleaned_bytes.get(),
             write_memory: self.memory_taken(),
             spare_memory: self.spares.held() as u64,
+            pinned_bytes: self.cache.held_elsewhere()
+                + (self.spares.out() as u64).saturating_sub(self.memory_taken()),
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
             table_bytes: self.tally.table_bytes.get(),
             debt: self.tally.debt.get(),

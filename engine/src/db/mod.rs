@@ -240,7 +240,11 @@ impl std::fmt::Debug for Db {
 pub const DEFAULT_FAMILY: &str = "default";
 
 impl Db {
-    /// Opens the database in a directory, creating it if there is none, with default options.
+    /// Opens the database in a directory, creating it if there is none, with default options. `Busy` when it is open for
+    /// writing already, here or in another process.
+    ///
+    /// Which file systems are supported, and what holds for networks and for processes that fork, is in docs/filesystems.md: in
+    /// short, local disks, and no `fork` without `exec` while a database is open.
     pub fn open(dir: impl AsRef<Path>) -> Result<Db> {
         Builder::new().open(dir)
     }

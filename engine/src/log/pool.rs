@@ -34,6 +34,7 @@ pub(super) struct Pool {
     dir: PathBuf,
     file_bytes: u64,
     recycle_max: usize,
+    in_place: bool,
     state: Mutex<State>,
     /// Whether `state.ready` is there, readable without the lock that a reservation holds for long.
     ready: AtomicBool,
@@ -69,11 +70,15 @@ impl Pool {
         recycle_max: usize,
         next: LogFileId,
     ) -> Self {
+        // What is written over takes new blocks where files are not written in place.
+        let in_place = storage.writes_in_place(dir);
+        let recycle_max = if in_place { recycle_max } else { 0 };
         Self {
             storage,
             dir: dir.to_path_buf(),
             file_bytes,
             recycle_max,
+            in_place,
             state: Mutex::new(State { next, ready: None, spares: Vec::new() }),
             ready: AtomicBool::new(false),
             reserved: AtomicU64::new(0),
@@ -131,7 +136,7 @@ impl Pool {
         let spare =
             spare.filter(|spare| self.storage.rename(&file_path(&self.dir, spare.file), &path).is_ok());
         kill_point!("log-reserve-before-map");
-        let written_ahead = written_ahead && spare.is_none();
+        let written_ahead = written_ahead && spare.is_none() && self.in_place;
         match self.storage.map(&path, length, written_ahead) {
             Ok(map) => {
                 let counter = if spare.is_some() { &self.recycled } else { &self.reserved };

@@ -28,6 +28,8 @@ struct State {
     room: usize,
     /// The least that was held since the last rest.
     least: usize,
+    /// Bytes that were taken and not put back.
+    out: usize,
 }
 
 /// Memory that nobody uses.
@@ -52,6 +54,7 @@ impl Spares {
         if piece.is_some() {
             state.held -= len;
         }
+        state.out += len;
         let gone = state.grew(len);
         drop(state);
         release(gone);
@@ -75,6 +78,7 @@ impl Spares {
             unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
         }
         let mut state = self.0.lock();
+        state.out -= len;
         if state.held + len <= state.room && !cfg!(free_chunks) {
             state.held += len;
             state.lists.entry(len).or_default().push(Piece(piece));
@@ -99,6 +103,11 @@ impl Spares {
         state.least = state.held;
         drop(state);
         release(gone);
+    }
+
+    /// Bytes of pieces that were taken from here and are in use.
+    pub(crate) fn out(&self) -> usize {
+        self.0.lock().out
     }
 
     /// Bytes that lie here.

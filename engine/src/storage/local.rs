@@ -70,6 +70,10 @@ impl Storage for LocalStorage {
             }
             file.sync_data()?;
         }
+        let is_safe_to_map = rustix::fs::fstatfs(&file).is_ok_and(|found| is_in_place(found.f_type as u64));
+        if !is_safe_to_map {
+            return Ok(Box::new(LocalReserved { file: Arc::new(file), len, is_new: had == 0 }));
+        }
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
         // or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
@@ -81,6 +85,10 @@ impl Storage for LocalStorage {
         }
         let (written, gone) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Box::new(LocalMapped { file: Arc::new(file), map, written, gone }))
+    }
+
+    fn writes_in_place(&self, dir: &Path) -> bool {
+        rustix::fs::statfs(dir).is_ok_and(|found| is_in_place(found.f_type as u64))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -209,6 +217,16 @@ fn with_limit(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{e}: the process may have {limit} files open (see `ulimit -n`)"))
 }
 
+/// Whether files of a file system of that number (`statfs(2)`) keep their blocks when they are written over. Where that is
+/// not known, a write into a mapping may find the disk full, which ends the process by a signal (SIGBUS): copy-on-write
+/// file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a copy), those that append (F2FS), overlays over any
+/// of them, and those of a network.
+fn is_in_place(number: u64) -> bool {
+    const EXT4: u64 = 0xef53;
+    const TMPFS: u64 = 0x0102_1994;
+    [EXT4, TMPFS].contains(&number)
+}
+
 /// Reserves disk space to `len` so that writing into a mapping cannot fail for want of it.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -246,18 +264,24 @@ impl LocalWrite {
         Self { file, len, begun: len }
     }
 
-    /// Waits for nothing, and decides nothing: only a sync says what is durable.
-    fn begin_write_back(&mut self) {
+    /// Waits for nothing, and decides nothing: only a sync says what is durable. But what fails here fails the file now, before
+    /// more is written to it.
+    fn begin_write_back(&mut self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
             use std::os::fd::AsRawFd;
             let (from, len) = (self.begun as i64, (self.len - self.begun) as i64);
             // SAFETY: the descriptor is open as long as the file is, and no memory is passed.
-            let _ = unsafe {
+            let result = unsafe {
                 libc::sync_file_range(self.file.as_raw_fd(), from, len, libc::SYNC_FILE_RANGE_WRITE)
             };
+            let error = (result != 0).then(io::Error::last_os_error);
+            if let Some(e) = error.filter(is_lost) {
+                return Err(e);
+            }
         }
         self.begun = self.len;
+        Ok(())
     }
 }
 
@@ -266,7 +290,7 @@ impl WriteFile for LocalWrite {
         self.file.write_all(bytes)?;
         self.len += bytes.len() as u64;
         if self.len - self.begun >= WRITE_BACK {
-            self.begin_write_back();
+            self.begin_write_back()?;
         }
         Ok(())
     }
@@ -274,6 +298,11 @@ impl WriteFile for LocalWrite {
         self.begun = self.len;
         self.file.sync_data()
     }
+}
+
+/// Whether bytes could not be written back; what else goes wrong there (a file system that has no such call) is of no matter.
+fn is_lost(e: &io::Error) -> bool {
+    [libc::EIO, libc::ENOSPC, libc::EDQUOT].map(Some).contains(&e.raw_os_error())
 }
 
 struct LocalRead(File);
@@ -368,6 +397,41 @@ impl MappedFile for LocalMapped {
     /// Writing back a mapped page interrupts every core that has the mapping, once a page.
     fn sealed(&self) -> Option<Box<dyn MappedFile>> {
         Some(Box::new(LocalSealed { file: self.file.clone(), len: self.len() }))
+    }
+}
+
+/// A log file that is written through the file, as its file system gives no blocks for good: a full disk is an error of
+/// the write.
+struct LocalReserved {
+    file: Arc<File>,
+    len: u64,
+    is_new: bool,
+}
+
+impl MappedFile for LocalReserved {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file"));
+        }
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// What was reserved anew reads as zeros, and blocks written twice cost twice.
+    fn zero(&self, offset: u64, len: u64, _: u64) -> io::Result<()> {
+        if self.is_new { Ok(()) } else { self.write(offset, &vec![0; len as usize]) }
+    }
+
+    fn sealed(&self) -> Option<Box<dyn MappedFile>> {
+        Some(Box::new(LocalSealed { file: self.file.clone(), len: self.len }))
     }
 }
 
@@ -469,6 +533,39 @@ pub(super) fn mix(mut z: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_cannot_be_written_back_are_an_error_and_a_missing_call_is_none() {
+        let lost = |number| is_lost(&io::Error::from_raw_os_error(number));
+        assert!([libc::EIO, libc::ENOSPC, libc::EDQUOT].into_iter().all(lost));
+        assert!(![libc::ENOSYS, libc::EINVAL, libc::ESPIPE].into_iter().any(lost));
+    }
+
+    #[test]
+    fn only_what_is_known_to_write_in_place_is_mapped() {
+        assert!(is_in_place(0xef53) && is_in_place(0x0102_1994), "ext4, tmpfs");
+        for other in [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x794c_7630, 0x6969] {
+            assert!(!is_in_place(other), "{other:x}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_file_that_is_not_mapped_keeps_what_is_written_and_nothing_beyond_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, [7; 4096]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let reserved = LocalReserved { file: Arc::new(file), len: 4096, is_new: false };
+        reserved.write(10, b"abc").unwrap();
+        assert!(reserved.write(4094, b"abc").is_err() && reserved.write(u64::MAX, b"a").is_err());
+        reserved.zero(100, 50, 16).unwrap();
+        let sealed = reserved.sealed().unwrap();
+        sealed.sync().unwrap();
+        assert!(sealed.write(0, b"a").is_err());
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((bytes.len(), &bytes[10..13], bytes[99], bytes[150]), (4096, &b"abc"[..], 7, 7));
+        assert!(bytes[100..150].iter().all(|byte| *byte == 0));
+    }
 
     #[test]
     fn mapped_bytes_are_read_back_and_never_pass_the_reserved_end() {

@@ -58,6 +58,12 @@ pub trait Storage: Send + Sync + Debug {
     /// written as zeros and synced, so that later syncs need no metadata.
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
 
+    /// Whether a file there that is written over keeps its blocks, so that space once reserved is enough for ever. Where it
+    /// is not so, as on copy-on-write file systems, log files are not used again, and `map` writes through the file.
+    fn writes_in_place(&self, _dir: &Path) -> bool {
+        true
+    }
+
     /// Renames, replacing the target. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -200,7 +206,7 @@ pub trait ReadFile: Send + Sync {
     }
 }
 
-/// A reserved file in memory, for the log. One thread writes at a time, any thread may sync meanwhile.
+/// A reserved file, in memory where it is safe there, for the log. One thread writes at a time, any thread may sync meanwhile.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@
 //! The bytes come from a file and their checksum held, yet every length is checked again on use: a decoder may
 //! answer wrongly on forged bytes but it neither panics nor runs away.
 
+use crate::cache::Counted;
 use crate::types::codec::{Decoded, Decoder, Malformed};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
@@ -39,6 +40,7 @@ pub(crate) struct Block {
     restarts: usize,
     /// The common prefix, as part of the first key.
     common: Range<usize>,
+    _count: Option<Counted>,
 }
 
 /// One decoded entry. Its key is `shared` bytes of the key before and then `suffix`.
@@ -65,7 +67,7 @@ impl Block {
         let array = restarts.checked_mul(RESTART_BYTES).ok_or(Malformed("too many restart points"))?;
         let entries_end =
             tail_at.checked_sub(array).ok_or(Malformed("restart points over the block's length"))?;
-        let mut block = Self { bytes, entries_end, restarts, common: 0..0 };
+        let mut block = Self { bytes, entries_end, restarts, common: 0..0, _count: None };
         if restarts == 0 {
             return if entries_end == 0 {
                 Ok(block)
@@ -87,6 +89,11 @@ impl Block {
         }
         block.common = first.suffix.start..first.suffix.start + prefix;
         Ok(block)
+    }
+
+    /// The same, counted as long as it lives.
+    pub(crate) fn with_count(self, count: Counted) -> Self {
+        Self { _count: Some(count), ..self }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -207,7 +207,7 @@ impl TableCursor {
         let table = &self.table;
         let bytes = self.window.get(table, handle, sequential, self.options.read_ahead_bytes)?;
         let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
-        let block = Arc::new(table.check(handle.offset, Block::new(raw))?);
+        let block = table.cache.adopt(table.check(handle.offset, Block::new(raw))?);
         if self.options.fill_cache {
             table.cache_data(handle, &block);
         }

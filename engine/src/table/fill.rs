@@ -137,7 +137,7 @@ impl Filler {
         let Ok(block) = Block::new(raw.to_vec()) else { return false };
         let key = BlockKey { table: self.filled.table, offset: handle.offset };
         self.filled.bytes += block.memory_bytes() as u64;
-        self.filled.cache.fill_data(key, Arc::new(block), !self.all);
+        self.filled.cache.fill_data(key, self.filled.cache.adopt(block), !self.all);
         self.filled.offsets.push(handle.offset);
         true
     }
@@ -195,7 +195,7 @@ impl ReadBack {
             let handle = table.check(partition.index.offset, decoded)?.handle;
             let bytes = self.window.get(table, handle, true, PIECE_BYTES as usize)?;
             let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
-            let block = Arc::new(table.check(handle.offset, Block::new(raw))?);
+            let block = table.cache.adopt(table.check(handle.offset, Block::new(raw))?);
             table.cache.fill_data(table.key_of(handle), block, false);
             self.at = entry.end;
             blocks += 1;

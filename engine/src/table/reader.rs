@@ -480,7 +480,7 @@ impl Table {
             return Ok(block);
         }
         let (bytes, _) = self.read(BlockKind::Data, handle)?;
-        let block = Arc::new(self.check(handle.offset, Block::new(bytes))?);
+        let block = self.cache.adopt(self.check(handle.offset, Block::new(bytes))?);
         self.cache_data(handle, &block);
         Ok(block)
     }

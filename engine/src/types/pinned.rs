@@ -17,8 +17,9 @@ pub(crate) unsafe trait Owner {
     fn pin(&self) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// A value read from the database; dereferences to its bytes. It holds the block or memory chunk it lies in,
-/// so drop it (or copy it) when a long-lived handle would keep too much alive.
+/// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory chunk (up to hundreds of KiB)
+/// that it lies in, so those who keep many for long copy them: [`Pinned::into_owned`]. `Statistics::pinned_bytes` has what is
+/// held.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -51,6 +52,22 @@ impl Pinned {
     /// `bytes` lies in memory covered by `owner`'s promise (see [`Owner`]).
     pub(crate) unsafe fn held(bytes: &[u8], owner: &dyn Owner) -> Self {
         Pinned(Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner: owner.pin() })
+    }
+}
+
+impl Pinned {
+    /// The bytes alone, copied; what they lay in is let go of. (The `to_vec` of its slice copies and keeps the value.)
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// db.put(b"k", b"v")?;
+    /// let value: Vec<u8> = db.get(b"k")?.unwrap().into_owned();
+    /// assert_eq!(value, b"v");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn into_owned(self) -> Vec<u8> {
+        self.to_vec()
     }
 }
 

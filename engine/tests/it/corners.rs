@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Family, FamilyOptions,
-    MergeOperator, Options, Result, SeqNo, Timestamp, Timestamps,
+    MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
 };
 use std::sync::Arc;
 
@@ -464,4 +464,31 @@ fn many_more_tables_than_may_be_open_all_give_right_answers() {
     }
     assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
     assert_eq!(db.scan::<&str>(..).count(), 300);
+}
+
+#[test]
+fn what_kept_values_hold_is_counted_until_they_are_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memory_budget: 8 << 20, write_memory: 4 << 20, ..Options::default() };
+    let db = Builder::new().options(options).open(dir.path()).unwrap();
+    let value = |n: u32| [n.to_be_bytes(); 250].concat();
+    let put = || (0..2_000u32).for_each(|n| _ = db.put(&n.to_be_bytes(), &value(n)).unwrap());
+    let kept = |step| (0..2_000u32).step_by(step).map(|n| db.get(&n.to_be_bytes()).unwrap().unwrap());
+    put();
+    let from_memory: Vec<Pinned> = kept(100).collect();
+    db.flush().unwrap();
+    let held = db.statistics().pinned_bytes;
+    assert!(held >= 256 << 10, "20 values of 1 KB hold whole chunks: {held}");
+    drop(from_memory);
+    assert_eq!(db.statistics().pinned_bytes, 0);
+
+    // A second table, so that the cache lets go of the first one's blocks.
+    let from_tables: Vec<Pinned> = kept(10).collect();
+    put();
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    let held = db.statistics().pinned_bytes;
+    assert!(held > 200 * 1_000, "200 blocks whose table is gone: {held}");
+    let copied: Vec<Vec<u8>> = from_tables.into_iter().map(Pinned::into_owned).collect();
+    assert_eq!(db.statistics().pinned_bytes, 0);
+    assert!(copied.iter().zip((0..2_000u32).step_by(10)).all(|(found, n)| *found == value(n)));
 }

@@ -1,7 +1,10 @@
 //! `siltstone-kill`: kills processes that work on a database, and checks what they leave.
 //!
-//! `siltstone-kill [--count N] [--seed S] [--jobs J]`; as a child it is started by itself.
+//! `siltstone-kill [--count N] [--seed S] [--jobs J] [--disk KIND|all]`; as a child it is started by itself. With `--disk`
+//! the databases lie on a new file system of that kind, or on one of each kind after another; what cannot be mounted is said
+//! and left out.
 
+use siltstone_tests::disks::{Disk, KINDS, Kind};
 use siltstone_tests::kill::campaign::{Campaign, KILLS_MIN, all_points_need};
 use siltstone_tests::kill::child::{self, Orders};
 use siltstone_tests::twice::PLACES;
@@ -11,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// A campaign with this many kills a pair of places must have met each pair.
 const ENOUGH_FOR_PAIRS: u64 = 100;
+
+/// Room for the databases of a few jobs.
+const DISK_BYTES: u64 = 2 << 30;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,17 +43,46 @@ fn run_child(arguments: &[String]) -> Result<(), String> {
 
 fn run_campaign(arguments: &[String]) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let mut campaign = Campaign { count: 100, seed: 1, jobs: 2, program };
+    let mut campaign = Campaign { count: 100, seed: 1, jobs: 2, base: std::env::temp_dir(), program };
+    let mut disks: Vec<Kind> = Vec::new();
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
+        if name == "--disk" {
+            disks = if value == "all" { KINDS.to_vec() } else { vec![Kind::named(value)?] };
+            continue;
+        }
         let number: u64 = value.parse().map_err(|_| format!("{name} {value}: not a number"))?;
         match name.as_str() {
             "--count" => campaign.count = number,
             "--seed" => campaign.seed = number,
             "--jobs" => campaign.jobs = number.clamp(1, 256) as usize,
-            _ => return Err(format!("unknown option {name}; there are --count, --seed, --jobs")),
+            _ => return Err(format!("unknown option {name}; there are --count, --seed, --jobs, --disk")),
         }
     }
+    if disks.is_empty() {
+        return run_one(&campaign);
+    }
+    campaign.count = campaign.count.div_ceil(disks.len() as u64);
+    for kind in disks {
+        let disk = match Disk::mount(kind, DISK_BYTES) {
+            Ok(disk) => disk,
+            Err(why) => {
+                println!("{} cannot be mounted here ({why})", kind.name());
+                continue;
+            }
+        };
+        println!("on {}:", kind.name());
+        campaign.base = disk.root();
+        if let Err(why) = run_one(&campaign) {
+            // What is found there is to be looked at.
+            std::mem::forget(disk);
+            return Err(format!("on {}: {why}", kind.name()));
+        }
+    }
+    Ok(())
+}
+
+fn run_one(campaign: &Campaign) -> Result<(), String> {
     let began = Instant::now();
     let counts = campaign.run().map_err(|failure| format!("seed {}: {failure}", campaign.seed))?;
     let at_points: u64 = counts.points.values().sum();

@@ -41,6 +41,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Directories worked on at the same time.
     pub jobs: usize,
+    /// Where the directories are made.
+    pub base: PathBuf,
     /// The program to start as child: `PROGRAM child DIR SEED ROUND LIFE_MS`.
     pub program: PathBuf,
 }
@@ -165,8 +167,10 @@ impl Campaign {
 
     /// One directory's life.
     fn lane(&self, seed: u64, counts: &Mutex<Counts>) -> Result<(), Failure> {
-        let dir =
-            tempfile::Builder::new().prefix("siltstone-kill-").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new()
+            .prefix("siltstone-kill-")
+            .tempdir_in(&self.base)
+            .expect("a temporary directory");
         let mut lane = Lane {
             dir: dir.path(),
             seed,
