@@ -96,6 +96,7 @@ impl Setup {
             cache_fill: *rng.pick(&crate::settings::FILLS),
             cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
             direct_reads: rng.one_in(2),
+            open_tables: *rng.pick(&[0, 0, 1, 3]),
             compact_rest: *rng.pick(&[0, 7]),
             rate_limit: *rng.pick(&[0, 0, 1 << 20]),
             rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
