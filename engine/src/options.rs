@@ -35,7 +35,8 @@ pub struct Options {
     /// Bytes of one log file. Default 16 MiB.
     pub log_file_bytes: u64,
     /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed; at least
-    /// four times `write_memory`, which is also the default (written as 0).
+    /// four times `write_memory`, which is also the default (written as 0). On disk come what is reserved of the newest file, the
+    /// one that is prepared and two that are used again: four log files at most (`Statistics::log_disk_bytes` has all of it).
     pub log_bytes_max: u64,
     /// Bytes of log beyond which files at its front of which at most half is still needed are cleaned: what memory holds
     /// of them is logged again at the end. 0 for `log_bytes_max`; less bounds the time of recovery. Default 0.

@@ -347,7 +347,7 @@ impl Cleaning {
         if self.key.is_none() {
             cursor.seek(&[])?;
             self.key = Some(Vec::new());
-            self.judge.next_key();
+            self.judge.next_key(&[]);
             for part in &mut self.segments {
                 self.live += part.take_tombstones();
             }
@@ -360,7 +360,7 @@ impl Cleaning {
             let cell = cursor.cell();
             if self.key.as_deref() != Some(cell.key) {
                 self.key = Some(cell.key.to_vec());
-                self.judge.next_key();
+                self.judge.next_key(cell.key);
             }
             let kept = self.judge.keeps(cell.timestamp, cell.seq, cell.kind);
             let part = &mut self.segments[cursor.source()];

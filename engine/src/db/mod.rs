@@ -16,6 +16,7 @@ mod budget;
 mod checkpoint;
 mod clean;
 mod close;
+mod covers;
 mod family;
 mod flush;
 mod get;

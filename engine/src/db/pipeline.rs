@@ -18,7 +18,7 @@ use super::background::Advanced;
 use super::store::{Store, StoreWork};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memory::{Flat, Join, Keep, LogPlace, Segment};
+use crate::memory::{Flat, Join, LogPlace, Segment, Visibility};
 use crate::strategy::{MemoryMerge, PipelineFacts};
 use crate::types::{Generation, LogPosition, Sketch};
 use crate::version::Version;
@@ -102,14 +102,12 @@ impl JoinJob {
             flats.truncate(1);
         }
         let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
-        let keep = (kind != MemoryMerge::Indices).then(|| {
-            // Visible first, snapshots second: one taken between them is at or above what is visible now.
-            let visible = db.snapshots.visible();
-            let counts = store.settings().counts_versions();
-            let snapshots = db.snapshots.read_points();
-            Keep { counts, visible, snapshots, memory: store.memory_options() }
-        });
-        let join = Some(Join::new(&flats, keep));
+        // Visible first, snapshots second: one taken between them is at or above what is visible now.
+        let visible = db.snapshots.visible();
+        let snapshots = db.snapshots.read_points();
+        let seen = Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
+        let keep = (kind != MemoryMerge::Indices).then(|| store.memory_options());
+        let join = Some(Join::new(&flats, &seen, keep));
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
         Some(Self {
             logged_to,

@@ -5,6 +5,7 @@
 //! cells). Everything else (operands, explicit timestamps, going backward) gathers a key's cells and resolves
 //! them as a get does.
 
+use super::covers::Covers;
 use super::store::{Settings, Store};
 use super::visible::{Found, ReadRules, resolve};
 use super::{Inner, Shared};
@@ -13,9 +14,7 @@ use crate::memory::{Segment, SegmentCursor};
 use crate::merge::{Floor, Merging, RunCursor};
 use crate::snapshot::Snapshot;
 use crate::table::CursorOptions;
-use crate::types::{
-    CellRef, Cursor, Fragments, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp,
-};
+use crate::types::{CellRef, Cursor, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
 use crate::version::{Chain, OpenRun, Version};
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, RangeBounds};
@@ -58,7 +57,7 @@ pub struct Entry {
 pub struct Scan {
     cursor: Merging<Source>,
     settings: Arc<Settings>,
-    tombstones: Fragments,
+    covers: Covers,
     range: KeyRange,
     times: TimeRange,
     /// What has to be known for that.
@@ -94,11 +93,10 @@ impl Inner {
         let refused = refused.and_then(|()| settings.read.check_filter());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
-        let (cursors, tombstones) = sources(&version, &range, read, TimeRange::ALL);
         Scan {
-            cursor: Merging::new(cursors),
+            cursor: Merging::new(sources(&version, &range, read, TimeRange::ALL)),
             settings,
-            tombstones,
+            covers: Covers::new(&version, store, read),
             range,
             times: TimeRange::ALL,
             looks_at: TimeRange::ALL,
@@ -149,11 +147,21 @@ impl Inner {
         if store.attached_at() > seq {
             return Ok(true);
         }
-        let (mut cursors, tombstones) = sources(&version, range, SeqNo::MAX, TimeRange::ALL);
-        if tombstones.iter().any(|f| f.covers[0].seq > seq) {
+        let mut memory = std::iter::once(&version.active).chain(version.segments());
+        let in_tables = |run: &OpenRun| {
+            let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
+            newer.any(|open| {
+                let within = range.intersect(&open.info.live_range());
+                open.table().fragments().tombstones_within(&within).any(|t| t.seq > seq)
+            })
+        };
+        if memory.any(|segment| {
+            segment.has_newer(seq) && segment.tombstones_within(range).iter().any(|t| t.seq > seq)
+        }) || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
+        {
             return Ok(true);
         }
-        for cursor in &mut cursors {
+        for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;
             while cursor.valid() && range.ends_after(cursor.cell().key) {
                 if cursor.cell().seq > seq {
@@ -166,9 +174,9 @@ impl Inner {
     }
 }
 
-/// One source of a scan; an enum, as a call through a table of functions for each cell would cost more than the step.
+/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of functions for each cell would cost more than the step.
 enum Source {
-    Segment(SegmentCursor),
+    Segment(SegmentCursor, Option<SeqNo>),
     Flushing(Floor<SegmentCursor>),
     Chain(Floor<Chain>),
     Run(Box<RunCursor>),
@@ -177,7 +185,7 @@ enum Source {
 macro_rules! each {
     ($self:ident, $cursor:ident => $call:expr) => {
         match $self {
-            Source::Segment($cursor) => $call,
+            Source::Segment($cursor, _) => $call,
             Source::Flushing($cursor) => $call,
             Source::Chain($cursor) => $call,
             Source::Run($cursor) => $call,
@@ -212,48 +220,62 @@ impl Cursor for Source {
     }
 }
 
-/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first, and its
-/// range tombstones.
-fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> (Vec<Source>, Fragments) {
+impl Source {
+    fn is_active(&self) -> bool {
+        matches!(self, Source::Segment(_, None))
+    }
+
+    /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
+    fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
+        // Elsewhere it is beyond them already.
+        if !range.contains(self.cell().key) {
+            return Ok(());
+        }
+        match self {
+            Source::Segment(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
+                (true, _) => cursor.seek_before(Some(&range.start)),
+                (false, Some(end)) => cursor.seek(end),
+                // There is nothing behind it.
+                (false, None) => {
+                    cursor.seek_before(None)?;
+                    if cursor.valid() { cursor.next() } else { Ok(()) }
+                }
+            },
+            Source::Run(cursor) => cursor.pass(range, whole, reverse),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first.
+fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
     let mut cursors = Vec::new();
-    let mut tombstones = Vec::new();
     let concerns =
         |segment: &Segment, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
-    let mut add = |of: Vec<RangeTombstone>| tombstones.extend(of.into_iter().filter(|t| t.seq <= read));
+    // Nothing is written to any segment but the active one, so that what is newest there stays so.
+    let segment =
+        |segment: &Segment| Source::Segment(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
     if !version.active.is_empty() && version.active.speaks_of(times) {
-        add(version.active.tombstones_within(range));
-        cursors.push(Source::Segment(version.active.cursor()));
+        cursors.push(Source::Segment(version.active.cursor(), None));
     }
-    for segment in version.frozen.iter().filter(|segment| concerns(segment, range)) {
-        add(segment.tombstones_within(range));
-        cursors.push(Source::Segment(segment.cursor()));
-    }
-    version.scattered.with_ranges(range).for_each(|piece| add(piece.tombstones_within(range)));
+    cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
     let chains = version.scattered.chains(range, times);
     cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
     let clip = &version.flush.clip;
     let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-    for segment in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
-        add(segment.tombstones_within(&above));
+    for flushing in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
         match clip.is_empty() {
-            true => cursors.push(Source::Segment(segment.cursor())),
-            false => cursors.push(Source::Flushing(Floor::new(segment.cursor(), clip.clone()))),
+            true => cursors.push(segment(flushing)),
+            false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
         }
     }
     let apart = &version.flush.scattered;
-    apart.with_ranges(&above).for_each(|piece| add(piece.tombstones_within(&above)));
     cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in &version.runs {
         let within = run.within(range);
         if within.is_empty() {
             continue;
-        }
-        if run.has_ranges {
-            for open in &run.tables[within.clone()] {
-                let within = range.intersect(&open.info.live_range());
-                add(open.table().fragments().tombstones_within(&within).collect());
-            }
         }
         let tables = &run.tables[within.clone()];
         let cursor = match times == TimeRange::ALL || tables.iter().all(|open| open.speaks_of(times)) {
@@ -268,7 +290,7 @@ fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -
         };
         cursors.push(Source::Run(Box::new(cursor)));
     }
-    (cursors, Fragments::reduced(tombstones, &[], SeqNo::MAX))
+    cursors
 }
 
 impl Scan {
@@ -308,11 +330,11 @@ impl Scan {
         self.times = TimeRange::from_bounds(&times);
         match self.settings.read.looks_at(self.times) {
             Ok(looks_at) => {
-                let (cursors, tombstones) = match looks_at.is_empty() {
-                    true => (Vec::new(), Fragments::default()),
+                let cursors = match looks_at.is_empty() {
+                    true => Vec::new(),
                     false => sources(&self.version, &self.range, self.read, looks_at),
                 };
-                (self.cursor, self.tombstones) = (Merging::new(cursors), tombstones);
+                self.cursor = Merging::new(cursors);
                 (self.looks_at, self.untimed) = (looks_at, None);
             }
             Err(why) => self.untimed = Some(why),
@@ -395,32 +417,38 @@ impl Scan {
         self.key.clear();
         self.key.extend_from_slice(cell.key);
         self.key_taken = true;
-        let deleted = cell.kind == Kind::Tombstone || self.is_covered(cell.key, cell.seq);
-        let gone = deleted || self.is_gone(&cell);
+        let in_active = self.cursor.front().is_active();
+        let covered = self.covers.is_covered(cell.key, Timestamp::ZERO, cell.seq);
+        let gone =
+            covered || cell.kind == Kind::Tombstone || is_gone(&self.settings.read, &cell, self.now_us);
         let entry = (!gone).then(|| {
             let value = self.cursor.pinned_value();
             Entry { key: self.key.clone(), timestamp: Timestamp::ZERO, value }
         });
         self.cursor.next()?;
+        if covered {
+            self.pass_covered(in_active)?;
+        }
         Ok(entry)
     }
 
-    fn is_covered(&self, key: &[u8], seq: SeqNo) -> bool {
-        !self.tombstones.is_empty()
-            && self.tombstones.newest_over(key, Timestamp::ZERO, self.read).is_some_and(|over| seq < over)
+    /// What it knows of range tombstones.
+    #[cfg(all(test, not(models)))]
+    pub(super) fn covers(&self) -> &Covers {
+        &self.covers
     }
 
-    fn is_gone(&self, cell: &CellRef<'_>) -> bool {
-        let rules = &self.settings.read;
-        (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= self.now_us)
-            || rules
-                .filter
-                .as_ref()
-                .is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, self.now_us))
+    /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
+    fn pass_covered(&mut self, in_active: bool) -> Result<()> {
+        let Some((keys, whole)) = self.covers.looked(in_active) else { return Ok(()) };
+        let keys = keys.intersect(&self.range);
+        let reverse = self.reverse;
+        self.cursor.pass(|source| source.pass(&keys, whole, reverse))
     }
 
     /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves them.
     fn gather_key(&mut self) -> Result<()> {
+        let in_active = self.cursor.front().is_active();
         self.key.clear();
         self.key.extend_from_slice(self.cursor.cell().key);
         self.key_taken = true;
@@ -438,7 +466,9 @@ impl Scan {
             self.cells.reverse();
         }
         self.cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
-        let Self { settings, key, cells, tombstones, ready, times, .. } = self;
+        let covered = self.cells.iter().map(|cell| cell.seq).max();
+        let Self { settings, key, cells, covers, ready, times, .. } = self;
+        let tombstones = covers.over(key);
         resolve(&settings.read, key, cells, tombstones, self.read, self.now_us, &mut |timestamp, value| {
             if times.contains(timestamp) {
                 ready.push_back((timestamp, value));
@@ -448,8 +478,17 @@ impl Scan {
         if self.reverse {
             self.ready.make_contiguous().reverse();
         }
+        if covered.is_some_and(|newest| self.covers.covers_all(newest)) {
+            self.pass_covered(in_active)?;
+        }
         Ok(())
     }
+}
+
+/// Whether the cell is hidden by age or by the family's filter.
+fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
+    (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
+        || rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, now_us))
 }
 
 impl Iterator for Scan {

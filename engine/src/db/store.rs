@@ -3,7 +3,7 @@
 use super::unique::Unions;
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions, Spares};
+use crate::memory::{Active, MemoryOptions, Segment, Spares};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
@@ -13,6 +13,9 @@ use crate::types::{Generation, SeqNo, StoreId};
 use crate::version::shape::Shape;
 use crate::version::{Graveyard, Version};
 use std::sync::{Arc, OnceLock};
+
+/// What freezing a segment costs beside its cells, in looks at one.
+const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 };
 
 pub(crate) struct Store {
     pub(crate) id: StoreId,
@@ -44,6 +47,8 @@ pub(crate) struct Store {
     active_bytes: AtomicU64,
     /// What the last one that was frozen had.
     active_expected: AtomicU64,
+    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    dead_looks: AtomicU64,
     pub(crate) work: Mutex<StoreWork>,
 }
 
@@ -277,6 +282,7 @@ impl Store {
             spares: OnceLock::new(),
             active_bytes: AtomicU64::new(0),
             active_expected: AtomicU64::new(0),
+            dead_looks: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
             counted: Counted::new(),
             work: Mutex::default(),
@@ -385,7 +391,20 @@ impl Store {
     /// An active segment that takes the place of one of that many bytes.
     pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
+        self.dead_looks.store(0, Ordering::Relaxed);
         Arc::new(Active::new(self.take_generation(), self.memory_options()))
+    }
+
+    /// A scan looked at so many cells that a range tombstone covers.
+    pub(super) fn note_dead_looks(&self, looks: u64) {
+        self.dead_looks.fetch_add(looks, Ordering::Relaxed);
+    }
+
+    /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out without them.
+    #[inline]
+    pub(super) fn is_mostly_dead(&self, active: &Segment) -> bool {
+        let looks = self.dead_looks.load(Ordering::Relaxed);
+        looks > DEAD_LOOKS_MIN && active.has_ranges() && looks > 4 * active.cells() as u64
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -20,7 +20,9 @@ use super::stats::Stats;
 use super::sync::{AtomicU32, AtomicUsize, Ordering};
 use super::tree::{Found, Leaf, To, Tree};
 use crate::sync::{Mutex, MutexGuard};
-use crate::types::{CellRef, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, successor};
+use crate::types::{
+    CellRef, Generation, KeyRange, RangeTombstone, SeqNo, Timestamp, Visit, Window, successor,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -137,6 +139,11 @@ impl Active {
     /// Those that count over a key for a reader there; `only` is the range of that key alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         self.ranges.over(only, read)
+    }
+
+    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the same holds.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        self.ranges.look_around(key, read, window);
     }
 
     /// The newest of them at or below `read` that deletes cells of the key with that timestamp.

@@ -17,7 +17,7 @@ use super::tree::To;
 use crate::error::Result;
 use crate::types::{
     CellRef, Cursor, Fragments, Generation, Heat, KeyRange, Pinned, RangeTombstone, SeqNo, Sketch, Timestamp,
-    Visit, common_prefix, hash, prefix64, successor,
+    Visit, Window, common_prefix, hash, prefix64, successor,
 };
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range, RangeInclusive};
@@ -87,8 +87,11 @@ impl Flat {
     /// touch of each.
     pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
         let mut build = Build::default();
-        let mut judge = Judge::new(*keep, active.has_ranges());
         let stats = Stats::new();
+        let tombstones = active.tombstones_within(&KeyRange::all());
+        tombstones.iter().for_each(|tombstone| stats.note_range(tombstone));
+        let fragments = Arc::new(Fragments::reduced(tombstones, keep.snapshots, keep.visible));
+        let mut judge = Judge::new(*keep, active.has_ranges()).under(fragments.clone());
         let mut leaf = active.leaf(To::First);
         let mut ends: Option<(u32, u32)> = None;
         while let Some(here) = leaf {
@@ -101,9 +104,6 @@ impl Flat {
         }
         let key_at = |place| active.cell_at(place).key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
-        let tombstones = active.tombstones_within(&KeyRange::all());
-        tombstones.iter().for_each(|tombstone| stats.note_range(tombstone));
-        let fragments = Arc::new(Fragments::reduced(tombstones, keep.snapshots, keep.visible));
         Flat::assemble(Parts {
             generation: active.generation(),
             shared: ends.map_or(Vec::new(), |(first, _)| key_at(first)[..shared].to_vec()),
@@ -248,6 +248,11 @@ impl Flat {
     pub(crate) fn tombstones_over(&self, only: &KeyRange, _read: SeqNo) -> Vec<RangeTombstone> {
         let over = self.fragments.find(&only.start).into_iter().flat_map(|fragment| &fragment.covers);
         over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
+    }
+
+    /// As [`Active::look_around`].
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        self.fragments.look_around(key, read, window);
     }
 
     /// As [`Active::newest_over`].
@@ -402,15 +407,16 @@ impl Build {
     /// Takes over what is kept of a key's chain.
     fn key(&mut self, active: &Active, head: u32, judge: &mut Judge, stats: &Stats) {
         let first = self.places.len() as u32;
-        self.sketch.add_hash(hash(active.cell_at(head).key()));
-        judge.next_key();
+        let key = active.cell_at(head).key();
+        judge.next_key(key);
         let (mut place, mut updates) = (head, 0);
         while place != NOWHERE {
             let at = active.cell_at(place);
             let next = at.next();
             updates += 1;
-            // Nothing can cover the only version.
-            if (updates == 1 && next == NOWHERE) || judge.keeps(at.timestamp(), at.seq(), at.kind()) {
+            // Nothing but a range tombstone can cover the only version.
+            let is_alone = updates == 1 && next == NOWHERE && !judge.has_ranges();
+            if is_alone || judge.keeps(at.timestamp(), at.seq(), at.kind()) {
                 stats.note(&at.get());
                 self.places.push(place);
             } else {
@@ -418,6 +424,10 @@ impl Build {
             }
             place = next;
         }
+        if self.places.len() as u32 == first {
+            return;
+        }
+        self.sketch.add_hash(hash(key));
         if updates > 1 {
             self.updates.push((first, updates));
         }

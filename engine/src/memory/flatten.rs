@@ -4,14 +4,16 @@
 //! points are the registered snapshots, the visible sequence number, and everything after that. A cover is
 //!
 //! * a tombstone of the key with the same or a later timestamp, or
+//! * a range tombstone over the key and timestamp, of a tombstone over all earlier timestamps too, or
 //! * a value of the same key and timestamp. It does not cover a tombstone unless that says nothing
 //!   about other timestamps (its own is the smallest), for the tombstone still hides cells in older sources.
 //!
 //! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that covers
 //! may itself be dropped: what covers it covers both.
 
-use crate::types::{Kind, SeqNo, Timestamp};
+use crate::types::{Cover, Fragments, Kind, SeqNo, Timestamp};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Who may still read old versions.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Judge {
     over_timestamp: Option<SeqNo>,
     /// Sequence numbers of the key's tombstones so far: their timestamps are all the same or later.
     tombstones: BTreeSet<SeqNo>,
+    /// The range tombstones of the segments, and those over the key.
+    ranges: Arc<Fragments>,
+    over_key: Vec<Cover>,
 }
 
 impl Judge {
@@ -49,7 +54,19 @@ impl Judge {
             timestamp: Timestamp::ZERO,
             over_timestamp: None,
             tombstones: BTreeSet::new(),
+            ranges: Arc::default(),
+            over_key: Vec::new(),
         }
+    }
+
+    /// Cells that these cover go, too: range tombstones that stay where the cells were.
+    pub(crate) fn under(self, ranges: Arc<Fragments>) -> Self {
+        Self { ranges, ..self }
+    }
+
+    /// Whether even the only cell of a key may go.
+    pub(crate) fn has_ranges(&self) -> bool {
+        !self.ranges.is_empty() && !self.keeps_all
     }
 
     /// The smallest read point that can show a cell written at `seq`.
@@ -59,10 +76,14 @@ impl Judge {
         snapshot.map_or(later, |&s| s.min(later))
     }
 
-    /// The next cells are another key's.
-    pub(crate) fn next_key(&mut self) {
+    /// The next cells are this key's.
+    pub(crate) fn next_key(&mut self, key: &[u8]) {
         self.over_timestamp = None;
         self.tombstones.clear();
+        self.over_key.clear();
+        if let Some(fragment) = self.ranges.find(key) {
+            self.over_key.extend_from_slice(&fragment.covers);
+        }
     }
 
     /// Whether this cell, the next of its key, is to be kept.
@@ -80,7 +101,11 @@ impl Judge {
         };
         // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last seen is that.
         let by_tombstone = || self.tombstones.range(seq.next()..).next().copied();
+        // A tombstone deletes all earlier timestamps, too, so what covers it has to.
+        let from = if kind == Kind::Tombstone { Timestamp::ZERO } else { timestamp };
+        let by_range = |c: &Cover| c.from <= from && timestamp <= c.to && seq < c.seq && c.seq <= until;
         let covered = by_timestamp.is_some_and(|cover| cover <= until)
+            || self.over_key.iter().any(by_range)
             || !self.tombstones.is_empty() && by_tombstone().is_some_and(|cover| cover <= until);
         if kind != Kind::Operand {
             self.over_timestamp = Some(seq);

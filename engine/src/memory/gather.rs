@@ -18,7 +18,8 @@ impl Flat {
     pub(crate) fn gathered(sources: &[Arc<Flat>], range: &KeyRange, keep: &Visibility<'_>) -> Option<Flat> {
         let within = |flat: &Arc<Flat>| -> Vec<Arc<Fragments>> { vec![flat.fragments()] };
         let fragments: Vec<Arc<Fragments>> = sources.iter().flat_map(within).collect();
-        let fragments = Fragments::new(fragments.iter().flat_map(|f| f.tombstones_within(range)));
+        let fragments = fragments.iter().flat_map(|f| f.tombstones_within(range));
+        let fragments = Arc::new(Fragments::reduced(fragments, keep.snapshots, keep.visible));
         // Each cell, and the first of a key in its segment with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
         for flat in sources {
@@ -34,11 +35,11 @@ impl Flat {
             all.sort_by(|(a, _), (b, _)| a.order(b));
         }
         let mut updates: Vec<(u32, u32)> = Vec::new();
-        let mut judge = Judge::new(*keep, !fragments.is_empty());
+        let mut judge = Judge::new(*keep, !fragments.is_empty()).under(fragments.clone());
         let (mut key, mut kept, mut first, mut updated) = (None::<&[u8]>, 0u32, 0u32, 0u32);
         all.retain(|&(cell, of_cell)| {
             if key.replace(cell.key) != Some(cell.key) {
-                judge.next_key();
+                judge.next_key(cell.key);
                 updates.extend((kept > first && updated > 1).then_some((first, updated)));
                 (first, updated) = (kept, 0);
             }
@@ -77,7 +78,7 @@ impl Flat {
             kept: Vec::new(),
             sketch: None,
             stats,
-            fragments: Arc::new(fragments),
+            fragments,
             dead_bytes: 0,
             kept_bytes: 0,
         }))

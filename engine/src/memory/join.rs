@@ -17,21 +17,9 @@ use super::cell;
 use super::flat::{Flat, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
-use crate::types::{Fragments, KeyRange, SeqNo, Sketch, common_prefix};
+use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
 use std::cmp::Ordering;
 use std::sync::Arc;
-
-/// What a join may leave out: as [`Visibility`], kept for as long as the join runs.
-pub(crate) struct Keep {
-    /// Visible when the join began.
-    pub(crate) visible: SeqNo,
-    /// The snapshots registered then, ascending.
-    pub(crate) snapshots: Arc<[SeqNo]>,
-    /// As in [`Visibility`].
-    pub(crate) counts: bool,
-    /// How survivors are laid out.
-    pub(crate) memory: MemoryOptions,
-}
 
 /// See the page above.
 pub(crate) struct Join {
@@ -42,6 +30,7 @@ pub(crate) struct Join {
     /// Where survivors go when compacting.
     arena: Option<Arena>,
     judge: Judge,
+    fragments: Arc<Fragments>,
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
@@ -55,6 +44,8 @@ pub(crate) struct Join {
     /// Cells taken, and keys.
     taken: usize,
     keys: usize,
+    /// Cells left out, where their chunks stay.
+    dead_bytes: usize,
 }
 
 struct Source {
@@ -93,12 +84,17 @@ impl Source {
 }
 
 impl Join {
-    /// Joins the segments, newest first. With `keep` what nobody can see is left out.
-    pub(crate) fn new(flats: &[Arc<Flat>], keep: Option<Keep>) -> Self {
+    /// Joins the segments, newest first. Tombstones that no reader needs are left out (`seen`), with `keep` cells too.
+    pub(crate) fn new(flats: &[Arc<Flat>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
         let filled = || flats.iter().filter_map(|flat| flat.ends());
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
         let shared = match ends.next() {
-            Some(key) => key[..ends.map(|other| common_prefix(key, other)).min().unwrap_or(0)].to_vec(),
+            Some(key) => {
+                // What was left out of a segment may have begun otherwise than what it has.
+                let known = flats.iter().filter(|flat| flat.ends().is_some()).map(|flat| flat.shared().len());
+                let shared = ends.map(|other| common_prefix(key, other)).chain(known).min();
+                key[..shared.unwrap_or(0)].to_vec()
+            }
             None => Vec::new(),
         };
         let mut chunk = 0;
@@ -124,17 +120,19 @@ impl Join {
             })
             .collect();
         let cells = flats.iter().map(|flat| flat.cells()).sum();
-        let (counts, visible, snapshots) =
-            keep.as_ref().map_or((false, SeqNo::ZERO, &[][..]), |k| (k.counts, k.visible, &k.snapshots));
-        let has_ranges = flats.iter().any(|flat| flat.has_ranges());
-        let judge = Judge::new(Visibility { counts, visible, snapshots }, has_ranges);
-        let arena = keep.as_ref().map(|k| Arena::new(k.memory.chunks, k.memory.spares.clone()));
+        let ranges: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
+        let all = KeyRange::all();
+        let tombstones = ranges.iter().flat_map(|f| f.tombstones_within(&all));
+        let fragments = Arc::new(Fragments::reduced(tombstones, seen.snapshots, seen.visible));
+        let judge = Judge::new(*seen, !fragments.is_empty()).under(fragments.clone());
+        let arena = keep.map(|memory| Arena::new(memory.chunks, memory.spares));
         let mut join = Self {
             order: Vec::with_capacity(sources.len()),
             sources,
             shared,
             arena,
             judge,
+            fragments,
             prefixes: Vec::with_capacity(cells),
             places: Vec::with_capacity(cells),
             updates: Vec::new(),
@@ -145,6 +143,7 @@ impl Join {
             updated: 0,
             taken: 0,
             keys: 0,
+            dead_bytes: 0,
         };
         let mut order: Vec<usize> = (0..join.sources.len()).filter(|&i| !join.at_end(i)).collect();
         order.sort_by(|&a, &b| join.compare(a, b));
@@ -209,7 +208,7 @@ impl Join {
         if !same_key {
             self.keys += 1;
             self.end_key();
-            self.judge.next_key();
+            self.judge.next_key(self.sources[i].flat.cell(entry).key);
             self.sources.iter_mut().for_each(|source| source.met = false);
         }
         let source = &mut self.sources[i];
@@ -219,12 +218,17 @@ impl Join {
         }
         self.last = Some((i, entry));
         let source = &self.sources[i];
+        // Where only indices are merged no cell is looked at, unless range tombstones may cover it.
+        if self.arena.is_some() || self.judge.has_ranges() {
+            let cell = source.flat.cell(entry);
+            if !self.judge.keeps(cell.timestamp, cell.seq, cell.kind) {
+                self.dead_bytes += cell::room(&cell);
+                return;
+            }
+        }
         let place = match &mut self.arena {
             Some(arena) => {
                 let cell = source.flat.cell(entry);
-                if !self.judge.keeps(cell.timestamp, cell.seq, cell.kind) {
-                    return;
-                }
                 self.stats.note(&cell);
                 cell::copy(arena, &cell)
             }
@@ -272,10 +276,7 @@ impl Join {
         self.end_key();
         let mut sketch = Sketch::default();
         self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
-        let all = KeyRange::all();
-        let ranges: Vec<Arc<Fragments>> = self.sources.iter().map(|s| s.flat.fragments()).collect();
-        let fragments = ranges.iter().flat_map(|f| f.tombstones_within(&all));
-        let fragments = Arc::new(Fragments::new(fragments));
+        let fragments = self.fragments;
         let (chunks, addressing, dead_bytes): (Vec<Arc<Chunk>>, Places, usize) = match self.arena {
             Some(arena) => {
                 let addressing = arena.places();
@@ -284,11 +285,11 @@ impl Join {
             None => {
                 self.sources.iter().for_each(|source| self.stats.absorb(source.flat.stats()));
                 let all = self.sources.iter().flat_map(|s| s.flat.chunk_list().iter().cloned());
-                let dead = self.sources.iter().map(|source| source.flat.dead_bytes()).sum();
-                (all.collect(), self.sources[0].flat.addressing(), dead)
+                let dead: usize = self.sources.iter().map(|source| source.flat.dead_bytes()).sum();
+                (all.collect(), self.sources[0].flat.addressing(), dead + self.dead_bytes)
             }
         };
-        for tombstone in fragments.tombstones_within(&all) {
+        for tombstone in fragments.tombstones_within(&KeyRange::all()) {
             self.stats.note_range(&tombstone);
         }
         let generation = self.sources.iter().map(|source| source.flat.generation()).max();

@@ -1,7 +1,7 @@
 //! Joined segments against all cells of their sources.
 
 use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
-use super::{Flat, Join, Keep, Segment, Visibility};
+use super::{Flat, Join, Segment, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ fn flats(segments: &[Segment]) -> Vec<Arc<Flat>> {
 }
 
 /// Joins, `grain` entries at a time.
-fn join(segments: &[Segment], keep: Option<Keep>, grain: usize) -> Segment {
-    let mut join = Join::new(&flats(segments), keep);
+fn join(segments: &[Segment], keep: Option<Visibility<'_>>, grain: usize) -> Segment {
+    let mut join = Join::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
     while join.advance(grain) {}
     Segment::flat(Arc::new(join.finish()), None)
 }
 
-fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Keep> {
-    Some(Keep { counts: false, visible: SeqNo(visible), snapshots: snapshots.into(), memory: SMALL })
+fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Visibility<'_>> {
+    Some(Visibility { counts: false, visible: SeqNo(visible), snapshots })
 }
 
 proptest! {
@@ -93,7 +93,7 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     let cells: Vec<Cell> = [round(1), round(41), round(81)].concat();
     let sources = segments(&cells, &[40, 80]);
     let before: usize = sources.iter().map(Segment::bytes).sum();
-    let mut join = Join::new(&flats(&sources), keep(200, &[]));
+    let mut join = Join::new(&flats(&sources), &keep(200, &[]).unwrap(), Some(SMALL));
     while join.advance(7) {}
     assert_eq!(join.taken(), (120, 40));
     let taken = join.bytes();

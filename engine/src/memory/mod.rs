@@ -46,7 +46,7 @@ pub(crate) use active::Active;
 pub(crate) use arena::Sizes;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};
-pub(crate) use join::{Join, Keep};
+pub(crate) use join::Join;
 pub(crate) use segment::{Again, LogPlace, Segment, SegmentCursor};
 pub(crate) use spares::Spares;
 

@@ -8,7 +8,7 @@
 //! overlap.
 
 use crate::sync::{ArcSwap, AtomicUsize, Mutex, Ordering};
-use crate::types::{Cover, Fragments, KeyRange, RangeTombstone, SeqNo, Timestamp};
+use crate::types::{Cover, Fragments, KeyRange, RangeTombstone, SeqNo, Timestamp, Window};
 use std::sync::Arc;
 
 /// So many blocks of a size make one of the next.
@@ -121,6 +121,19 @@ impl Ranges {
             });
         }
         found
+    }
+
+    /// As [`super::Active::look_around`].
+    pub(super) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        for block in self.blocks.load().iter() {
+            if window.is_above(block.newest) {
+                continue;
+            }
+            match block.fragments.as_ref().filter(|_| block.newest <= read) {
+                Some(fragments) => fragments.look_around(key, read, window),
+                None => block.list.iter().filter(|t| t.seq <= read).for_each(|t| window.look_at(t, key)),
+            }
+        }
     }
 
     /// All of them as far as they reach into the range. O(n).

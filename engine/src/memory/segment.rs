@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
     CellRef, Cursor, Generation, Heat, KeyRange, LogFileId, Pinned, RangeTombstone, SeqNo, TimeRange,
-    Timestamp, Visit,
+    Timestamp, Visit, Window,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -204,6 +204,14 @@ impl Segment {
     /// Those that count over a key for a reader there; `only` is the range of that key alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         either!(self, cells => cells.tombstones_over(only, read))
+    }
+
+    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the same holds.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        let matters = |seqs: RangeInclusive<SeqNo>| !window.is_above(*seqs.end());
+        if self.has_ranges() && self.seqs().is_some_and(matters) {
+            either!(self, cells => cells.look_around(key, read, window));
+        }
     }
 
     /// The newest of them at or below `read` that deletes cells of the key with that timestamp.

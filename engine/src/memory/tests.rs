@@ -361,11 +361,9 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     assert_eq!(flat.kept_bytes(), cells);
     // Joined with others they still count.
     let flat = Arc::new(flat);
-    let newer = Flat::from_active(
-        &active_of(&[cell(b"other", 0, 900, "v")]),
-        &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] },
-    );
-    let mut join = Join::new(&[Arc::new(newer), flat.clone()], None);
+    let all = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
+    let newer = Flat::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
+    let mut join = Join::new(&[Arc::new(newer), flat.clone()], &all, None);
     while join.advance(100) {}
     assert_eq!(join.finish().kept_bytes(), cells);
 }

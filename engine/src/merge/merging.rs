@@ -31,6 +31,22 @@ impl<C: Cursor> Merging<C> {
         self.order[0].1
     }
 
+    /// The source that stands at the cell here. Must be valid.
+    pub(crate) fn front(&self) -> &C {
+        &self.sources[self.order[0].1]
+    }
+
+    /// Lets each source that has cells left move on, in the present direction, past some that nobody wants.
+    pub(crate) fn pass(&mut self, mut pass: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        let order = std::mem::take(&mut self.order);
+        for &(_, i) in &order {
+            pass(&mut self.sources[i])?;
+        }
+        self.order = order;
+        self.rebuild();
+        Ok(())
+    }
+
     fn compare(&self, a: (u64, usize), b: (u64, usize)) -> Ordering {
         let by_cell = a.0.cmp(&b.0).then_with(|| self.sources[a.1].cell().order(&self.sources[b.1].cell()));
         let by_cell = if self.forward { by_cell } else { by_cell.reverse() };

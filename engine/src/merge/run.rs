@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::table::{CursorOptions, TableCursor};
-use crate::types::{CellRef, Cursor, Pinned};
+use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo};
 use crate::version::OpenTable;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,6 +27,40 @@ impl RunCursor {
     /// The number of the first table in which that does not hold, which holds of the first ones only.
     fn first_not(&self, holds: impl FnMut(&OpenTable) -> bool) -> usize {
         self.within.start + self.tables[self.within.clone()].partition_point(holds)
+    }
+
+    /// Goes past the cells of the range that are older than `whole`, as far as its tables tell: to its end, or to the next table
+    /// with a newer cell. Where going backward, to its beginning.
+    pub(crate) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
+        let is_older = |open: &OpenTable| open.info.seqs.1 < whole;
+        let Some((at, _)) = self.at else { return Ok(()) };
+        if reverse {
+            let mut tables = self.tables[self.within.start..=at].iter().rev();
+            let newer = tables.find(|open| !is_older(open) && open.info.range.ends_after(&range.start));
+            return match newer {
+                None => self.seek_before(Some(&range.start)),
+                Some(open) if open.covers(self.cell().key) => Ok(()),
+                Some(open) => {
+                    let end = open.info.range.end.clone();
+                    self.seek_before(end.as_deref())
+                }
+            };
+        }
+        let newer = self.tables[at..self.within.end]
+            .iter()
+            .find(|open| !is_older(open) && range.ends_after(open.start()));
+        match (newer, &range.end) {
+            (Some(open), _) if open.covers(self.cell().key) => Ok(()),
+            (Some(open), _) => {
+                let start = open.start().to_vec();
+                self.seek(&start)
+            }
+            (None, Some(end)) => self.seek(end),
+            (None, None) => {
+                self.at = None;
+                Ok(())
+            }
+        }
     }
 
     fn open(&mut self, i: usize) -> &mut TableCursor {

@@ -30,4 +30,4 @@ pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub(crate) use time::TimeRange;
 pub use tombstone::RangeTombstone;
-pub(crate) use tombstone::{Cover, Fragments};
+pub(crate) use tombstone::{Cover, Fragments, Window};

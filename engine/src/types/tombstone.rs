@@ -45,6 +45,108 @@ pub(crate) struct Cover {
     pub(crate) to: Timestamp,
 }
 
+impl Cover {
+    /// Whether it deletes all timestamps.
+    fn is_whole(&self) -> bool {
+        self.from == Timestamp::ZERO && self.to == Timestamp::MAX
+    }
+}
+
+/// Keys side by side and what covers all of them alike. Sources of tombstones are asked about one key, twice: first what covers
+/// it, and then how far that holds.
+#[derive(Debug)]
+pub(crate) struct Window {
+    range: KeyRange,
+    covers: Vec<Cover>,
+    /// Whether bounds are asked for. Those of tombstones older than this are of no matter.
+    floor: Option<SeqNo>,
+}
+
+impl Window {
+    pub(crate) fn all() -> Self {
+        Self { range: KeyRange::all(), covers: Vec::new(), floor: None }
+    }
+
+    /// From now on bounds count, of those tombstones that matter beside what was found: where not `all` of them do, those older
+    /// than one that deletes all timestamps do not.
+    pub(crate) fn bounded(mut self, all: bool) -> Self {
+        let whole = self.covers.iter().find(|cover| cover.is_whole()).map(|cover| cover.seq);
+        self.floor = Some(whole.filter(|_| !all).unwrap_or_default());
+        self.covers.clear();
+        self
+    }
+
+    /// Whether nothing that is older than that matters.
+    pub(crate) fn is_above(&self, newest: SeqNo) -> bool {
+        self.floor.is_some_and(|floor| newest < floor)
+    }
+
+    /// Leaves out the keys before this one.
+    pub(crate) fn starts_at(&mut self, key: &[u8]) {
+        if self.floor.is_some() && self.range.start.as_slice() < key {
+            self.range.start.clear();
+            self.range.start.extend_from_slice(key);
+        }
+    }
+
+    /// Leaves out this key and those behind it.
+    pub(crate) fn ends_before(&mut self, key: &[u8]) {
+        if self.floor.is_none() {
+            return;
+        }
+        match &mut self.range.end {
+            None => self.range.end = Some(key.to_vec()),
+            Some(end) if key < end.as_slice() => {
+                end.clear();
+                end.extend_from_slice(key);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Leaves out the keys that are not in the range.
+    pub(crate) fn within(&mut self, range: &KeyRange) {
+        self.starts_at(&range.start);
+        if let Some(end) = &range.end {
+            self.ends_before(end);
+        }
+    }
+
+    /// All keys that are left have this cover. Of those that delete all timestamps only the newest counts.
+    fn add(&mut self, cover: Cover) {
+        match self.covers.iter_mut().find(|known| known.is_whole()) {
+            Some(known) if cover.is_whole() => known.seq = known.seq.max(cover.seq),
+            _ => self.covers.push(cover),
+        }
+    }
+
+    /// A tombstone covers the key or not, and the others as far as its bounds.
+    pub(crate) fn look_at(&mut self, t: &RangeTombstone, key: &[u8]) {
+        if self.is_above(t.seq) {
+            return;
+        }
+        if t.range.contains(key) {
+            self.within(&t.range);
+            self.add(Cover { seq: t.seq, from: t.from, to: t.to });
+        } else if key < t.range.start.as_slice() {
+            if !t.range.is_empty() {
+                self.ends_before(&t.range.start);
+            }
+        } else if let Some(end) = &t.range.end {
+            self.starts_at(end);
+        }
+    }
+
+    /// The keys, and their covers as the one fragment that holds them.
+    pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments) {
+        self.covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
+        self.covers.dedup();
+        let fragment = Fragment { range: self.range.clone(), covers: self.covers };
+        let list = if fragment.covers.is_empty() { Vec::new() } else { vec![fragment] };
+        (self.range, Fragments { list })
+    }
+}
+
 /// Range tombstones cut into sorted, disjoint fragments.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fragments {
@@ -171,6 +273,22 @@ impl Fragments {
         fragment.range.ends_after(key).then_some(fragment)
     }
 
+    /// Adds what covers the key for a reader there, and leaves the keys in the window of which the same holds. O(log n).
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        let after = self.list.partition_point(|f| f.range.start.as_slice() <= key);
+        if let Some(next) = self.list.get(after) {
+            window.ends_before(&next.range.start);
+        }
+        let Some(at) = after.checked_sub(1) else { return };
+        let fragment = &self.list[at];
+        if fragment.range.ends_after(key) {
+            window.within(&fragment.range);
+            fragment.covers.iter().filter(|c| c.seq <= read).for_each(|c| window.add(*c));
+        } else if let Some(end) = &fragment.range.end {
+            window.starts_at(end);
+        }
+    }
+
     /// The newest tombstone at or below `read` that deletes cells of `key` with this timestamp, if any: a cell
     /// with a smaller sequence number is deleted.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
@@ -195,8 +313,8 @@ struct Over {
 
 impl Over {
     fn stripe(t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Option<u64> {
-        let is_whole = t.from == Timestamp::ZERO && t.to == Timestamp::MAX;
-        stripe.filter(|_| is_whole).map(|stripe| stripe(t.seq))
+        let cover = Cover { seq: t.seq, from: t.from, to: t.to };
+        stripe.filter(|_| cover.is_whole()).map(|stripe| stripe(t.seq))
     }
 
     fn start(&mut self, t: &RangeTombstone, stripe: Option<&dyn Fn(SeqNo) -> u64>) {
@@ -237,6 +355,11 @@ impl Over {
 }
 
 impl Fragment {
+    /// The newest tombstone that deletes all timestamps.
+    pub(crate) fn newest_whole(&self) -> Option<SeqNo> {
+        self.covers.iter().find(|cover| cover.is_whole()).map(|cover| cover.seq)
+    }
+
     pub(crate) fn newest_over(&self, timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.covers.iter().find(|c| c.seq <= read && c.from <= timestamp && timestamp <= c.to).map(|c| c.seq)
     }

@@ -2,9 +2,10 @@
 //!
 //! `shape` is the plain data (levels of runs of tables) that strategies see; `version` joins it with memory and
 //! open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
-//! `scattered` is memory held apart by key range. `shelf` counts which log files tables need.
+//! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need.
 //! Nothing here decides *what* to change.
 
+mod around;
 pub(crate) mod edit;
 pub(crate) mod manifest;
 mod scattered;

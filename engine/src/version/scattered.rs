@@ -112,6 +112,11 @@ impl Scattered {
         self.ranges.iter().map(bytes).max().unwrap_or(0)
     }
 
+    /// Whether a piece has range tombstones.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
     /// The pieces with range tombstones that may concern the keys.
     pub(crate) fn with_ranges(&self, range: &KeyRange) -> impl Iterator<Item = &Segment> {
         let ranges = if self.has_ranges { self.within(range) } else { 0..0 };

@@ -124,7 +124,7 @@ impl OpenRun {
 
     /// How many tables start at or before the key.
     #[inline]
-    fn starting_upto(&self, key: &[u8]) -> usize {
+    pub(super) fn starting_upto(&self, key: &[u8]) -> usize {
         let Some(rest) = key.strip_prefix(self.shared.as_slice()) else {
             return if key < self.shared.as_slice() { 0 } else { self.tables.len() };
         };

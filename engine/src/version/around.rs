@@ -1,0 +1,79 @@
+//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again when it leaves the
+//! keys of which the answer holds, so that opening one costs nothing for tombstones that it does not meet.
+
+use super::scattered::Scattered;
+use super::version::{OpenRun, Version};
+use crate::memory::Segment;
+use crate::types::{SeqNo, Window};
+
+impl Version {
+    /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read by now do not see.)
+    pub(crate) fn has_ranges(&self) -> bool {
+        let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
+        segments.into_iter().any(Segment::has_ranges)
+            || self.scattered.has_ranges()
+            || self.flush.scattered.has_ranges()
+            || self.runs.iter().any(|run| run.has_ranges)
+    }
+
+    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Unless `all` of them
+    /// count, those older than one over all timestamps are left out. O(log n) for each segment and run.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, all: bool) -> Window {
+        let mut window = Window::all();
+        self.ask(key, read, &mut window);
+        window = window.bounded(all);
+        self.ask(key, read, &mut window);
+        window
+    }
+
+    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        for segment in std::iter::once(&self.active).chain(&self.frozen) {
+            segment.look_around(key, read, window);
+        }
+        self.scattered.look_around(key, read, window);
+        let clip = self.flush.clip.as_slice();
+        if key < clip {
+            window.ends_before(clip);
+        } else {
+            window.starts_at(clip);
+            for segment in &self.flush.segments {
+                segment.look_around(key, read, window);
+            }
+            self.flush.scattered.look_around(key, read, window);
+        }
+        for run in self.runs.iter().filter(|run| run.has_ranges) {
+            run.look_around(key, read, window);
+        }
+    }
+}
+
+impl Scattered {
+    /// As [`Version::look_around`], in the range of the key.
+    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        if self.has_ranges() {
+            window.within(&self.range(self.find(key)));
+            self.at(key).iter().for_each(|piece| piece.look_around(key, read, window));
+        }
+    }
+}
+
+impl OpenRun {
+    /// As [`Version::look_around`], in the table of the key, or in the gap between two.
+    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        let next = self.starting_upto(key);
+        if let Some(after) = self.tables.get(next) {
+            window.ends_before(after.start());
+        }
+        let Some(at) = next.checked_sub(1) else { return };
+        let open = &self.tables[at];
+        if window.is_above(open.info.seqs.1) {
+            return;
+        }
+        if open.covers(key) {
+            window.within(&open.info.live_range());
+            open.table().fragments().look_around(key, read, window);
+        } else if let Some(end) = &open.info.range.end {
+            window.starts_at(end);
+        }
+    }
+}
