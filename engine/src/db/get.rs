@@ -31,13 +31,14 @@ impl Inner {
     /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
     /// deleted, that cannot be told: then the answer is `false`.
     pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
-        let found = self.newest_write(store, key)?;
+        let (found, has_cell) = self.newest_write(store, key)?;
         let newest = found.max(store.attached_at());
         if planted!(Bug::ForgetWhatMergesDropped) {
             return Ok(newest <= seq);
         }
-        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted.
-        let is_known = found > SeqNo::ZERO && !store.settings().read.explicit;
+        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted. (A
+        // range tombstone may stay for other keys, and tells nothing of what came after it.)
+        let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
         Ok(newest <= seq && (is_known || store.forgotten() <= seq))
     }
@@ -73,8 +74,8 @@ impl Inner {
     }
 
     /// The sequence number of the newest write that concerns the key, deletes included; zero when there is none
-    /// in what the database holds.
-    fn newest_write(&self, store: &Store, key: &[u8]) -> Result<SeqNo> {
+    /// in what the database holds. And whether that has a cell of the key.
+    fn newest_write(&self, store: &Store, key: &[u8]) -> Result<(SeqNo, bool)> {
         let version = store.version();
         let read = SeqNo::MAX;
         let rules = ReadRules::default();
@@ -87,11 +88,11 @@ impl Inner {
             };
             let (fragments, _) = collect(&version, key, read, TimeRange::ALL, usize::MAX, &mut note)?;
             let covers = fragments.find(key).map_or(SeqNo::ZERO, |f| f.covers[0].seq);
-            return Ok(newest.max(covers));
+            return Ok((newest.max(covers), newest > SeqNo::ZERO));
         }
         let mut lookup = Lookup::new(&rules, key, 0);
         search(&version, key, read, &mut lookup)?;
-        Ok(lookup.newest())
+        Ok((lookup.newest(), lookup.has_cell()))
     }
 
     /// Up to `count` visible versions of those times, newest first.

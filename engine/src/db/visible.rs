@@ -89,6 +89,7 @@ pub(crate) struct Lookup<'a> {
     answer: Option<Pinned>,
     /// Sequence number of the newest cell or tombstone met.
     newest: SeqNo,
+    has_cell: bool,
 }
 
 impl<'a> Lookup<'a> {
@@ -101,6 +102,7 @@ impl<'a> Lookup<'a> {
             operands: Vec::new(),
             answer: None,
             newest: SeqNo::ZERO,
+            has_cell: false,
         }
     }
 
@@ -116,6 +118,7 @@ impl<'a> Lookup<'a> {
     /// A cell of the key, newest first; `Break` when the answer is known.
     pub(crate) fn take(&mut self, cell: &CellRef<'_>, owner: &dyn Owner) -> ControlFlow<()> {
         self.newest = cell.seq.max(self.newest);
+        self.has_cell = true;
         if cell.seq < self.deleted_below || cell.kind == Kind::Tombstone {
             return ControlFlow::Break(());
         }
@@ -146,6 +149,11 @@ impl<'a> Lookup<'a> {
     /// The newest write met that concerns the key.
     pub(crate) fn newest(&self) -> SeqNo {
         self.newest
+    }
+
+    /// Whether a cell of the key was met.
+    pub(crate) fn has_cell(&self) -> bool {
+        self.has_cell
     }
 }
 

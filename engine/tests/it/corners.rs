@@ -100,6 +100,22 @@ fn a_stale_writer_to_an_attached_family_is_refused_though_a_merge_dropped_the_de
     assert_eq!(refused, Err(ErrorKind::Conflict));
 }
 
+#[test]
+fn a_stale_writer_is_refused_though_a_range_tombstone_is_all_that_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let f = db.default_family();
+    f.put(b"m", b"below").unwrap();
+    f.flush().unwrap();
+    // It stays because of `m`, while of `k` nothing does.
+    let stale = f.delete_range("a".."z").unwrap();
+    f.put(b"k", b"v").unwrap();
+    f.delete(b"k").unwrap();
+    f.flush().unwrap();
+    let refused = write_if(&db, &f, Expected::NotNewerThan(stale)).map_err(|e| e.kind());
+    assert_eq!(refused, Err(ErrorKind::Conflict));
+}
+
 /// Every way to put flushes and compactions between a few calls gives the same versions at the end.
 #[test]
 fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
