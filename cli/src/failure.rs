@@ -1,6 +1,6 @@
 //! How a command ends badly: an exit code and at most one line on stderr.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What a command gives back.
@@ -26,15 +26,15 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Failure::Usage(line) => {
-                eprintln!("siltstone: {}", one_line(&line));
+                say(&line);
                 ExitCode::from(2)
             }
             Failure::Failed(line) => {
-                eprintln!("siltstone: {}", one_line(&line));
+                say(&line);
                 ExitCode::FAILURE
             }
             Failure::Signal(signal, line) => {
-                eprintln!("siltstone: {}", one_line(&line));
+                say(&line);
                 ExitCode::from(128u8.wrapping_add(signal as u8))
             }
             Failure::Silent => ExitCode::FAILURE,
@@ -75,6 +75,11 @@ pub(crate) fn usage(error: &clap::Error) -> Outcome {
     let head = head.join(" ");
     let head = head.strip_prefix("error: ").unwrap_or(&head);
     Err(Failure::Usage(format!("{head} (see --help)")))
+}
+
+/// One line on stderr, where somebody may have stopped listening.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "siltstone: {}", one_line(line));
 }
 
 fn one_line(text: &str) -> String {

@@ -7,7 +7,7 @@
 use crate::failure::{Failure, Outcome};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,23 +20,41 @@ static CAME: AtomicI32 = AtomicI32::new(0);
 
 /// Waits for signals from now on. Where that is not possible they end the process as they do any other, which is safe, too.
 pub(crate) fn watch() {
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
+    let wanted = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
+    let Ok(mut signals) = Signals::new(wanted) else { return };
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            let is_second = CAME.swap(signal, Ordering::SeqCst) != 0;
-            let what = match ON_SIGNAL.lock().ok().as_mut().and_then(|on_signal| on_signal.as_mut()) {
-                _ if is_second => Some("at once; what was not finished is as after a crash".to_string()),
-                None => Some("no data was changed".to_string()),
-                Some(on_signal) => on_signal(),
-            };
-            if let Some(what) = what {
-                // Behind a progress bar, or the terminal's ^C.
-                let line_end = if std::io::stderr().is_terminal() { "\n" } else { "" };
-                eprintln!("{line_end}siltstone: {}", sentence(signal, &what));
-                process::exit(128 + signal);
+            if CAME.swap(signal, Ordering::SeqCst) != 0 {
+                end(signal, "a second time; unfinished work is as after a crash");
             }
+            // What is to be done may take long, and a second signal is to be heard meanwhile.
+            std::thread::spawn(move || {
+                let what = match ON_SIGNAL.lock().ok().as_mut().and_then(|on_signal| on_signal.as_mut()) {
+                    None => Some("no data was changed".to_string()),
+                    Some(on_signal) => on_signal(),
+                };
+                if let Some(what) = what {
+                    end(signal, &what);
+                }
+            });
         }
     });
+}
+
+/// Whether it was ignored when the process began, as a shell does for what it runs in the background.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored >> (signal - 1) & 1 == 1
+}
+
+fn end(signal: i32, what: &str) -> ! {
+    // Behind a progress bar, or the terminal's ^C.
+    let line_end = if std::io::stderr().is_terminal() { "\n" } else { "" };
+    // Nobody may be listening.
+    let _ = writeln!(std::io::stderr(), "{line_end}siltstone: {}", sentence(signal, what));
+    process::exit(128 + signal)
 }
 
 /// What to do at a signal, from now on.

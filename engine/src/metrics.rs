@@ -129,8 +129,8 @@ pub struct Statistics {
     pub write_memory: u64,
     /// Bytes of chunks that are kept to be used again, beside that.
     pub spare_memory: u64,
-    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and merges hold beside cache and write memory. At
-    /// least: where write memory has more than chunks, that much is not seen.
+    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and merges hold beside cache and write memory. A
+    /// lower bound: what write memory counts beside chunks is subtracted, too.
     pub pinned_bytes: u64,
     /// Tables, all families.
     pub tables: u64,

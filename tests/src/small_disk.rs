@@ -74,7 +74,7 @@ fn small_disk_case(seed: u64) -> CaseResult {
     let disk = disk_of(seed)?;
     let (dir, ballast) = (disk.path("db"), disk.path("ballast"));
     let mut rng = Rng::new(seed);
-    // Of ext4 a twentieth is root's alone, which helps those who have that; new files of others need whole extents.
+    // On ext4 a twentieth is reserved for root, who runs this. Others need more room for the same work.
     let spare = if [Kind::Xfs, Kind::Btrfs].contains(&disk.kind()) { 2 } else { 1 };
     let megabytes = (spare * rng.range(6..12)) as usize;
     std::fs::write(&ballast, rng.bytes(megabytes << 20)).map_err(|e| format!("the ballast: {e}"))?;

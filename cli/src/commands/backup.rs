@@ -8,6 +8,7 @@ use humantime::format_rfc3339_seconds;
 use serde_json::json;
 use siltstone::storage::Env;
 use siltstone::{BackupInfo, Backups, size_text};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -43,7 +44,7 @@ impl Backup {
             return self.print_list(&backups.list()?);
         }
         let db = open::to_write(&self.db)?;
-        interrupt::leaves("no backup was added; the next one removes what was copied");
+        interrupt::leaves("the backup is there whole or not at all; --list tells");
         let made = progress::over_files(|progress| db.backup_with(&self.dir, progress));
         if let Ok(made) = &made {
             interrupt::leaves(format!("backup {} is whole", made.id));
@@ -68,7 +69,10 @@ impl Backup {
         if self.json {
             println!("{}", serde_json::to_string_pretty(list)?);
         } else {
-            list.iter().for_each(|backup| println!("{}", line(backup)));
+            let mut out = std::io::stdout().lock();
+            for backup in list {
+                writeln!(out, "{}", line(backup))?;
+            }
         }
         Ok(())
     }
@@ -108,9 +112,7 @@ impl Restore {
         }
         let backups = Backups::new(&Env::local(), &self.dir);
         let db = self.db.display();
-        interrupt::leaves(format!(
-            "the backup is not restored; {db} holds no database, remove it before the next try"
-        ));
+        interrupt::leaves(format!("the restore may be unfinished; {db} opens only if it is whole"));
         let restored = progress::over_files(|progress| backups.restore(self.id, &self.db, progress))?;
         if self.json {
             println!("{}", json!(restored));

@@ -44,8 +44,9 @@ impl Compact {
         let done = if self.until_settled { settle(&db) } else { self.major(&db) };
         let seconds = begun.elapsed().as_secs_f64();
         let s = db.statistics();
-        db.close()?;
+        let closed = db.close();
         done?;
+        closed?;
         if self.json {
             let report = serde_json::json!({
                 "table_bytes_before": before, "table_bytes": s.table_bytes, "tables": s.tables, "merges": s.merges,

@@ -1,5 +1,5 @@
 use super::Place;
-use super::scan::bounds;
+use super::scan::{bounds, check_times};
 use crate::escape::Bytes;
 use crate::failure::{Failure, Outcome};
 use crate::{interrupt, open};
@@ -59,8 +59,18 @@ impl Delete {
             let why = "an empty prefix is that of every key: say --all to delete them all";
             return Err(Failure::Usage(why.into()));
         }
+        let is_empty = |from: Option<&[u8]>, to: Option<&[u8]>| matches!((from, to), (Some(from), Some(to)) if from >= to);
+        let key = |key: &Option<Bytes>| key.as_ref().map(|key| key.0.clone());
+        if is_empty(key(&self.start).as_deref(), key(&self.end).as_deref()) {
+            return Err(Failure::Usage("there is no key between --start and --end".into()));
+        }
+        if self.times().is_none() {
+            return Err(Failure::Usage("there is no time between --from-time and --to-time".into()));
+        }
         let db = open::to_write(&self.place.db)?;
         let family = open::family(&db, &self.place.family, false)?;
+        let times = [self.timestamp, self.from_time, self.to_time];
+        check_times(&family, times.iter().any(Option::is_some))?;
         interrupt::leaves("what was asked for is deleted as a whole or not at all");
         if let Some(Bytes(key)) = &self.key {
             match self.timestamp {

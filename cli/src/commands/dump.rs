@@ -13,7 +13,6 @@ use siltstone::{Entry, Family, TableWriter, Timestamp};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// Export all rows of a family to a file
 ///
@@ -35,65 +34,76 @@ pub(crate) struct Dump {
 }
 
 /// What a dump can be.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Form {
-    Rows(Format),
+    /// Key, tab, value
+    Tsv,
+    /// Key, comma, value
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// A sorted table, for `siltstone ingest`
     Table,
 }
 
-impl FromStr for Form {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match (text, Format::from_str(text, false)) {
-            ("table", _) => Ok(Form::Table),
-            (_, Ok(format)) => Ok(Form::Rows(format)),
-            _ => Err("there are tsv, csv, jsonl and table".into()),
+impl Form {
+    /// The rows of it; `None` for a table.
+    fn rows(self) -> Option<Format> {
+        match self {
+            Form::Tsv => Some(Format::Tsv),
+            Form::Csv => Some(Format::Csv),
+            Form::Jsonl => Some(Format::Jsonl),
+            Form::Table => None,
         }
     }
 }
 
 impl Dump {
     pub(crate) fn run(self) -> Outcome {
+        let is_table = self.file.extension().is_some_and(|end| end.eq_ignore_ascii_case("table"));
         let form = match self.format {
-            Some(form) => form,
-            None if self.file.extension().is_some_and(|end| end == "table") => Form::Table,
-            None => Form::Rows(Format::choose(None, &self.file)?),
+            Some(form) => form.rows(),
+            None if is_table => None,
+            None => Some(Format::choose(None, &self.file)?),
         };
-        if form == Form::Table && is_stream(&self.file) {
+        if form.is_none() && is_stream(&self.file) {
             return Err(Failure::Usage("a table is a file; it cannot go to standard output".into()));
         }
         let db = open::to_read(&self.place.db)?;
         let family = open::family(&db, &self.place.family, false)?;
         if is_stream(&self.file) {
-            let Form::Rows(format) = form else { return Ok(()) };
+            let Some(format) = form else { return Ok(()) };
             interrupt::leaves("not all rows are printed");
             dump(&family, format, BufWriter::new(std::io::stdout().lock()), Failure::from)?;
             return Ok(());
         }
-        interrupt::on_signal(|| None);
         let rows = dump_to_file(&family, form, &self.file)?;
         println!("dumped {} to {}", count(rows, "row"), self.file.display());
         Ok(())
     }
 }
 
-fn dump_to_file(family: &Family, form: Form, file: &Path) -> Outcome<u64> {
+fn dump_to_file(family: &Family, form: Option<Format>, file: &Path) -> Outcome<u64> {
     // A device or pipe is written directly; a file under another name first.
     let special = std::fs::metadata(file).is_ok_and(|metadata| !metadata.is_file());
+    match special {
+        // What waits for a pipe cannot look whether a signal came.
+        true => interrupt::leaves("not all rows are written"),
+        false => interrupt::on_signal(|| None),
+    }
     let mut part = file.as_os_str().to_os_string();
     part.push(if special { "" } else { ".part" });
     let part = PathBuf::from(part);
     let failed = |e: std::io::Error| Failure::Failed(format!("write {}: {e}", file.display()));
     let rows = match form {
-        Form::Rows(format) => {
+        Some(format) => {
             let out = BufWriter::with_capacity(1 << 20, File::create(&part).map_err(failed)?);
             dump(family, format, out, failed)
         }
-        Form::Table if special => {
+        None if special => {
             return Err(Failure::Usage(format!("a table is a file, not what {} is", file.display())));
         }
-        Form::Table => dump_table(family, &part),
+        None => dump_table(family, &part),
     };
     if special {
         return rows;

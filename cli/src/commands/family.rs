@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use siltstone::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
-use siltstone::{FamilyOptions, parse_size, size_text};
+use siltstone::{Db, FamilyOptions, parse_size, size_text};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -47,6 +48,15 @@ impl Family {
     }
 }
 
+/// Changes something, closes the database, and fails with what failed first.
+fn changing(db: Db, at_signal: &'static str, change: impl FnOnce(&Db) -> Outcome) -> Outcome {
+    interrupt::leaves(at_signal);
+    let changed = change(&db);
+    let closed = db.close();
+    changed?;
+    Ok(closed?)
+}
+
 /// List the families with what they hold
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family list /tmp/db")]
@@ -62,6 +72,7 @@ impl List {
     fn run(self) -> Outcome {
         let db = open::to_read(&self.db)?;
         let mut listed = Vec::new();
+        let mut out = BufWriter::new(std::io::stdout().lock());
         for name in db.families() {
             let family = db.family(&name)?;
             let shape = family.shape();
@@ -71,7 +82,7 @@ impl List {
             let memory_cells = segments.iter().map(|segment| segment.cells).sum::<u64>();
             if !self.json {
                 let (cells, tables) = (count(cells + memory_cells, "cell"), count(tables, "table"));
-                println!("{name}: {cells}, {tables} of {}", size_text(bytes));
+                writeln!(out, "{name}: {cells}, {tables} of {}", size_text(bytes))?;
                 continue;
             }
             listed.push(json!({
@@ -79,9 +90,9 @@ impl List {
             }));
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&listed)?);
+            writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
         }
-        Ok(())
+        Ok(out.flush()?)
     }
 }
 
@@ -118,7 +129,7 @@ impl Show {
 /// Options as arguments.
 #[derive(Args)]
 struct Set {
-    /// An option: a number, a text, a size as 64MiB, a time as 30days; `family show` prints all
+    /// An option: a number, a text, a size such as 64MiB, a time such as 30days; `family show` prints all
     #[arg(long = "set", value_name = "OPTION=VALUE")]
     set: Vec<String>,
 }
@@ -133,6 +144,7 @@ impl Set {
             })?;
             options = with(&options, name.trim(), value.trim()).map_err(Failure::Usage)?;
         }
+        options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(options)
     }
 }
@@ -221,13 +233,13 @@ struct Create {
 impl Create {
     fn run(self) -> Outcome {
         let options = self.set.apply(FamilyOptions::default())?;
-        options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
+        if self.name.is_empty() {
+            return Err(Failure::Usage("a family has a name".into()));
+        }
         let db = open::to_write_or_create(&self.db)?;
-        interrupt::leaves("the family is there whole or not at all");
-        let created = db.create_family(&self.name, options);
-        db.close()?;
-        created?;
-        Ok(())
+        changing(db, "the family is there whole or not at all", |db| {
+            Ok(db.create_family(&self.name, options).map(drop)?)
+        })
     }
 }
 
@@ -252,14 +264,10 @@ impl Alter {
         if self.set.set.is_empty() {
             return Err(Failure::Usage("nothing to alter; give --set OPTION=VALUE".into()));
         }
-        let db = open::to_write(&self.db)?;
-        interrupt::leaves("the options are changed all or none");
-        let altered = db.family(&self.name).map_err(Failure::from).and_then(|family| {
-            let options = self.set.apply(family.options())?;
-            Ok(family.alter(options)?)
-        });
-        db.close()?;
-        altered
+        changing(open::to_write(&self.db)?, "the options are changed all or none", |db| {
+            let family = db.family(&self.name)?;
+            Ok(family.alter(self.set.apply(family.options())?)?)
+        })
     }
 }
 
@@ -275,11 +283,8 @@ struct Drop {
 
 impl Drop {
     fn run(self) -> Outcome {
-        let db = open::to_write(&self.db)?;
-        interrupt::leaves("the family is there whole or not at all");
-        let dropped = db.drop_family(&self.name);
-        db.close()?;
-        Ok(dropped?)
+        let what = "the family is there whole or not at all";
+        changing(open::to_write(&self.db)?, what, |db| Ok(db.drop_family(&self.name)?))
     }
 }
 
@@ -302,11 +307,8 @@ struct Detach {
 
 impl Detach {
     fn run(self) -> Outcome {
-        let db = open::to_write(&self.db)?;
-        interrupt::leaves("the family is whole in its database, in the new directory, or in both");
-        let detached = db.detach(&self.name, &self.dir);
-        db.close()?;
-        Ok(detached?)
+        let what = "the family is whole in its database, in the new directory, or in both";
+        changing(open::to_write(&self.db)?, what, |db| Ok(db.detach(&self.name, &self.dir)?))
     }
 }
 
@@ -318,7 +320,7 @@ impl Detach {
 struct Attach {
     /// Directory of the database
     db: PathBuf,
-    /// Name of the family, free in the database
+    /// Name that the family gets; no other may have it
     name: String,
     /// Directory in which `family detach` left it
     dir: PathBuf,
@@ -326,12 +328,8 @@ struct Attach {
 
 impl Attach {
     fn run(self) -> Outcome {
-        let db = open::to_write(&self.db)?;
-        interrupt::leaves("the family is there whole or not at all");
-        let attached = db.attach(&self.name, &self.dir);
-        db.close()?;
-        attached?;
-        Ok(())
+        let what = "the family is there whole or not at all";
+        changing(open::to_write(&self.db)?, what, |db| Ok(db.attach(&self.name, &self.dir).map(drop)?))
     }
 }
 

@@ -1,5 +1,5 @@
 use super::Place;
-use super::scan::is_explicit;
+use super::scan::{check_times, is_explicit};
 use crate::escape::{Bytes, printable, unicode};
 use crate::failure::{Failure, Outcome};
 use crate::format::{Format, Row};
@@ -21,7 +21,7 @@ pub(crate) struct Get {
     place: Place,
     /// The key; may hold backslash escapes
     key: Bytes,
-    /// The newest so many versions instead, newest first, a row of key, value and timestamp each
+    /// Print the newest N versions, newest first, one row of key, value and timestamp each
     #[arg(long, value_name = "N", conflicts_with = "raw")]
     versions: Option<usize>,
     /// The version with this timestamp, or the newest before it (families with explicit timestamps)
@@ -39,6 +39,7 @@ impl Get {
     pub(crate) fn run(self) -> Outcome {
         let db = open::to_read(&self.place.db)?;
         let family = open::family(&db, &self.place.family, false)?;
+        check_times(&family, self.timestamp.is_some())?;
         let mut out = std::io::stdout().lock();
         let upto = ..=Timestamp(self.timestamp.unwrap_or(u64::MAX));
         if let Some(count) = self.versions {

@@ -35,7 +35,7 @@ pub(crate) struct Load {
     /// Column family
     #[arg(long, default_value = siltstone::DEFAULT_FAMILY)]
     family: String,
-    /// Make the family if there is none, with default options; `siltstone family create` has others
+    /// Make the family if there is none, with default options; `siltstone family create` takes options
     #[arg(long)]
     create_family: bool,
     /// How rows are written; by default what the file's name ends in
@@ -70,19 +70,19 @@ impl Load {
         bar.finish_and_clear();
         let Loader { stored, bytes, .. } = loader;
         let stored = stored.load(Ordering::Relaxed);
-        let kept = || match &synced {
-            Ok(()) => format!("{} before it stored", count(stored, "row")),
-            Err(e) => format!("{} before it stored, which a power loss may take: {e}", count(stored, "row")),
+        let kept = |before: &str| match &synced {
+            Ok(()) => format!("{}{before} stored", count(stored, "row")),
+            Err(e) => format!("{}{before} stored, which a power loss may take: {e}", count(stored, "row")),
         };
         match ended {
             Ok(()) => {}
-            Err(Stop::Signal) => interrupt::check(|| format!("{} stored", count(stored, "row")))?,
+            Err(Stop::Signal) => interrupt::check(|| kept(""))?,
             Err(Stop::At(Malformed { line, what })) => {
                 let file = match is_stream(&self.file) {
                     true => "standard input".to_string(),
                     false => self.file.display().to_string(),
                 };
-                return Err(Failure::Failed(format!("{file} line {line}: {what}; {}", kept())));
+                return Err(Failure::Failed(format!("{file} line {line}: {what}; {}", kept(" before it"))));
             }
         }
         if let Err(e) = synced.and(closed) {
@@ -206,7 +206,10 @@ impl<'a> Loader<'a> {
     }
 
     fn write(&mut self, line: u64) -> Result<(), Malformed> {
-        self.db.write(&self.batch).map_err(|e| Malformed { line, what: format!("rows up to here: {e}") })?;
+        self.db.write(&self.batch).map_err(|e| Malformed {
+            line,
+            what: format!("the rows up to here could not be written: {e}"),
+        })?;
         let rows = self.batch.len() as u64;
         let stored = self.stored.fetch_add(rows, Ordering::Relaxed) + rows;
         self.bytes += self.batch.user_bytes() as u64;

@@ -1,4 +1,5 @@
 use super::Place;
+use super::scan::check_times;
 use crate::escape::Bytes;
 use crate::failure::Outcome;
 use crate::{interrupt, open};
@@ -23,7 +24,7 @@ pub(crate) struct Put {
     /// The version's timestamp (families with explicit timestamps); without it, now in microseconds since 1970
     #[arg(long)]
     timestamp: Option<u64>,
-    /// Make the family if there is none, with default options; `siltstone family create` has others
+    /// Make the family if there is none, with default options; `siltstone family create` takes options
     #[arg(long)]
     create_family: bool,
 }
@@ -32,6 +33,7 @@ impl Put {
     pub(crate) fn run(self) -> Outcome {
         let db = open::to_write_or_create(&self.place.db)?;
         let family = open::family(&db, &self.place.family, self.create_family)?;
+        check_times(&family, self.timestamp.is_some())?;
         interrupt::leaves("the value is stored or not, and may be lost by a power loss");
         match self.timestamp {
             None => family.put_with(&self.key.0, &self.value.0, Durability::Sync)?,

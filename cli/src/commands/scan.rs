@@ -1,6 +1,6 @@
 use super::Place;
 use crate::escape::{Bytes, printable};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::format::{Format, Row};
 use crate::open;
 use clap::Args;
@@ -75,6 +75,14 @@ impl Scan {
             writer.write(&row(entry?, explicit))?;
         }
         Ok(writer.finish()?)
+    }
+}
+
+/// Refuses timestamps, where some are `given`, of a family that keeps none.
+pub(super) fn check_times(family: &Family, given: bool) -> Outcome {
+    match given && !is_explicit(family) {
+        true => Err(Failure::Failed(format!("family {} keeps no timestamps", family.name()))),
+        false => Ok(()),
     }
 }
 

@@ -50,6 +50,9 @@ fn wrong_options_are_named_and_change_nothing() {
     siltstone(&["family", "alter", db, "default", "--set", "timestamps=explicit"])
         .refused(1, &["timestamps"]);
     siltstone(&["family", "alter", db, "none", "--set", "bloom_bits=8"]).refused(1, &["no family none"]);
+    siltstone(&["family", "alter", db, "default", "--set", "versions=3"]).refused(2, &["versions needs"]);
+    siltstone(&["family", "create", &place.text("new"), ""]).refused(2, &["name"]);
+    assert!(!place.path("new").exists());
     siltstone(&["family", "drop", db, "none"]).refused(1, &["no family none"]);
     siltstone(&["family", "drop", db, "default"]).refused(1, &["default"]);
 }
@@ -84,7 +87,7 @@ fn tables_are_dumped_and_ingested() {
     siltstone(&["ingest", db, &place.text("rows.tsv")]).refused(1, &["rows.tsv"]);
     siltstone(&["ingest", db]).refused(2, &["<TABLES>"]);
     siltstone(&["dump", db, "-", "--format", "table"]).refused(2, &["standard output"]);
-    siltstone(&["dump", db, "rows.txt", "--format", "xml"]).refused(2, &["tsv, csv, jsonl and table"]);
+    siltstone(&["dump", db, "rows.txt", "--format", "xml"]).refused(2, &["tsv, csv, jsonl, table"]);
     siltstone(&["delete", db, "--all"]).fine();
     siltstone(&["dump", db, &place.text("none.table")]).refused(1, &["without cells"]);
     assert!(!place.path("none.table").exists() && !place.path("none.table.part").exists());
@@ -108,14 +111,18 @@ fn versions_are_put_read_and_deleted_by_their_timestamps() {
     run(&["delete", db, "k", "--timestamp", "10"]).fine();
     run(&["delete", db, "--start", "a", "--end", "l", "--from-time", "30", "--to-time", "40"]).fine();
     assert_eq!(run(&["get", db, "k", "--versions", "9"]).fine(), "k\tv40\t40\nk\tv20\t20\n");
-    run(&["delete", db, "--all", "--to-time", "0"]).fine();
-    assert_eq!(run(&["scan", db]).fine().lines().count(), 2, "there is no time before 0");
+    run(&["delete", db, "--all", "--to-time", "0"]).refused(2, &["no time between"]);
+    run(&["delete", db, "--all", "--from-time", "40", "--to-time", "30"]).refused(2, &["no time between"]);
+    run(&["delete", db, "--start", "m", "--end", "a"]).refused(2, &["no key between"]);
+    assert_eq!(run(&["scan", db]).fine().lines().count(), 2);
     run(&["delete", db, "--all", "--to-time", "40"]).fine();
     assert_eq!(run(&["scan", db]).fine(), "k\tv40\t40\n");
     siltstone(&["put", db, "k", "v", "--timestamp", "1"]).refused(1, &["timestamps"]);
     siltstone(&["delete", db, "k", "--timestamp", "1"]).refused(1, &["timestamps"]);
     siltstone(&["delete", db, "k", "--from-time", "1"]).refused(2, &["--from-time"]);
     siltstone(&["delete", db, "--all", "--from-time", "1"]).refused(1, &["timestamps"]);
+    siltstone(&["delete", db, "--all", "--from-time", "0"]).refused(1, &["timestamps"]);
+    siltstone(&["delete", db, "k", "--timestamp", "0"]).refused(1, &["timestamps"]);
     siltstone(&["get", db, "k", "--timestamp", "1"]).refused(1, &["timestamps"]);
     let absent = run(&["get", db, "none", "--versions", "3"]);
     assert_eq!((absent.code, absent.out.len()), (1, 0));

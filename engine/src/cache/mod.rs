@@ -301,8 +301,7 @@ impl BlockCache {
         self.counted(Class::Filter, found)
     }
 
-    /// Puts a data block in that somebody reads.
-    /// A data block that was read or made, counted until nobody has it.
+    /// Counts a data block until nobody has it.
     pub(crate) fn adopt(&self, block: Block) -> Arc<Block> {
         let bytes = block.memory_bytes() as u64;
         self.alive.fetch_add(bytes, Ordering::Relaxed);
@@ -315,6 +314,7 @@ impl BlockCache {
         self.alive.load(Ordering::Relaxed).saturating_sub(here)
     }
 
+    /// Puts a data block in that somebody reads.
     pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
         if self.filling == Filling::Warm {
             self.end_period();

@@ -194,9 +194,17 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let replay_micros = told.micros();
     let database = state.database;
     kill_point!("open-log-read");
-    recovered.make_durable(env, dir, database)?;
-
     state.epoch += 1;
+    match recovered.make_durable(env, dir, database) {
+        // On some file systems what is written again takes new blocks.
+        Err(e) if e.kind() == ErrorKind::DiskFull => {
+            manifest::free_reserve(env, dir);
+            remove_unnamed_tables(env, dir, &state);
+            recovered.make_durable(env, dir, database)?;
+        }
+        made => made?,
+    }
+
     state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     state.log_synced = state.log_synced.max(recovered.end);
     if !planted!(Bug::ForgetLogEnd) {

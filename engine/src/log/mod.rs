@@ -1,6 +1,6 @@
 //! The log: the one place every write goes to first, and what a crash is recovered from.
 //!
-//! A log is a row of preallocated, memory-mapped files holding frames (`frame`, `encoder`), each file opening
+//! A log is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `encoder`), each file opening
 //! with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
 //! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
 //! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,

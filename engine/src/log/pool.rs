@@ -34,7 +34,8 @@ pub(super) struct Pool {
     dir: PathBuf,
     file_bytes: u64,
     recycle_max: usize,
-    in_place: bool,
+    /// Whether files there keep their blocks when they are written over.
+    pub(super) in_place: bool,
     state: Mutex<State>,
     /// Whether `state.ready` is there, readable without the lock that a reservation holds for long.
     ready: AtomicBool,

@@ -1,7 +1,8 @@
 //! The log being written: one appender, and the shared side that syncs, prepares and releases.
 //!
-//! An append encodes checksums in the caller's buffer, copies the frame into the mapping and publishes the new
-//! end by one atomic store. It takes no lock and makes no system call until a file is full. Rotation, in order:
+//! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end by one
+//! atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no system call until a file
+//! is full. Rotation, in order:
 //!
 //!  1. Everything before the file that is now full must be synced (normally `prepare` did it long ago). So when
 //!     a file is begun, all but the newest complete file is durable, and its header says so: a bad record that
@@ -437,6 +438,16 @@ impl Log {
         }
     }
 
+    /// A write into a reserved file failed. That ends the log (I2), but where files are not written in place a full disk may
+    /// refuse what was reserved: then nothing is appended, and a later write may go through.
+    fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
+        let failed = Error::io("write to the log", file_path(&self.dir, file), e);
+        match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
+            true => failed,
+            false => self.poison.set(&failed),
+        }
+    }
+
     fn has_unsynced_complete_file(&self) -> bool {
         self.synced.load(Ordering::Acquire) < self.complete_to.load(Ordering::Acquire)
     }
@@ -487,7 +498,8 @@ impl Appender {
         let (file, offset) = (newest.identity.file, newest.offset);
         let bytes = frame.finish(newest.identity, offset, Some(log.synced()));
         if let Err(e) = newest.map.write(offset, bytes) {
-            return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
+            // What of the frame is there lies behind the log's end, where the next one is written.
+            return Err(log.write_failed(file, e));
         }
         kill_point!("log-copied-not-ended");
         newest.offset += length;
@@ -522,11 +534,10 @@ impl Appender {
         let from = newest.zeros_to.max(newest.offset);
         let to = need.max(from + WINDOW_BYTES).next_multiple_of(WINDOW_BYTES).min(newest.map.len());
         if let Err(e) = newest.map.zero(from, to - from, log.page_bytes()) {
-            let path = file_path(&log.dir, newest.identity.file);
-            return Err(log.poison.set(&Error::io("write to the log", path, e)));
+            return Err(log.write_failed(newest.identity.file, e));
         }
         newest.zeros_to = to;
-        if log.write_ahead() {
+        if log.write_ahead() && log.pool.in_place {
             // Synced before the frames are, so the device writes these blocks twice.
             log.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
         }
@@ -563,7 +574,10 @@ impl Appender {
             synced: log.synced(),
         };
         if let Err(e) = map.write(0, &header.encode()) {
-            return Err(log.poison.set(&Error::io("write to the log", file_path(&log.dir, file), e)));
+            let failed = log.write_failed(file, e);
+            // Its number goes with it, as that of a file that could not be reserved.
+            let _ = log.pool.remove(file);
+            return Err(failed);
         }
         {
             let mut live = log.live.lock();

@@ -120,6 +120,7 @@ impl Judge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{KeyRange, RangeTombstone};
 
     /// Cells like `v5@2` (value, sequence 5, timestamp 2), `t` tombstone, `o` operand; gives those kept.
     fn kept(cells: &str, visible: u64, snapshots: &[u64]) -> String {
@@ -136,6 +137,30 @@ mod tests {
             judge.keeps(Timestamp(timestamp.parse().unwrap()), SeqNo(seq.parse().unwrap()), kind)
         };
         cells.split(' ').filter(keeps).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_a_range_tombstone_covers_goes_but_not_a_delete_of_more_than_that() {
+        let range = |from, to, seq| RangeTombstone {
+            range: KeyRange::new("a", "m"),
+            from: Timestamp(from),
+            to: Timestamp(to),
+            seq: SeqNo(seq),
+        };
+        let kept = |tombstone: RangeTombstone, key: &[u8], snapshots: &[SeqNo]| {
+            let visibility = Visibility { counts: false, visible: SeqNo(20), snapshots };
+            let mut judge = Judge::new(visibility, true).under(Arc::new(Fragments::new([tombstone])));
+            judge.next_key(key);
+            [(7, 9, Kind::Value), (5, 8, Kind::Tombstone), (3, 2, Kind::Operand)]
+                .map(|(timestamp, seq, kind)| judge.keeps(Timestamp(timestamp), SeqNo(seq), kind))
+        };
+        let all = range(0, u64::MAX, 10);
+        assert_eq!(kept(all.clone(), b"k", &[]), [false, false, false]);
+        assert_eq!(kept(all.clone(), b"x", &[]), [true, true, false], "another key");
+        assert_eq!(kept(all.clone(), b"k", &[SeqNo(9)]), [true, true, false], "a snapshot before it");
+        assert_eq!(kept(all, b"k", &[SeqNo(4)]), [false, false, true], "one that sees the oldest alone");
+        assert_eq!(kept(range(4, 9, 10), b"k", &[]), [false, true, false], "it deletes what is below 4, too");
+        assert_eq!(kept(range(0, 9, 6), b"k", &[]), [true, true, false], "older than two");
     }
 
     #[test]

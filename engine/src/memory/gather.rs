@@ -159,7 +159,7 @@ mod tests {
         let both = [new, old];
         let piece = |start: &str, end: &str| Flat::gathered(&both, &KeyRange::new(start, end), &ALL);
         let left = piece("", "c").unwrap();
-        assert_eq!((told(&left).as_str(), left.generation()), ("a9 b3 -b..c@[6]", Generation(5)));
+        assert_eq!((told(&left).as_str(), left.generation()), ("a9 -b..c@[6]", Generation(5)));
         let right = piece("c", "z").unwrap();
         assert_eq!(told(&right), "c8 d7 e2 -c..e@[6]");
         assert!(piece("f", "z").is_none());

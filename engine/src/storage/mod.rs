@@ -54,7 +54,7 @@ pub trait Storage: Send + Sync + Debug {
     }
 
     /// Reserves `len` bytes on disk for the file (creating it if needed, keeping the bytes it has) and maps it.
-    /// A full disk shows here and never in a later write. With `written_ahead` the bytes beyond what exists are
+    /// A full disk shows here, and in a later write only where files are not written in place. With `written_ahead` the bytes beyond what exists are
     /// written as zeros and synced, so that later syncs need no metadata.
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
 

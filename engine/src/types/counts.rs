@@ -13,14 +13,14 @@ impl<K> Default for Counts<K> {
 }
 
 impl<K: Ord> Counts<K> {
-    /// Whether it is the first of its value.
+    /// Adds one; whether it is the first of its value.
     pub(crate) fn add(&mut self, key: K) -> bool {
         let count = self.0.entry(key).or_insert(0);
         *count += 1;
         *count == 1
     }
 
-    /// Whether it was the last of its value.
+    /// Removes one; whether it was the last of its value.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         let Some(count) = self.0.get_mut(key) else { return false };
         *count -= 1;

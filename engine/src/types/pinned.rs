@@ -56,7 +56,7 @@ impl Pinned {
 }
 
 impl Pinned {
-    /// The bytes alone, copied; what they lay in is let go of. (The `to_vec` of its slice copies and keeps the value.)
+    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on holding its block.)
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

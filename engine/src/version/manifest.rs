@@ -196,6 +196,11 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
 }
 
+/// Gives what is set aside in the directory to a full disk; whether there was anything.
+pub(crate) fn free_reserve(env: &Env, dir: &Path) -> bool {
+    env.storage.remove(&dir.join(RESERVE)).is_ok()
+}
+
 /// What is left of a damaged manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Salvaged {
@@ -319,7 +324,7 @@ impl Manifest {
 
     /// Frees what is set aside for a full disk; whether there was any.
     pub(crate) fn free_reserve(&self) -> bool {
-        !self.poisoned && self.env.storage.remove(&self.dir.join(RESERVE)).is_ok()
+        !self.poisoned && free_reserve(&self.env, &self.dir)
     }
 
     /// Puts the reserve back where there is room; without it the database works just as well until the disk is full.
