@@ -25,7 +25,10 @@ pub(crate) struct Cost {
 /// The workloads, by name, and what each is for people.
 pub(crate) const CLIFFS: &[(&str, &str)] = &[
     ("families", "puts over 1, 1,000 and 10,000 families, and what an install costs among them"),
-    ("trim", "range deletes, nested and apart, alternating with gets, at 10,000 and 100,000"),
+    (
+        "trim",
+        "range deletes, nested and apart, alternating with gets, and a trimmed queue, at 10,000 and 100,000",
+    ),
     ("versions", "versions of one key in any order, and a get of the newest, at 100,000 and 1,000,000"),
     ("snapshots", "a plan with 40,000 and 400,000 snapshots held; transactions of 10,000 and 100,000 keys"),
     ("tables", "gets and installs among 2,000 and 20,000 tables"),
@@ -160,6 +163,24 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             let cpu = timed(last, || (count - last..count).try_for_each(step))?;
             costs.push(cost("trim", what, count, cpu));
         }
+    }
+    for count in [10_000, 100_000] {
+        let (_dir, db) = fresh(base, Options::default())?;
+        let family = db.default_family();
+        let count = sized(count);
+        let (last, ahead) = ((count / 10).max(1), 100);
+        (0..ahead).try_for_each(|i: u64| family.put(&i.to_be_bytes(), b"message").map(drop))?;
+        let step = |i: u64| -> Result<()> {
+            family.put(&(i + ahead).to_be_bytes(), b"message")?;
+            let first = family.scan::<&[u8]>(..).next().ok_or("the queue is empty")??.key;
+            if first != i.to_be_bytes() {
+                return Err("the front of the queue is not where it should be".into());
+            }
+            Ok(family.delete_range(..=first).map(drop)?)
+        };
+        (0..count - last).try_for_each(step)?;
+        let cpu = timed(last, || (count - last..count).try_for_each(step))?;
+        costs.push(cost("trim", "a message of a queue: put, read first, trim", count, cpu));
     }
     Ok(costs)
 }

@@ -1,5 +1,5 @@
 //! House rules that no compiler checks: which folder may import which, how long a file may be, words that stay out,
-//! and that the documents name only files and tests that exist.
+//! and that the documents name only files and tests that exist, in lines that fit a screen.
 
 use crate::run::{Tally, root};
 use std::collections::BTreeSet;
@@ -23,6 +23,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("version", &["error", "log", "memory", "storage", "sync", "table", "types"]),
 ];
 
+/// Lines of documents are at most this long.
+const COLUMNS_MAX: usize = 120;
 /// Files of Rust are at most this long.
 const LINES_MAX: usize = 800;
 /// Words that stay out of the sources. Written in two parts, so that this file may be checked too.
@@ -144,20 +146,40 @@ fn documents(root: &Path, sources: &[Source]) -> Vec<String> {
     for page in pages {
         let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
         match std::fs::read_to_string(&page) {
-            Ok(text) => wrong.extend(quoted(&text).filter_map(|word| {
-                let missing = if is_file(word) {
-                    let anywhere = !word.contains('/') && sources.iter().any(|s| s.path.ends_with(word));
-                    !anywhere
-                        && !["", "engine/src", "docs"].iter().any(|base| root.join(base).join(word).exists())
-                } else {
-                    is_test_name(word) && !functions.contains(word)
-                };
-                missing.then(|| format!("{name} names `{word}`, which is not there"))
-            })),
+            Ok(text) => {
+                wrong.extend(
+                    overlong(&text).map(|line| format!("{name} line {line}: over {COLUMNS_MAX} columns")),
+                );
+                wrong.extend(quoted(&text).filter_map(|word| {
+                    let missing = if is_file(word) {
+                        let anywhere = !word.contains('/') && sources.iter().any(|s| s.path.ends_with(word));
+                        !anywhere
+                            && !["", "engine/src", "docs"]
+                                .iter()
+                                .any(|base| root.join(base).join(word).exists())
+                    } else {
+                        is_test_name(word) && !functions.contains(word)
+                    };
+                    missing.then(|| format!("{name} names `{word}`, which is not there"))
+                }));
+            }
             Err(e) => wrong.push(format!("{name}: {e}")),
         }
     }
     wrong
+}
+
+/// Lines of a document that are too long, by number. Tables, code and images are as long as they are, and so is a command.
+fn overlong(text: &str) -> impl Iterator<Item = usize> {
+    let mut in_code = false;
+    let mut is_long = move |line: &str| {
+        in_code ^= line.trim_start().starts_with("```");
+        let plain = line.trim_start().trim_start_matches('(');
+        let may_be =
+            in_code || line.starts_with("    ") || ["|", "!", "`"].iter().any(|b| plain.starts_with(b));
+        !may_be && line.chars().count() > COLUMNS_MAX
+    };
+    text.lines().enumerate().filter(move |(_, line)| is_long(line)).map(|(at, _)| at + 1)
 }
 
 /// What stands between single backticks.
