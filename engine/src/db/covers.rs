@@ -32,7 +32,7 @@ pub(super) struct Covers {
     fragments: Fragments,
     /// The newest tombstone over all timestamps.
     whole: Option<SeqNo>,
-    /// Covered cells looked at among the known keys, and in all.
+    /// Covered cells looked at since sources last went past some, and in all.
     here: u32,
     looks: u64,
     active_looks: u64,
@@ -89,7 +89,11 @@ impl Covers {
         self.active_looks += u64::from(in_active);
         self.here += 1;
         let whole = self.whole?;
-        (self.here == LOOKS).then(|| (self.known.clone(), whole))
+        if self.here < LOOKS {
+            return None;
+        }
+        self.here = 0;
+        Some((self.known.clone(), whole))
     }
 }
 

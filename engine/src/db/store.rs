@@ -3,7 +3,7 @@
 use super::unique::Unions;
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions, Segment, Spares};
+use crate::memory::{Active, MemoryOptions, Spares};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
@@ -16,6 +16,9 @@ use std::sync::{Arc, OnceLock};
 
 /// What freezing a segment costs beside its cells, in looks at one.
 const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 };
+
+/// With so many frozen segments none is added before it is full: each is one more to look into.
+const FROZEN_MAX: usize = 8;
 
 pub(crate) struct Store {
     pub(crate) id: StoreId,
@@ -54,6 +57,8 @@ pub(crate) struct Store {
 
 /// What was last counted of a store; see `tally`.
 pub(super) struct Counted {
+    /// Held while memory and tables are counted anew, so that who read an older version does not have the last word.
+    pub(super) counting: Mutex<()>,
     pub(super) memory: AtomicU64,
     pub(super) tables: AtomicU64,
     /// The log file that it stands under; the largest number where none.
@@ -62,7 +67,12 @@ pub(super) struct Counted {
 
 impl Counted {
     fn new() -> Self {
-        Self { memory: AtomicU64::new(0), tables: AtomicU64::new(0), front: AtomicU64::new(u64::MAX) }
+        Self {
+            counting: Mutex::new(()),
+            memory: AtomicU64::new(0),
+            tables: AtomicU64::new(0),
+            front: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -402,9 +412,13 @@ impl Store {
 
     /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out without them.
     #[inline]
-    pub(super) fn is_mostly_dead(&self, active: &Segment) -> bool {
+    pub(super) fn is_mostly_dead(&self, version: &Version) -> bool {
         let looks = self.dead_looks.load(Ordering::Relaxed);
-        looks > DEAD_LOOKS_MIN && active.has_ranges() && looks > 4 * active.cells() as u64
+        let active = &version.active;
+        looks > DEAD_LOOKS_MIN
+            && active.has_ranges()
+            && looks > 4 * active.cells() as u64
+            && version.frozen.len() < FROZEN_MAX
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

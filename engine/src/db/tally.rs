@@ -2,6 +2,7 @@
 //! worker, a freeze and an install cost what they change, however many families there are.
 //!
 //! - *Memory, tables, level 0, debt*: each store knows what was last counted of it, and the sums change by the difference.
+//!   One at a time counts a store, and reads its version then: the last count is of the last version.
 //! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered by the first
 //!   write into empty memory; that memory needs only later files by now is found out when the front is asked for, of the
 //!   stores at the front alone.
@@ -193,6 +194,7 @@ impl Inner {
     }
 
     fn recount_one(&self, store: &Store) {
+        let _counting = store.counted.counting.lock();
         if store.is_dropped() {
             return;
         }
@@ -207,9 +209,12 @@ impl Inner {
     /// The store is no more.
     pub(super) fn discount(&self, store: &Store) {
         self.failing.lock().remove(&store.id);
-        change(&self.tally.memory, store.count_memory(0), 0);
-        change(&self.tally.table_bytes, store.count_tables(0), 0);
-        self.tally.count_level0(store, 0);
+        {
+            let _counting = store.counted.counting.lock();
+            change(&self.tally.memory, store.count_memory(0), 0);
+            change(&self.tally.table_bytes, store.count_tables(0), 0);
+            self.tally.count_level0(store, 0);
+        }
         self.count_debt(&mut store.work.lock(), 0, 0);
         Tally::place(&mut self.tally.fronts.lock(), store, None);
         self.counted();

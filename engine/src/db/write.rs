@@ -343,8 +343,8 @@ impl Inner {
 
     /// Freezes the store's active segment once it is full, and wakes the background.
     fn freeze_if_full(&self, store: &Arc<Store>) {
-        let active = &store.version().active;
-        if active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(active) {
+        let version = store.version();
+        if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
             self.freeze(store);
             self.scheduler.notify();
         }

@@ -81,7 +81,9 @@ impl Judge {
         self.over_timestamp = None;
         self.tombstones.clear();
         self.over_key.clear();
-        if let Some(fragment) = self.ranges.find(key) {
+        if self.has_ranges()
+            && let Some(fragment) = self.ranges.find(key)
+        {
             self.over_key.extend_from_slice(&fragment.covers);
         }
     }

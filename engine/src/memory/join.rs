@@ -208,7 +208,9 @@ impl Join {
         if !same_key {
             self.keys += 1;
             self.end_key();
-            self.judge.next_key(self.sources[i].flat.cell(entry).key);
+            if self.arena.is_some() || self.judge.has_ranges() {
+                self.judge.next_key(self.sources[i].flat.cell(entry).key);
+            }
             self.sources.iter_mut().for_each(|source| source.met = false);
         }
         let source = &mut self.sources[i];

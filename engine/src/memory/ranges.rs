@@ -34,6 +34,7 @@ pub(super) struct Ranges {
 struct Block {
     list: Vec<Arc<RangeTombstone>>,
     newest: SeqNo,
+    oldest: SeqNo,
     /// For who sees all of it; none where the list is short, or where it would take many times as much.
     fragments: Option<Fragments>,
 }
@@ -41,10 +42,11 @@ struct Block {
 impl Block {
     fn new(list: Vec<Arc<RangeTombstone>>) -> Self {
         let newest = list.iter().map(|t| t.seq).max().unwrap_or_default();
+        let oldest = list.iter().map(|t| t.seq).min().unwrap_or_default();
         let all = || list.iter().map(|t| (**t).clone());
         let fragments =
             if list.len() > LISTED { Fragments::of_newest(all(), COVERS * list.len()) } else { None };
-        Self { list, newest, fragments }
+        Self { list, newest, oldest, fragments }
     }
 
     /// Calls `take` with what of it covers the key for a reader there.
@@ -101,7 +103,7 @@ impl Ranges {
     pub(super) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         let mut best = None;
         for block in self.blocks.load().iter().rev() {
-            if best.is_none_or(|best| block.newest > best) {
+            if block.oldest <= read && best.is_none_or(|best| block.newest > best) {
                 block.over(key, read, &mut |cover| {
                     if cover.seq <= read && cover.from <= timestamp && timestamp <= cover.to {
                         best = best.max(Some(cover.seq));
@@ -126,7 +128,7 @@ impl Ranges {
     /// As [`super::Active::look_around`].
     pub(super) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         for block in self.blocks.load().iter() {
-            if window.is_above(block.newest) {
+            if window.is_above(block.newest) || block.oldest > read {
                 continue;
             }
             match block.fragments.as_ref().filter(|_| block.newest <= read) {

@@ -35,8 +35,9 @@ impl RunCursor {
         let is_older = |open: &OpenTable| open.info.seqs.1 < whole;
         let Some((at, _)) = self.at else { return Ok(()) };
         if reverse {
-            let mut tables = self.tables[self.within.start..=at].iter().rev();
-            let newer = tables.find(|open| !is_older(open) && open.info.range.ends_after(&range.start));
+            let tables = self.tables[self.within.start..=at].iter().rev();
+            let mut tables = tables.take_while(|open| open.info.range.ends_after(&range.start));
+            let newer = tables.find(|open| !is_older(open));
             return match newer {
                 None => self.seek_before(Some(&range.start)),
                 Some(open) if open.covers(self.cell().key) => Ok(()),
@@ -46,9 +47,8 @@ impl RunCursor {
                 }
             };
         }
-        let newer = self.tables[at..self.within.end]
-            .iter()
-            .find(|open| !is_older(open) && range.ends_after(open.start()));
+        let tables = self.tables[at..self.within.end].iter();
+        let newer = tables.take_while(|open| range.ends_after(open.start())).find(|open| !is_older(open));
         match (newer, &range.end) {
             (Some(open), _) if open.covers(self.cell().key) => Ok(()),
             (Some(open), _) => {

@@ -57,6 +57,8 @@ impl Cover {
 #[derive(Debug)]
 pub(crate) struct Window {
     range: KeyRange,
+    /// The newest over all timestamps, and the others.
+    whole: Option<SeqNo>,
     covers: Vec<Cover>,
     /// Whether bounds are asked for. Those of tombstones older than this are of no matter.
     floor: Option<SeqNo>,
@@ -64,14 +66,14 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn all() -> Self {
-        Self { range: KeyRange::all(), covers: Vec::new(), floor: None }
+        Self { range: KeyRange::all(), whole: None, covers: Vec::new(), floor: None }
     }
 
     /// From now on bounds count, of those tombstones that matter beside what was found: where not `all` of them do, those older
     /// than one that deletes all timestamps do not.
     pub(crate) fn bounded(mut self, all: bool) -> Self {
-        let whole = self.covers.iter().find(|cover| cover.is_whole()).map(|cover| cover.seq);
-        self.floor = Some(whole.filter(|_| !all).unwrap_or_default());
+        self.floor = Some(self.whole.filter(|_| !all).unwrap_or_default());
+        self.whole = None;
         self.covers.clear();
         self
     }
@@ -114,9 +116,9 @@ impl Window {
 
     /// All keys that are left have this cover. Of those that delete all timestamps only the newest counts.
     fn add(&mut self, cover: Cover) {
-        match self.covers.iter_mut().find(|known| known.is_whole()) {
-            Some(known) if cover.is_whole() => known.seq = known.seq.max(cover.seq),
-            _ => self.covers.push(cover),
+        match cover.is_whole() {
+            true => self.whole = self.whole.max(Some(cover.seq)),
+            false => self.covers.push(cover),
         }
     }
 
@@ -139,6 +141,8 @@ impl Window {
 
     /// The keys, and their covers as the one fragment that holds them.
     pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments) {
+        let whole = |seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX };
+        self.covers.extend(self.whole.map(whole));
         self.covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
         self.covers.dedup();
         let fragment = Fragment { range: self.range.clone(), covers: self.covers };

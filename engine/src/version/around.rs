@@ -67,6 +67,7 @@ impl OpenRun {
         let Some(at) = next.checked_sub(1) else { return };
         let open = &self.tables[at];
         if window.is_above(open.info.seqs.1) {
+            window.starts_at(open.start());
             return;
         }
         if open.covers(key) {
