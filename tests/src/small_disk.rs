@@ -7,6 +7,9 @@
 //! ballast but for a twentieth of it, and all is merged by a strategy that is drawn, while a little is written: nothing
 //! may be refused. Where nothing can be mounted (that takes root), the campaign says
 //! so and counts nothing.
+//!
+//! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The log takes nothing more
+//! then: it is opened again, and of what was written since the last sync a beginning is there.
 
 use crate::campaign::{CaseResult, Row};
 use crate::disks::{Disk, KINDS, Kind};
@@ -56,6 +59,12 @@ fn bytes_of(kind: Kind) -> u64 {
     if kind == Kind::Btrfs { 2 * BYTES } else { BYTES }
 }
 
+/// Whether the log failed by a sync for which there was no space.
+fn is_failed_sync(e: &Error) -> bool {
+    let text = e.to_string();
+    e.kind() == ErrorKind::Poisoned && text.contains("sync the log") && text.contains("No space left")
+}
+
 /// Makes a file that leaves no more than a twentieth of the disk free.
 fn fill_up(disk: &Disk, rng: &mut Rng) -> Checked {
     let (free, all) = disk.space()?;
@@ -68,6 +77,39 @@ struct Session {
     db: Db,
     rng: Rng,
     acknowledged: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What else keys may hold if a sync fails: what they held before each write since the last.
+    unsynced: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
+    /// Whether a full disk may fail a sync, and whether it did.
+    syncs_fail: bool,
+    sync_failed: bool,
+}
+
+impl Session {
+    fn new(db: Db, rng: Rng, kind: Kind) -> Self {
+        let syncs_fail = kind == Kind::Btrfs;
+        let (acknowledged, unsynced) = (BTreeMap::new(), BTreeMap::new());
+        Self { db, rng, acknowledged, unsynced, syncs_fail, sync_failed: false }
+    }
+
+    /// The same database, opened again. After a failed sync each key may be as it was at any time since the last.
+    fn open_again(mut self, dir: &Path) -> Checked<Self> {
+        drop(self.db);
+        self.db = open(dir).map_err(failed("open again"))?;
+        if self.sync_failed {
+            for (key, others) in &self.unsynced {
+                let found = self.db.get(key).map_err(failed("get"))?.map(|value| value.to_vec());
+                if others.contains(&found) {
+                    match found {
+                        Some(value) => self.acknowledged.insert(key.clone(), value),
+                        None => self.acknowledged.remove(key),
+                    };
+                }
+            }
+        }
+        self.unsynced.clear();
+        self.sync_failed = false;
+        Ok(self)
+    }
 }
 
 fn small_disk_case(seed: u64) -> CaseResult {
@@ -79,16 +121,18 @@ fn small_disk_case(seed: u64) -> CaseResult {
     let megabytes = (spare * rng.range(6..12)) as usize;
     std::fs::write(&ballast, rng.bytes(megabytes << 20)).map_err(|e| format!("the ballast: {e}"))?;
     let db = open(&dir).map_err(failed("open"))?;
-    let mut session = Session { db, rng, acknowledged: BTreeMap::new() };
+    let mut session = Session::new(db, rng, disk.kind());
     session.fill().map_err(|e| format!("while it fills: {e}"))?;
     std::fs::remove_file(&ballast).map_err(|e| format!("delete the ballast: {e}"))?;
+    if session.sync_failed {
+        session = session.open_again(&dir)?;
+        session.read_everything().map_err(|e| format!("after a failed sync: {e}"))?;
+    }
     session.resume().map_err(|e| format!("with space again: {e}"))?;
     if session.rng.chance(50) {
         session.db.close().map_err(failed("close"))?;
     }
-    let Session { db, acknowledged, rng } = session;
-    drop(db);
-    let mut session = Session { db: open(&dir).map_err(failed("open again"))?, acknowledged, rng };
+    let mut session = session.open_again(&dir)?;
     session.read_everything().map_err(|e| format!("after reopening: {e}"))?;
     let written = session.write(Durability::Sync)?;
     written.map_err(failed("write after reopening"))?;
@@ -132,17 +176,33 @@ impl Session {
         }
         match self.db.write_with(&batch, durability) {
             Ok(_) => {
-                self.acknowledged.extend(puts);
+                for (key, value) in puts {
+                    let before = self.acknowledged.insert(key.clone(), value);
+                    if self.syncs_fail {
+                        self.unsynced.entry(key).or_default().push(before);
+                    }
+                }
+                if durability == Durability::Sync {
+                    self.unsynced.clear();
+                }
                 Ok(Ok(()))
             }
             Err(e) if e.kind() == ErrorKind::DiskFull => Ok(Err(e)),
+            Err(e) if self.syncs_fail && is_failed_sync(&e) => {
+                // Refused, and yet it may be there.
+                self.sync_failed = true;
+                for (key, value) in puts {
+                    self.unsynced.entry(key).or_default().push(Some(value));
+                }
+                Ok(Err(e))
+            }
             Err(e) => Err(format!("a write answered {e:?}")),
         }
     }
 
     fn fill(&mut self) -> Checked {
         let mut refused = 0;
-        while refused < REFUSALS {
+        while refused < REFUSALS && !self.sync_failed {
             let durability = if self.rng.one_in(20) { Durability::Sync } else { Durability::Buffered };
             if self.write(durability)?.is_ok() {
                 continue;
@@ -151,7 +211,7 @@ impl Session {
             self.read_some()?;
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.read_everything()
+        if self.sync_failed { Ok(()) } else { self.read_everything() }
     }
 
     /// Writes go on: one at once after a while, then many. A flush that failed is tried again after a moment; until

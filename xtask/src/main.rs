@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         ["ci"] => steps::ci(&mut tally, seed),
         ["rules"] => rules::step(&mut tally),
         ["loom"] => steps::interleavings(&mut tally),
-        ["shuttle"] => steps::schedules(&mut tally, seed),
+        ["shuttle"] => steps::schedules(&mut tally, seed, 1),
         ["sanitize"] => guards::run_now(&mut tally, guards::Guard::Sanitizer, steps::sanitize),
         ["peers"] => steps::peers(&mut tally),
         ["list"] => {

@@ -6,6 +6,9 @@ use crate::run::{Tally, cargo, command, root};
 use crate::{campaigns, rules};
 use std::process::Stdio;
 
+/// Schedules of a model before a release, for each one of every change.
+const SOAK_SCHEDULES: u32 = 25;
+
 /// All tests; if `whole`, the models and the campaigns with their gate counts too.
 pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
     if !there(&mut command("apt-cache", "--version")) {
@@ -17,7 +20,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         println!("seed {seed}; again: cargo xtask test --seed {seed}");
         campaigns::gate(tally, seed);
         interleavings(tally);
-        schedules(tally, seed);
+        schedules(tally, seed, 1);
         guards::run(tally, Guard::Sanitizer, sanitize);
     }
 }
@@ -49,7 +52,7 @@ pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: f64) {
     tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
     guards::run_now(tally, Guard::Sanitizer, sanitize);
     interleavings(tally);
-    schedules(tally, seed);
+    schedules(tally, seed, SOAK_SCHEDULES);
     campaigns::soak(tally, hours, seed);
 }
 
@@ -96,11 +99,13 @@ pub(crate) fn interleavings(tally: &mut Tally) {
 
 /// Schedules of the same and of whole databases, drawn at random (row 22). A failure prints the seed of its schedule; with
 /// that in `SHUTTLE_RANDOM_SEED` the model runs it first.
-pub(crate) fn schedules(tally: &mut Tally, seed: u64) {
+pub(crate) fn schedules(tally: &mut Tally, seed: u64, times: u32) {
     // What readers walk without locks is for loom alone.
     let mut run = models(&["--skip", "memory::model"]);
     run.env("SILTSTONE_CHECKER", "shuttle").env("SILTSTONE_SEED", seed.to_string());
-    tally.tests(&format!("row 22: models under shuttle (seed {seed})"), &mut run);
+    run.env("SILTSTONE_SCHEDULES_TIMES", times.to_string());
+    tally
+        .tests(&format!("row 22: models under shuttle (seed {seed}, {times} times the schedules)"), &mut run);
 }
 
 /// The unit tests named `model`, in the one build that has both checkers.

@@ -303,27 +303,26 @@ impl FlushJob {
         self.kept.0 += step.aside.len() as u64;
         self.kept.1 += kept.as_ref().map_or(0, |kept| kept.segment.bytes() as u64);
         kill_point!("flush-before-install");
-        // Who waits for the flush may look at the count as soon as it is installed.
-        let left = self.log_table.as_mut().map(|job| job.note(db, &step.outputs));
+        if done {
+            self.store.work.lock().flush_ends = true;
+        }
         let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
         let range = KeyRange { start: self.clip.clone(), end };
         self.clip = step.upto.clone().unwrap_or_default();
-        let (blocks, bytes) = db
-            .install(Install {
-                store: &self.store,
-                plan: &self.plan,
-                outputs: step.outputs,
-                upto: step.upto,
-                flushed: Some(Flushed {
-                    range,
-                    generation: self.claims,
-                    kept: kept.map(|kept| kept.segment),
-                }),
-                filled: step.filled,
-                forgotten: self.merge.forgotten(),
-                opened: None,
-            })
-            .inspect_err(|_| left.iter().for_each(|left| left.take_back(db)))?;
+        let outputs = step.outputs.clone();
+        let (blocks, bytes) = db.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            outputs: step.outputs,
+            upto: step.upto,
+            flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
+            filled: step.filled,
+            forgotten: self.merge.forgotten(),
+            opened: None,
+        })?;
+        if let Some(job) = &mut self.log_table {
+            job.note(db, &outputs);
+        }
         self.fills.note_evicted(blocks, bytes);
         kill_point!("flush-after-install");
         self.steps += 1;
@@ -335,7 +334,6 @@ impl FlushJob {
             }
             return Ok(Advanced::Wait(0));
         }
-        self.leave(db);
         if self.plan.output.level > 0 || self.memory_bytes > DRAIN_MIN {
             db.note_drain(self.memory_bytes, self.busy_ns);
         }
@@ -346,6 +344,7 @@ impl FlushJob {
         if self.reads_tables() {
             self.fills.tell(db, &self.store, Some(&self.merge));
         }
+        self.leave(db);
         Ok(Advanced::Done)
     }
 
@@ -398,16 +397,16 @@ impl FlushJob {
     fn leave(&self, db: &Inner) {
         db.keeping.sub(self.keep_budget);
         let mut work = self.store.work.lock();
-        work.flushing = false;
+        (work.flushing, work.flush_ends) = (false, false);
         work.running.retain(|(id, _)| *id != self.id);
     }
 
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(mut self, db: &Inner, why: &Error) -> Arc<Store> {
-        self.leave(db);
         if self.steps > 0 {
             self.tell(db, format!("{}; given up: {why}", self.plan.reason));
         }
+        self.leave(db);
         db.remove_leftovers(&self.merge.leftovers());
         self.store
     }

@@ -194,14 +194,13 @@ impl LogTableJob {
         }
     }
 
-    /// Counts what a step left in the log.
-    pub(super) fn note(&mut self, db: &Inner, outputs: &[Arc<TableInfo>]) -> Left {
+    /// Counts what an installed step left in the log.
+    pub(super) fn note(&mut self, db: &Inner, outputs: &[Arc<TableInfo>]) {
         let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
         db.metrics.log_tables.add(tables);
         db.metrics.log_table_bytes_saved.add(bytes);
-        Left { tables, bytes }
     }
 
     /// Tells what was decided, on which numbers, and what it gave.
@@ -224,20 +223,6 @@ impl LogTableJob {
             ("left_bytes", self.left_bytes),
         ];
         db.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
-    }
-}
-
-/// What a step left in the log, as it was counted.
-pub(super) struct Left {
-    tables: u64,
-    bytes: u64,
-}
-
-impl Left {
-    /// The step was not installed.
-    pub(super) fn take_back(&self, db: &Inner) {
-        db.metrics.log_tables.sub(self.tables);
-        db.metrics.log_table_bytes_saved.sub(self.bytes);
     }
 }
 

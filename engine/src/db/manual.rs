@@ -322,7 +322,9 @@ impl Inner {
         let mut failed = None;
         self.scheduler.wait(&mut || {
             failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
-            failed.is_some() || store.is_dropped() || !self.flush_is_asked(store)
+            // Its statistics and events are there when it returns.
+            let is_told = || !store.work.lock().flush_ends;
+            failed.is_some() || store.is_dropped() || (!self.flush_is_asked(store) && is_told())
         });
         failed.map_or(Ok(()), Err)
     }

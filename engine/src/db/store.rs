@@ -81,6 +81,8 @@ impl Counted {
 pub(crate) struct StoreWork {
     /// A flush of this store is under way.
     pub(crate) flushing: bool,
+    /// The flush is installed, or about to be, and not told of yet.
+    pub(crate) flush_ends: bool,
     /// Somebody asked for a flush of everything up to this generation.
     pub(crate) flush_asked: Generation,
     pub(crate) plan_state: PlanState,

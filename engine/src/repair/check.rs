@@ -1,6 +1,6 @@
 //! Reading everything, by the very code that opens and reads databases, and listing what is wrong.
 
-use super::{CheckProgress, CheckReport, Damage, Meter, list};
+use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
 use crate::db::{needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
@@ -106,8 +106,7 @@ impl Check<'_> {
 
     /// Lists every part of the log that cannot be read, but for the one that is told of already.
     fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
-        let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
-        let found = log::salvage(self.env, self.dir, state.database, first, synced, ends, &mut |_| Ok(()))?;
+        let found = logged::salvage(self.env, self.dir, state, &mut |_| Ok(()))?;
         for lost in &found.lost {
             let path = self.dir.join(log::file_name(lost.file));
             if told.file() == Some(&path) && told.offset().is_some_and(|at| lost.bytes.contains(&at)) {

@@ -21,6 +21,17 @@ pub(super) struct Part {
     pub(super) max_seq: SeqNo,
 }
 
+/// Visits every readable frame of the log that the manifest's state tells of, and finds what lies between.
+pub(super) fn salvage(
+    env: &Env,
+    dir: &Path,
+    state: &State,
+    visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
+) -> Result<SalvagedLog> {
+    let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
+    log::salvage(env, dir, state.database, first, synced, ends, visit)
+}
+
 /// Reads all that can be read.
 pub(super) fn collect(
     env: &Env,
@@ -28,8 +39,7 @@ pub(super) fn collect(
     state: &State,
 ) -> Result<(BTreeMap<StoreId, Part>, SalvagedLog)> {
     let mut parts: BTreeMap<StoreId, Part> = BTreeMap::new();
-    let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
-    let found = log::salvage(env, dir, state.database, first, synced, ends, &mut |frame| {
+    let found = salvage(env, dir, state, &mut |frame| {
         take(frame, state, &mut parts);
         Ok(())
     })?;

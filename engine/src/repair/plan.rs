@@ -4,6 +4,7 @@
 //! anything can be read, with what of its records fits together; then the list of tables is not *sure*: tables may
 //! have come and gone since, and which is newer at a key is not known any more, though each cell still knows.
 
+use super::logged;
 use crate::db::{read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
@@ -68,9 +69,7 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
     plan.log_sound = mark.is_some() && read.is_ok();
     if let Err(e) = read {
         // Either the log is damaged, or it knows of a longer manifest.
-        let state = &plan.state;
-        let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
-        let found = log::salvage(env, dir, state.database, first, synced, ends, &mut |_| Ok(()))?;
+        let found = logged::salvage(env, dir, &plan.state, &mut |_| Ok(()))?;
         if let (Some(note), Some(mark)) = (found.note, mark)
             && (Mark { number: note.manifest, length: note.length }) > mark
         {

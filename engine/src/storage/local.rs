@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is where the real world is let in")]
 
 use super::direct::DirectRead;
-use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile};
+use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile, check_reserved};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -61,17 +61,10 @@ impl Storage for LocalStorage {
         }
         reserve(&file, len)?;
         if written_ahead && had < len {
-            let zeros = vec![0; 256 << 10];
-            let mut at = had;
-            while at < len {
-                let n = (len - at).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..n as usize], at)?;
-                at += n;
-            }
+            write_zeros(&file, had, len, u64::MAX)?;
             file.sync_data()?;
         }
-        let is_safe_to_map = rustix::fs::fstatfs(&file).is_ok_and(|found| is_in_place(found.f_type as u64));
-        if !is_safe_to_map {
+        if !rustix::fs::fstatfs(&file).is_ok_and(is_in_place) {
             return Ok(Box::new(LocalReserved { file: Arc::new(file), len, is_new: had == 0 }));
         }
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
@@ -88,7 +81,7 @@ impl Storage for LocalStorage {
     }
 
     fn writes_in_place(&self, dir: &Path) -> bool {
-        rustix::fs::statfs(dir).is_ok_and(|found| is_in_place(found.f_type as u64))
+        rustix::fs::statfs(dir).is_ok_and(is_in_place)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -217,11 +210,15 @@ fn with_limit(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{e}: the process may have {limit} files open (see `ulimit -n`)"))
 }
 
-/// Whether files of a file system of that number (`statfs(2)`) keep their blocks when they are written over. Where that is
-/// not known, a write into a mapping may find the disk full, which ends the process by a signal (SIGBUS): copy-on-write
-/// file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a copy), those that append (F2FS), overlays over any
-/// of them, and those of a network.
-fn is_in_place(number: u64) -> bool {
+/// Whether files of a file system keep their blocks when they are written over.
+fn is_in_place(found: rustix::fs::StatFs) -> bool {
+    is_in_place_number(found.f_type as u64)
+}
+
+/// The same by its number (`statfs(2)`). Where it is not known, a write into a mapping may find the disk full, which ends
+/// the process by a signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a
+/// copy), those that append (F2FS), overlays over any of them, and those of a network.
+fn is_in_place_number(number: u64) -> bool {
     const EXT4: u64 = 0xef53;
     const TMPFS: u64 = 0x0102_1994;
     [EXT4, TMPFS].contains(&number)
@@ -234,18 +231,22 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             // No reservation on this file system: write the missing part, which reserves it.
-            let had = file.metadata()?.len();
-            let zeros = vec![0; 256 << 10];
-            let mut at = had;
-            while at < len {
-                let n = (len - at).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..n as usize], at)?;
-                at += n;
-            }
-            Ok(())
+            write_zeros(file, file.metadata()?.len(), len, u64::MAX)
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Writes zeros from one offset to another, in pieces of that many bytes at most.
+fn write_zeros(file: &File, from: u64, to: u64, piece: u64) -> io::Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let mut at = from;
+    while at < to {
+        let piece = &ZEROS[..(to - at).min(piece.max(1)).min(ZEROS.len() as u64) as usize];
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 /// Whenever so many bytes were written, the kernel is told to begin writing them back. Otherwise all of a table is
@@ -357,10 +358,7 @@ impl MappedFile for LocalMapped {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.len()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file"));
-        }
+        check_reserved(offset, bytes.len() as u64, self.len())?;
         // SAFETY: offset + length lies within the mapping (checked above); source and mapping cannot overlap,
         // as no reference into the mapping exists.
         unsafe {
@@ -380,18 +378,8 @@ impl MappedFile for LocalMapped {
     /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one fault each, and of
     /// which each is written to the device as a whole.
     fn zero(&self, offset: u64, len: u64, piece: u64) -> io::Result<()> {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let end = offset + len;
-        if end > self.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "zeros beyond the reserved log file"));
-        }
-        let mut at = offset;
-        while at < end {
-            let piece = &ZEROS[..(end - at).min(piece.max(1)).min(ZEROS.len() as u64) as usize];
-            self.file.write_all_at(piece, at)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
+        check_reserved(offset, len, self.len())?;
+        write_zeros(&self.file, offset, offset + len, piece)
     }
 
     /// Writing back a mapped page interrupts every core that has the mapping, once a page.
@@ -414,10 +402,7 @@ impl MappedFile for LocalReserved {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.len) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file"));
-        }
+        check_reserved(offset, bytes.len() as u64, self.len)?;
         self.file.write_all_at(bytes, offset)
     }
 
@@ -543,9 +528,9 @@ mod tests {
 
     #[test]
     fn only_what_is_known_to_write_in_place_is_mapped() {
-        assert!(is_in_place(0xef53) && is_in_place(0x0102_1994), "ext4, tmpfs");
+        assert!(is_in_place_number(0xef53) && is_in_place_number(0x0102_1994), "ext4, tmpfs");
         for other in [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x794c_7630, 0x6969] {
-            assert!(!is_in_place(other), "{other:x}");
+            assert!(!is_in_place_number(other), "{other:x}");
         }
     }
 

@@ -240,6 +240,14 @@ pub trait MappedFile: Send + Sync {
     }
 }
 
+/// Refuses bytes beyond the reserved length of a mapped file.
+pub(crate) fn check_reserved(offset: u64, bytes: u64, reserved: u64) -> io::Result<()> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= reserved => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file")),
+    }
+}
+
 /// Time. Wall time may jump; monotonic time does not.
 ///
 /// ```

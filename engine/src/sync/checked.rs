@@ -331,7 +331,7 @@ pub(crate) mod thread {
 pub(crate) struct Limits {
     /// For loom: how often a thread may be interrupted where it could have gone on.
     pub(crate) preemptions: usize,
-    /// For shuttle: schedules drawn.
+    /// For shuttle: schedules drawn, this many times what `SILTSTONE_SCHEDULES_TIMES` says.
     pub(crate) schedules: usize,
 }
 
@@ -351,7 +351,8 @@ pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
         // A whole database needs more stack than a model of a few locks.
         config.stack_size = 256 << 10;
         let seed = number("SILTSTONE_SEED").unwrap_or(1);
-        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, limits.schedules);
+        let times = number("SILTSTONE_SCHEDULES_TIMES").unwrap_or(1) as usize;
+        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, limits.schedules * times);
         shuttle::Runner::new(scheduler, config).run(model);
     }
 }

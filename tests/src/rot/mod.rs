@@ -2,9 +2,9 @@
 //!
 //! `rot` makes one damage at a time to a copy of a fixture store, opens it and reads. The answer must be right or
 //! an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB: one drawn bit of
-//! each of its bytes, lengths by a stride, blocks and files drawn. `every_bit` leaves nothing to a draw on one of some
-//! 50 KB: all lengths of all its files, all bits of all their bytes. `rescue` makes some damages together, repairs,
-//! and demands everything back that is not reported lost.
+//! each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves nothing to a draw on one of some
+//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a third of that, by its
+//! seed. `rescue` makes some damages together, repairs, and demands everything back that is not reported lost.
 //!
 //! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by scans both
 //! ways around them); of any other file, opening is what reads it, and a few keys of each family follow. One case in
@@ -17,25 +17,31 @@ mod sweep;
 
 pub use fixture::{Fixture, Size, fixture};
 pub use rescue::{RescueReport, rescue};
-pub use sweep::{EVERY_BIT, every_bit};
+pub use sweep::EVERY_BIT;
 
 use crate::campaign::Row;
 use fixture::{DIR, FAMILIES, builder, env};
 use siltstone::storage::sim::{Rng, SimStorage};
 use siltstone::{Db, Error, ErrorKind};
+use std::iter::StepBy;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// One case in so many reads the whole store.
-pub const FULL_EVERY: u64 = 256;
+/// One case in so many reads the whole store. This and the next two have no factor in common with [`KINDS`] and [`PARTS`],
+/// so that each kind of damage meets each.
+pub const FULL_EVERY: u64 = 257;
 /// One case in so many is checked.
-pub const CHECK_EVERY: u64 = 48;
+pub const CHECK_EVERY: u64 = 49;
 /// One case in so many is opened for writing.
-pub const WRITE_EVERY: u64 = 64;
+pub const WRITE_EVERY: u64 = 61;
 /// Of this many damages one cuts a file, one exchanges a block, the rest flip bits of one byte each.
 const KINDS: u64 = 20;
 const BLOCK: u64 = 512;
-const THREADS: u64 = 2;
+const THREADS: usize = 2;
+
+/// Numbers of damages.
+type Part = StepBy<Range<u64>>;
 
 /// What came of the damages.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +132,7 @@ impl Damage {
     }
 
     /// The bytes that may have changed.
-    fn range(&self) -> std::ops::Range<u64> {
+    fn range(&self) -> Range<u64> {
         match self {
             Damage::Flip { at, .. } => *at..at + 1,
             Damage::Cut { to, .. } => *to..u64::MAX,
@@ -239,13 +245,22 @@ impl<'f> Damages<'f> {
 
 const RESCUES: u64 = 100;
 
+/// Of the damages to one store a case of a campaign makes one in so many; the cases of that many seeds make all.
+const PARTS: u64 = 3;
+
 /// Row 6: damaged files. A case uses two threads of its own.
-pub const ROT: Row = Row::new("rot", "damages", 300_000, |seed| {
-    let fixture = fixture(seed, Size::Large);
+pub const ROT: Row = Row::new("rot", "damages", 100_000, |seed| {
+    let fixture = fixture(seed / PARTS, Size::Large);
     // So many that a bit of every byte is flipped.
-    let report = rot_of(&fixture, seed, fixture.bytes() * KINDS / (KINDS - 2) + KINDS);
+    let damages = fixture.bytes() * KINDS / (KINDS - 2) + KINDS;
+    let report = rot_part(&fixture, seed / PARTS, damages, part(seed, damages));
     verdict(report.damages, &report.violations)
 });
+
+/// The damages of that many that the case of a seed makes.
+fn part(seed: u64, damages: u64) -> Part {
+    (seed % PARTS..damages).step_by(PARTS as usize)
+}
 
 /// Rows 6 and 21: damaged databases repaired.
 pub const RESCUE: Row = Row::new("rescue", "repairs", 200, |seed| {
@@ -263,18 +278,23 @@ pub fn rot(seed: u64, damages: u64) -> Report {
 }
 
 fn rot_of(fixture: &Fixture, seed: u64, damages: u64) -> Report {
+    rot_part(fixture, seed, damages, (0..damages).step_by(1))
+}
+
+fn rot_part(fixture: &Fixture, seed: u64, damages: u64, part: Part) -> Report {
     let list = Damages::new(fixture, seed, damages);
-    each(fixture, seed, damages, &|i| list.nth(i))
+    each(fixture, seed, part, &|i| list.nth(i))
 }
 
 /// Makes each of the damages to a copy of its own, on two threads.
-fn each(fixture: &Fixture, seed: u64, damages: u64, nth: &(dyn Fn(u64) -> Damage + Sync)) -> Report {
+fn each(fixture: &Fixture, seed: u64, part: Part, nth: &(dyn Fn(u64) -> Damage + Sync)) -> Report {
     let mut report = Report { fixture_bytes: fixture.bytes(), ..Report::default() };
     let parts: Vec<Report> = std::thread::scope(|scope| {
-        let part = |t| {
+        let share = |t| {
+            let mine = part.clone().skip(t).step_by(THREADS);
             move || {
                 let mut report = Report::default();
-                for i in (t..damages).step_by(THREADS as usize) {
+                for i in mine {
                     one(fixture, nth(i), i, seed, &mut report);
                     if report.violated >= VIOLATIONS_KEPT as u64 {
                         break;
@@ -283,7 +303,7 @@ fn each(fixture: &Fixture, seed: u64, damages: u64, nth: &(dyn Fn(u64) -> Damage
                 report
             }
         };
-        let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(part(t))).collect();
+        let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(share(t))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a case that panics is caught")).collect()
     });
     parts.into_iter().for_each(|part| report.add(part));

@@ -7,7 +7,7 @@ use crate::sync::{Limits, check};
 use crate::{Batch, Compression, Db, Durability, ErrorKind, FamilyOptions, Options};
 use std::sync::Arc;
 
-const LIMITS: Limits = Limits { preemptions: 0, schedules: 5_000 };
+const LIMITS: Limits = Limits { preemptions: 0, schedules: 2_000 };
 
 fn options() -> Options {
     Options { write_memory: 16 << 10, memory_budget: 24 << 10, log_file_bytes: 4 << 10, ..Options::default() }
@@ -119,6 +119,20 @@ fn nothing_is_lost_from_sight_while_memory_becomes_tables() {
         join([writer]);
         assert_eq!(value(&db, b"old").map(|v| v[0]), Some(3));
         assert_eq!(value(&db, b"new").map(|v| v[0]), Some(2));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn who_finds_memory_flushed_finds_the_flush_counted() {
+    check(LIMITS, || {
+        let db = open(&SimWorld::new(1));
+        db.put(b"key", &[1; 700]).unwrap();
+        let other = beside(&db, |db| db.flush().unwrap());
+        while db.default_family().segments().iter().any(|segment| segment.cells > 0) {}
+        db.flush().unwrap();
+        assert_eq!(db.statistics().flushes, 1);
+        join([other]);
         db.close().unwrap();
     });
 }

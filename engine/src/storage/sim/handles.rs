@@ -3,7 +3,7 @@
 use super::disk::{FileId, normal};
 use super::faults::{Failure, OpKind};
 use super::{Shared, SimStorage, State, crashed};
-use crate::storage::{MappedFile, ReadFile, Storage, WriteFile};
+use crate::storage::{MappedFile, ReadFile, Storage, WriteFile, check_reserved};
 use parking_lot::MutexGuard;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -145,10 +145,7 @@ impl MappedFile for SimMapped {
         self.len
     }
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.len) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file"));
-        }
+        check_reserved(offset, bytes.len() as u64, self.len)?;
         self.file.shared.write(&self.file, Some(offset), bytes)
     }
     fn sync(&self) -> io::Result<()> {
