@@ -70,6 +70,11 @@ pub(crate) fn leaves(what: impl Into<String>) {
     on_signal(move || Some(what.clone()));
 }
 
+/// Whether a signal came.
+pub(crate) fn came() -> bool {
+    CAME.load(Ordering::SeqCst) != 0
+}
+
 /// An error with that sentence if a signal came.
 pub(crate) fn check(what: impl FnOnce() -> String) -> Outcome {
     match CAME.load(Ordering::SeqCst) {

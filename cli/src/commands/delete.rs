@@ -4,7 +4,8 @@ use crate::escape::Bytes;
 use crate::failure::{Failure, Outcome};
 use crate::{interrupt, open};
 use clap::Args;
-use siltstone::Timestamp;
+use siltstone::{KeyRange, Timestamp};
+use std::ops::Bound;
 
 /// Delete a key, a range of keys, or all keys
 ///
@@ -59,14 +60,14 @@ impl Delete {
             let why = "an empty prefix is that of every key: say --all to delete them all";
             return Err(Failure::Usage(why.into()));
         }
-        let is_empty = |from: Option<&[u8]>, to: Option<&[u8]>| matches!((from, to), (Some(from), Some(to)) if from >= to);
-        let key = |key: &Option<Bytes>| key.as_ref().map(|key| key.0.clone());
-        if is_empty(key(&self.start).as_deref(), key(&self.end).as_deref()) {
+        if let (Some(Bytes(start)), Some(Bytes(end))) = (&self.start, &self.end)
+            && start >= end
+        {
             return Err(Failure::Usage("there is no key between --start and --end".into()));
         }
-        if self.times().is_none() {
+        let Some((from, to)) = self.times() else {
             return Err(Failure::Usage("there is no time between --from-time and --to-time".into()));
-        }
+        };
         let db = open::to_write(&self.place.db)?;
         let family = open::family(&db, &self.place.family, false)?;
         let times = [self.timestamp, self.from_time, self.to_time];
@@ -77,17 +78,13 @@ impl Delete {
                 None => family.delete(key)?,
                 Some(timestamp) => family.delete_at(key, Timestamp(timestamp))?,
             };
-        } else if let Some((from, to)) = self.times() {
+        } else {
             let range = match &self.prefix {
-                Some(Bytes(prefix)) => siltstone::KeyRange::prefix(prefix),
-                None => {
-                    siltstone::KeyRange::from_bounds::<&[u8]>(&bounds(self.start.as_ref(), self.end.as_ref()))
-                }
+                Some(Bytes(prefix)) => KeyRange::prefix(prefix),
+                None => KeyRange::from_bounds::<&[u8]>(&bounds(self.start.as_ref(), self.end.as_ref())),
             };
-            match range.end {
-                Some(end) => family.delete_range_at(range.start..end, from, to)?,
-                None => family.delete_range_at(range.start.., from, to)?,
-            };
+            let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
+            family.delete_range_at((Bound::Included(range.start), end), from, to)?;
         }
         db.sync()?;
         Ok(db.close()?)

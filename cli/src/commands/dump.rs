@@ -98,7 +98,7 @@ fn dump_to_file(family: &Family, form: Option<Format>, file: &Path) -> Outcome<u
     let rows = match form {
         Some(format) => {
             let out = BufWriter::with_capacity(1 << 20, File::create(&part).map_err(failed)?);
-            dump(family, format, out, failed)
+            dump(family, format, out, failed, !special)
         }
         None if special => {
             return Err(Failure::Usage(format!("a table is a file, not what {} is", file.display())));

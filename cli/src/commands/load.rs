@@ -7,7 +7,7 @@ use crate::text::count;
 use crate::{interrupt, open, progress};
 use clap::Args;
 use indicatif::ProgressBar;
-use siltstone::{Batch, Db, Family, KEY_BYTES_MAX, Timestamp, VALUE_BYTES_MAX, size_text};
+use siltstone::{Batch, Db, Error, Family, KEY_BYTES_MAX, Timestamp, VALUE_BYTES_MAX, size_text};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,24 +70,20 @@ impl Load {
         bar.finish_and_clear();
         let Loader { stored, bytes, .. } = loader;
         let stored = stored.load(Ordering::Relaxed);
-        let kept = |before: &str| match &synced {
-            Ok(()) => format!("{}{before} stored", count(stored, "row")),
-            Err(e) => format!("{}{before} stored, which a power loss may take: {e}", count(stored, "row")),
-        };
+        let so_far = |before: &str| kept(stored, before, synced.as_ref().err());
         match ended {
             Ok(()) => {}
-            Err(Stop::Signal) => interrupt::check(|| kept(""))?,
+            Err(Stop::Signal) => interrupt::check(|| so_far(""))?,
             Err(Stop::At(Malformed { line, what })) => {
                 let file = match is_stream(&self.file) {
                     true => "standard input".to_string(),
                     false => self.file.display().to_string(),
                 };
-                return Err(Failure::Failed(format!("{file} line {line}: {what}; {}", kept(" before it"))));
+                return Err(Failure::Failed(format!("{file} line {line}: {what}; {}", so_far(" before it"))));
             }
         }
         if let Err(e) = synced.and(closed) {
-            let rows = count(stored, "row");
-            return Err(Failure::Failed(format!("{rows} stored, which a power loss may take: {e}")));
+            return Err(Failure::Failed(kept(stored, "", Some(&e))));
         }
         let seconds = begun.elapsed().as_secs_f64();
         if self.json {
@@ -119,16 +115,18 @@ fn input(file: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(opened), metadata.is_file().then_some(metadata.len())))
 }
 
+/// What is there of a load, and why that may not be for good.
+fn kept(rows: u64, before: &str, unsynced: Option<&Error>) -> String {
+    let may_go = unsynced.map_or(String::new(), |e| format!(", which a power loss may take: {e}"));
+    format!("{}{before} stored{may_go}", count(rows, "row"))
+}
+
 /// At a signal the load ends behind the row that it is at; one that waits for a stream cannot, and ends at once.
 fn on_signal(db: &Arc<Db>, stored: &Arc<AtomicU64>, is_stream: bool) {
     let (db, stored) = (db.clone(), stored.clone());
     interrupt::on_signal(move || {
         is_stream.then(|| {
-            let rows = count(stored.load(Ordering::Relaxed), "row");
-            match db.sync() {
-                Ok(()) => format!("at least {rows} stored"),
-                Err(e) => format!("at least {rows} stored, which a power loss may take: {e}"),
-            }
+            format!("at least {}", kept(stored.load(Ordering::Relaxed), "", db.sync().as_ref().err()))
         })
     });
 }
@@ -178,7 +176,7 @@ impl<'a> Loader<'a> {
             };
             if self.batch.user_bytes() >= BATCH_BYTES || self.batch.len() >= BATCH_ROWS {
                 self.write(line)?;
-                if interrupt::check(String::new).is_err() {
+                if interrupt::came() {
                     return Err(Stop::Signal);
                 }
             }

@@ -4,7 +4,7 @@ use crate::escape::Bytes;
 use crate::failure::Outcome;
 use crate::{interrupt, open};
 use clap::Args;
-use siltstone::{Durability, Timestamp};
+use siltstone::Timestamp;
 
 /// Set the value of a key
 ///
@@ -36,13 +36,10 @@ impl Put {
         check_times(&family, self.timestamp.is_some())?;
         interrupt::leaves("the value is stored or not, and may be lost by a power loss");
         match self.timestamp {
-            None => family.put_with(&self.key.0, &self.value.0, Durability::Sync)?,
-            Some(timestamp) => {
-                let seq = family.put_at(&self.key.0, Timestamp(timestamp), &self.value.0)?;
-                db.sync()?;
-                seq
-            }
+            None => family.put(&self.key.0, &self.value.0)?,
+            Some(timestamp) => family.put_at(&self.key.0, Timestamp(timestamp), &self.value.0)?,
         };
+        db.sync()?;
         Ok(db.close()?)
     }
 }

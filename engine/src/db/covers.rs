@@ -20,13 +20,11 @@ use std::sync::Arc;
 const LOOKS: u32 = 8;
 
 pub(super) struct Covers {
-    version: Arc<Version>,
+    pub(super) version: Arc<Version>,
     store: Arc<Store>,
     read: SeqNo,
     /// Whether there are range tombstones at all.
     any: bool,
-    /// Whether the family keeps a number of versions, for which old tombstones count, too.
-    counts: bool,
     /// Keys of which the following holds; none yet if empty.
     known: KeyRange,
     fragments: Fragments,
@@ -39,13 +37,12 @@ pub(super) struct Covers {
 }
 
 impl Covers {
-    pub(super) fn new(version: &Arc<Version>, store: &Arc<Store>, read: SeqNo) -> Self {
+    pub(super) fn new(version: Arc<Version>, store: &Arc<Store>, read: SeqNo) -> Self {
         Self {
-            version: version.clone(),
+            any: version.has_ranges(),
+            version,
             store: store.clone(),
             read,
-            any: version.has_ranges(),
-            counts: store.settings().counts_versions(),
             known: KeyRange { start: Vec::new(), end: Some(Vec::new()) },
             fragments: Fragments::default(),
             whole: None,
@@ -65,16 +62,15 @@ impl Covers {
     }
 
     fn look_around(&mut self, key: &[u8]) {
-        (self.known, self.fragments) = self.version.look_around(key, self.read, self.counts).into_parts();
-        self.whole = self.fragments.find(key).and_then(|fragment| fragment.newest_whole());
+        (self.known, self.fragments, self.whole) = self.version.look_around(key, self.read).into_parts();
         self.here = 0;
     }
 
-    /// Whether a cell of the key with that sequence number is deleted by a tombstone over all timestamps.
+    /// Whether a cell of the key without a timestamp, with that sequence number, is deleted.
     #[inline]
-    pub(super) fn is_covered(&mut self, key: &[u8], timestamp: Timestamp, seq: SeqNo) -> bool {
+    pub(super) fn is_covered(&mut self, key: &[u8], seq: SeqNo) -> bool {
         let read = self.read;
-        self.any && self.over(key).newest_over(key, timestamp, read).is_some_and(|over| seq < over)
+        self.any && self.over(key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
     }
 
     /// Whether all cells of the last key asked for are, the newest of which has that number.
@@ -82,8 +78,8 @@ impl Covers {
         self.whole.is_some_and(|whole| newest < whole)
     }
 
-    /// A covered cell was looked at, in the active segment or elsewhere. Where it is time to go past the others: the keys that are covered like it, and the
-    /// tombstone that all cells of a source must be older than.
+    /// A covered cell was looked at, in the active segment or elsewhere. Where it is time to go past the others: the keys
+    /// that are covered like it, and the tombstone that all cells of a source must be older than.
     pub(super) fn looked(&mut self, in_active: bool) -> Option<(KeyRange, SeqNo)> {
         self.looks += 1;
         self.active_looks += u64::from(in_active);

@@ -296,7 +296,7 @@ impl Drop for Held<'_> {
 
 /// Whether memory holds any cell or range tombstone in one of the ranges.
 fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
-    for segment in std::iter::once(&version.active).chain(version.segments()) {
+    for segment in version.memory() {
         for range in ranges {
             if segment.has_ranges() && !segment.tombstones_within(range).is_empty() {
                 return Ok(true);

@@ -109,7 +109,7 @@ impl Parts {
 
 fn newest(version: &Version, read: SeqNo) -> Option<u64> {
     let mut found = None;
-    for segment in std::iter::once(&version.active).chain(version.segments()) {
+    for segment in version.memory() {
         let _ = segment.get(b"k", read, &mut |cell, _| {
             found = found.max(Some(cell.seq.0));
             ControlFlow::Break(())

@@ -76,7 +76,6 @@ pub struct Scan {
     /// Resolved versions of the current key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,
     cells: Vec<Found>,
-    version: Arc<Version>,
     _snapshot: Option<Snapshot>,
     _db: Shared,
 }
@@ -96,7 +95,7 @@ impl Inner {
         Scan {
             cursor: Merging::new(sources(&version, &range, read, TimeRange::ALL)),
             settings,
-            covers: Covers::new(&version, store, read),
+            covers: Covers::new(version, store, read),
             range,
             times: TimeRange::ALL,
             looks_at: TimeRange::ALL,
@@ -109,7 +108,6 @@ impl Inner {
             key_taken: false,
             ready: VecDeque::new(),
             cells: Vec::new(),
-            version,
             _snapshot: snapshot,
             _db: db.clone(),
             refused: refused.err(),
@@ -121,8 +119,7 @@ impl Inner {
     /// may be wrong.
     pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
         let version = store.version();
-        let memory = std::iter::once(&version.active).chain(version.segments());
-        let changed = memory.filter(|segment| segment.has_newer(seq)).any(|segment| {
+        let changed = version.memory().filter(|segment| segment.has_newer(seq)).any(|segment| {
             let mut cursor = segment.cursor();
             let mut newer = || -> Result<bool> {
                 cursor.seek(&range.start)?;
@@ -134,7 +131,7 @@ impl Inner {
                 }
                 Ok(false)
             };
-            segment.tombstones_within(range).iter().any(|t| t.seq > seq) || newer().unwrap_or(true)
+            segment.has_newer_tombstone(range, seq) || newer().unwrap_or(true)
         });
         let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
         changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
@@ -147,7 +144,6 @@ impl Inner {
         if store.attached_at() > seq {
             return Ok(true);
         }
-        let mut memory = std::iter::once(&version.active).chain(version.segments());
         let in_tables = |run: &OpenRun| {
             let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
             newer.any(|open| {
@@ -155,9 +151,8 @@ impl Inner {
                 open.table().fragments().tombstones_within(&within).any(|t| t.seq > seq)
             })
         };
-        if memory.any(|segment| {
-            segment.has_newer(seq) && segment.tombstones_within(range).iter().any(|t| t.seq > seq)
-        }) || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
+        if version.memory().any(|segment| segment.has_newer_tombstone(range, seq))
+            || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
             return Ok(true);
         }
@@ -174,7 +169,8 @@ impl Inner {
     }
 }
 
-/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of functions for each cell would cost more than the step.
+/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of functions for
+/// each cell would cost more than the step.
 enum Source {
     Segment(SegmentCursor, Option<SeqNo>),
     Flushing(Floor<SegmentCursor>),
@@ -332,7 +328,7 @@ impl Scan {
             Ok(looks_at) => {
                 let cursors = match looks_at.is_empty() {
                     true => Vec::new(),
-                    false => sources(&self.version, &self.range, self.read, looks_at),
+                    false => sources(&self.covers.version, &self.range, self.read, looks_at),
                 };
                 self.cursor = Merging::new(cursors);
                 (self.looks_at, self.untimed) = (looks_at, None);
@@ -417,8 +413,8 @@ impl Scan {
         self.key.clear();
         self.key.extend_from_slice(cell.key);
         self.key_taken = true;
-        let in_active = self.cursor.front().is_active();
-        let covered = self.covers.is_covered(cell.key, Timestamp::ZERO, cell.seq);
+        let covered = self.covers.is_covered(cell.key, cell.seq);
+        let in_active = covered && self.cursor.front().is_active();
         let gone =
             covered || cell.kind == Kind::Tombstone || is_gone(&self.settings.read, &cell, self.now_us);
         let entry = (!gone).then(|| {

@@ -90,7 +90,7 @@ impl Flat {
         let stats = Stats::new();
         let tombstones = active.tombstones_within(&KeyRange::all());
         tombstones.iter().for_each(|tombstone| stats.note_range(tombstone));
-        let fragments = Arc::new(Fragments::reduced(tombstones, keep.snapshots, keep.visible));
+        let fragments = keep.reduced(tombstones);
         let mut judge = Judge::new(*keep, active.has_ranges()).under(fragments.clone());
         let mut leaf = active.leaf(To::First);
         let mut ends: Option<(u32, u32)> = None;

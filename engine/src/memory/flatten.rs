@@ -11,7 +11,8 @@
 //! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that covers
 //! may itself be dropped: what covers it covers both.
 
-use crate::types::{Cover, Fragments, Kind, SeqNo, Timestamp};
+use super::flat::Flat;
+use crate::types::{Cover, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -25,6 +26,19 @@ pub(crate) struct Visibility<'s> {
     pub(crate) visible: SeqNo,
     /// Registered snapshots, ascending.
     pub(crate) snapshots: &'s [SeqNo],
+}
+
+impl Visibility<'_> {
+    /// These tombstones without what no reader needs.
+    pub(super) fn reduced(&self, tombstones: impl IntoIterator<Item = RangeTombstone>) -> Arc<Fragments> {
+        Arc::new(Fragments::reduced(tombstones, self.snapshots, self.visible))
+    }
+
+    /// The same of those of some segments, as far as they reach into the range.
+    pub(super) fn reduced_of(&self, flats: &[Arc<Flat>], range: &KeyRange) -> Arc<Fragments> {
+        let all: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
+        self.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
+    }
 }
 
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.

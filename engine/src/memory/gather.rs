@@ -10,16 +10,13 @@ use super::cell;
 use super::flat::{Flat, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
-use crate::types::{CellRef, Fragments, KeyRange, common_prefix, prefix64};
+use crate::types::{CellRef, KeyRange, common_prefix, prefix64};
 use std::sync::Arc;
 
 impl Flat {
     /// The piece of the range from these segments, newest first. `None` where they hold nothing of it.
     pub(crate) fn gathered(sources: &[Arc<Flat>], range: &KeyRange, keep: &Visibility<'_>) -> Option<Flat> {
-        let within = |flat: &Arc<Flat>| -> Vec<Arc<Fragments>> { vec![flat.fragments()] };
-        let fragments: Vec<Arc<Fragments>> = sources.iter().flat_map(within).collect();
-        let fragments = fragments.iter().flat_map(|f| f.tombstones_within(range));
-        let fragments = Arc::new(Fragments::reduced(fragments, keep.snapshots, keep.visible));
+        let fragments = keep.reduced_of(sources, range);
         // Each cell, and the first of a key in its segment with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
         for flat in sources {

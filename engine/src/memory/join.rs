@@ -120,10 +120,7 @@ impl Join {
             })
             .collect();
         let cells = flats.iter().map(|flat| flat.cells()).sum();
-        let ranges: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
-        let all = KeyRange::all();
-        let tombstones = ranges.iter().flat_map(|f| f.tombstones_within(&all));
-        let fragments = Arc::new(Fragments::reduced(tombstones, seen.snapshots, seen.visible));
+        let fragments = seen.reduced_of(flats, &KeyRange::all());
         let judge = Judge::new(*seen, !fragments.is_empty()).under(fragments.clone());
         let arena = keep.map(|memory| Arena::new(memory.chunks, memory.spares));
         let mut join = Self {
@@ -208,9 +205,6 @@ impl Join {
         if !same_key {
             self.keys += 1;
             self.end_key();
-            if self.arena.is_some() || self.judge.has_ranges() {
-                self.judge.next_key(self.sources[i].flat.cell(entry).key);
-            }
             self.sources.iter_mut().for_each(|source| source.met = false);
         }
         let source = &mut self.sources[i];
@@ -221,20 +215,23 @@ impl Join {
         self.last = Some((i, entry));
         let source = &self.sources[i];
         // Where only indices are merged no cell is looked at, unless range tombstones may cover it.
-        if self.arena.is_some() || self.judge.has_ranges() {
-            let cell = source.flat.cell(entry);
+        let looks = self.arena.is_some() || self.judge.has_ranges();
+        let cell = looks.then(|| source.flat.cell(entry));
+        if let Some(cell) = &cell {
+            if !same_key {
+                self.judge.next_key(cell.key);
+            }
             if !self.judge.keeps(cell.timestamp, cell.seq, cell.kind) {
-                self.dead_bytes += cell::room(&cell);
+                self.dead_bytes += cell::room(cell);
                 return;
             }
         }
-        let place = match &mut self.arena {
-            Some(arena) => {
-                let cell = source.flat.cell(entry);
-                self.stats.note(&cell);
-                cell::copy(arena, &cell)
+        let place = match (&mut self.arena, &cell) {
+            (Some(arena), Some(cell)) => {
+                self.stats.note(cell);
+                cell::copy(arena, cell)
             }
-            None => source.flat.place_in(entry, source.chunk),
+            _ => source.flat.place_in(entry, source.chunk),
         };
         self.prefixes.push(prefix);
         self.places.push(place);

@@ -256,6 +256,11 @@ impl Segment {
         self.seqs().is_some_and(|seqs| *seqs.end() > seq)
     }
 
+    /// Whether a range tombstone with a higher one reaches into the range.
+    pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
+        self.has_newer(seq) && self.tombstones_within(range).iter().any(|t| t.seq > seq)
+    }
+
     /// Timestamps it says anything about; see [`Active::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())

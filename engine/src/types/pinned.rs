@@ -17,9 +17,9 @@ pub(crate) unsafe trait Owner {
     fn pin(&self) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory chunk (up to hundreds of KiB)
-/// that it lies in, so those who keep many for long copy them: [`Pinned::into_owned`]. `Statistics::pinned_bytes` has what is
-/// held.
+/// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory chunk (up to
+/// hundreds of KiB) that it lies in, so those who keep many for long copy them: [`Pinned::into_owned`].
+/// `Statistics::pinned_bytes` has what is held.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -53,10 +53,9 @@ impl Pinned {
     pub(crate) unsafe fn held(bytes: &[u8], owner: &dyn Owner) -> Self {
         Pinned(Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner: owner.pin() })
     }
-}
 
-impl Pinned {
-    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on holding its block.)
+    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on holding its
+    /// block.)
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -69,10 +69,10 @@ impl Window {
         Self { range: KeyRange::all(), whole: None, covers: Vec::new(), floor: None }
     }
 
-    /// From now on bounds count, of those tombstones that matter beside what was found: where not `all` of them do, those older
-    /// than one that deletes all timestamps do not.
-    pub(crate) fn bounded(mut self, all: bool) -> Self {
-        self.floor = Some(self.whole.filter(|_| !all).unwrap_or_default());
+    /// From now on bounds count, of those tombstones that matter beside what was found: those older than one that deletes all
+    /// timestamps do not.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.floor = Some(self.whole.unwrap_or_default());
         self.whole = None;
         self.covers.clear();
         self
@@ -139,15 +139,15 @@ impl Window {
         }
     }
 
-    /// The keys, and their covers as the one fragment that holds them.
-    pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments) {
+    /// The keys, their covers as the one fragment that holds them, and the newest of these that deletes all timestamps.
+    pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments, Option<SeqNo>) {
         let whole = |seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX };
         self.covers.extend(self.whole.map(whole));
         self.covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
         self.covers.dedup();
         let fragment = Fragment { range: self.range.clone(), covers: self.covers };
         let list = if fragment.covers.is_empty() { Vec::new() } else { vec![fragment] };
-        (self.range, Fragments { list })
+        (self.range, Fragments { list }, self.whole)
     }
 }
 
@@ -359,11 +359,6 @@ impl Over {
 }
 
 impl Fragment {
-    /// The newest tombstone that deletes all timestamps.
-    pub(crate) fn newest_whole(&self) -> Option<SeqNo> {
-        self.covers.iter().find(|cover| cover.is_whole()).map(|cover| cover.seq)
-    }
-
     pub(crate) fn newest_over(&self, timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.covers.iter().find(|c| c.seq <= read && c.from <= timestamp && timestamp <= c.to).map(|c| c.seq)
     }

@@ -1,5 +1,5 @@
-//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again when it leaves the
-//! keys of which the answer holds, so that opening one costs nothing for tombstones that it does not meet.
+//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again when it leaves
+//! the keys of which the answer holds, so that opening one costs nothing for tombstones that it does not meet.
 
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
@@ -16,12 +16,12 @@ impl Version {
             || self.runs.iter().any(|run| run.has_ranges)
     }
 
-    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Unless `all` of them
-    /// count, those older than one over all timestamps are left out. O(log n) for each segment and run.
-    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, all: bool) -> Window {
+    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Those older than one
+    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo) -> Window {
         let mut window = Window::all();
         self.ask(key, read, &mut window);
-        window = window.bounded(all);
+        window = window.bounded();
         self.ask(key, read, &mut window);
         window
     }

@@ -352,6 +352,11 @@ impl Version {
         self.waiting().chain(self.flush.all())
     }
 
+    /// All memory: the active segment, and then the others.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &Segment> {
+        std::iter::once(&self.active).chain(self.segments())
+    }
+
     /// Bytes of memory the version holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.unflushed_bytes() + self.flush.all().map(|s| s.bytes() as u64).sum::<u64>()

@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// One case in so many reads the whole store. This and the next two have no factor in common with [`KINDS`] and [`PARTS`],
-/// so that each kind of damage meets each.
+/// One case in so many reads the whole store. This and the next two have no factor in common with the number of kinds of
+/// damages nor with that of parts, so that each kind meets each.
 pub const FULL_EVERY: u64 = 257;
 /// One case in so many is checked.
 pub const CHECK_EVERY: u64 = 49;
