@@ -140,9 +140,7 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
 
 fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
     let mut costs = Vec::new();
-    for (what, nested) in
-        [("a range delete and a get, nested", true), ("a range delete and a get, apart", false)]
-    {
+    for (how, nested) in [("nested", true), ("apart", false)] {
         for count in [10_000, 100_000] {
             let (_dir, db) = fresh(base, Options::default())?;
             let family = db.default_family();
@@ -161,7 +159,12 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             (0..count - last).try_for_each(step)?;
             // The last tenth: where a cost that grows is largest.
             let cpu = timed(last, || (count - last..count).try_for_each(step))?;
-            costs.push(cost("trim", what, count, cpu));
+            costs.push(cost("trim", format!("a range delete and a get, {how}"), count, cpu));
+            let gets = || {
+                (count - last..count).try_for_each(|i| family.get(&(10 * i).to_be_bytes()).map(drop))?;
+                Ok(())
+            };
+            costs.push(cost("trim", format!("a get among them, {how}"), count, timed(last, gets)?));
         }
     }
     for count in [10_000, 100_000] {
@@ -182,6 +185,8 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let cpu = timed(last, || (count - last..count).try_for_each(step))?;
         costs.push(cost("trim", "a message of a queue: put, read first, trim", count, cpu));
     }
+    // The lines compared under each other.
+    costs.sort_by(|a, b| a.what.cmp(&b.what).then(a.n.cmp(&b.n)));
     Ok(costs)
 }
 

@@ -190,17 +190,19 @@ pub(crate) fn gate(tally: &mut Tally, seed: u64) {
     }
 }
 
-/// The campaigns with the counts of a release: once, or again and again until the hours are over.
-pub(crate) fn soak(tally: &mut Tally, hours: f64, seed: u64) {
-    let end = Instant::now() + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0);
-    for round in 0.. {
-        let seed = seed + (round << SEEDS_APART);
-        CAMPAIGNS.iter().for_each(|campaign| {
-            campaign.run(tally, campaign.release, seed);
-        });
-        if Instant::now() >= end {
-            return;
-        }
+/// The campaigns up to their counts of a release. Where hours are given, each gets an even share of what is left of them, and
+/// how far it came is said at the end.
+pub(crate) fn soak(tally: &mut Tally, hours: Option<f64>, seed: u64) {
+    let end = hours.map(|hours| Instant::now() + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0));
+    let mut reached = Vec::new();
+    for (at, campaign) in CAMPAIGNS.iter().enumerate() {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let share = left.map(|left| left / (CAMPAIGNS.len() - at) as u32);
+        reached.push(campaign.soak(tally, share, seed));
+    }
+    println!("{:<8}{:>14}{:>14}  what", "row", "reached", "release");
+    for (campaign, reached) in CAMPAIGNS.iter().zip(reached) {
+        println!("{:<8}{reached:>14}{:>14}  {}", campaign.row, campaign.release, campaign.what);
     }
 }
 
@@ -217,6 +219,26 @@ impl Campaign {
     fn run(&self, tally: &mut Tally, count: u64, seed: u64) -> bool {
         let (name, mut command) = self.command(count, seed);
         tally.step(&name, &mut command)
+    }
+
+    /// Rounds of the count for every change, each with seeds of its own, until the release's is reached, the time is over
+    /// (after one at least), or one fails. How many cases there were.
+    fn soak(&self, tally: &mut Tally, share: Option<Duration>, seed: u64) -> u64 {
+        let (began, mut reached) = (Instant::now(), 0);
+        tally.check(&format!("row {}: {} (up to {})", self.row, self.what, self.release), || {
+            for round in 0.. {
+                let (name, mut command) = self.command(self.gate, seed + (round << SEEDS_APART));
+                if !command.status().is_ok_and(|status| status.success()) {
+                    return vec![format!("failed: {name}")];
+                }
+                reached += self.gate;
+                if reached >= self.release || share.is_some_and(|share| began.elapsed() >= share) {
+                    break;
+                }
+            }
+            Vec::new()
+        });
+        reached
     }
 
     /// Its name with the count, and what runs it.

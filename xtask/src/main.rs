@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test [--fast]      all tests; without --fast the models and the campaigns with their gate counts too
-cargo xtask soak [--hours H]   the campaigns with their release counts, again and again for H hours (default: once),
-                               after the sanitizer and all planted bugs
-cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test
+cargo xtask soak [--hours H]   the campaigns up to their release counts, or as far as they come in H hours, with all
+                               planted bugs; then the sanitizer, and the models with more schedules
+cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test, and the sanitizer
 cargo xtask rules              the house rules alone
 cargo xtask loom               models of what threads share: all interleavings up to a bound
 cargo xtask shuttle            the same and whole databases: random schedules
@@ -45,9 +45,9 @@ fn main() -> ExitCode {
     match args[..] {
         ["test"] => steps::test(&mut tally, seed, true),
         ["test", "--fast"] => steps::test(&mut tally, seed, false),
-        ["soak"] => steps::soak(&mut tally, seed, 0.0),
+        ["soak"] => steps::soak(&mut tally, seed, None),
         ["soak", "--hours", hours] => match hours.parse() {
-            Ok(hours) => steps::soak(&mut tally, seed, hours),
+            Ok(hours) => steps::soak(&mut tally, seed, Some(hours)),
             Err(_) => return usage(&format!("--hours {hours} is not a number")),
         },
         ["ci"] => steps::ci(&mut tally, seed),

@@ -21,7 +21,6 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         campaigns::gate(tally, seed);
         interleavings(tally);
         schedules(tally, seed, 1);
-        guards::run(tally, Guard::Sanitizer, sanitize);
     }
 }
 
@@ -47,13 +46,13 @@ fn file_systems() {
 }
 
 /// Everything before a release.
-pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: f64) {
+pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: Option<f64>) {
     println!("seed {seed}; again: cargo xtask soak --seed {seed}");
     tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
+    campaigns::soak(tally, hours, seed);
     guards::run_now(tally, Guard::Sanitizer, sanitize);
     interleavings(tally);
     schedules(tally, seed, SOAK_SCHEDULES);
-    campaigns::soak(tally, hours, seed);
 }
 
 /// Everything that must hold of a change.
@@ -70,6 +69,7 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     tally.step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"));
     supply_chain(tally);
     test(tally, seed, true);
+    guards::run(tally, Guard::Sanitizer, sanitize);
 }
 
 /// Licences, sources and known vulnerabilities of what we link (row 26).

@@ -1,6 +1,7 @@
 //! SIGINT and SIGTERM leave one sentence that says what was done, and nothing broken.
 
 use super::*;
+use std::io::Read;
 use std::process::Child;
 use std::time::Duration;
 
@@ -27,6 +28,19 @@ fn wait_for(db: &str, key: &str) {
     }
 }
 
+/// Waits until the log begins with that key; sooner than another process could see it.
+fn wait_for_log(db: &str, key: &str) {
+    let begins = |path: PathBuf| {
+        let mut begin = vec![0; 64 << 10];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut begin)).unwrap_or(0);
+        begin[..read].windows(key.len()).any(|window| window == key.as_bytes())
+    };
+    let files = || std::fs::read_dir(db).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    while !files().filter(|path| path.extension().is_some_and(|end| end == "log")).any(begins) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn rows(count: u32) -> String {
     (0..count).map(|n| format!("key{n:07}\tvalue {n}\n")).collect()
 }
@@ -50,7 +64,7 @@ fn a_load_from_a_file_ends_behind_a_batch_and_says_how_many_rows_it_stored() {
     for count in [200_000, 400_000, 800_000, 1_600_000] {
         let place = Place::new();
         let child = start(&["load", &place.db(), &place.file("rows.tsv", rows(count))]);
-        wait_for(&place.db(), "key0000000");
+        wait_for_log(&place.db(), "key0000000");
         signal(&child, "INT");
         let said = Said::new(child.wait_with_output().unwrap());
         if said.code == 0 {

@@ -96,7 +96,7 @@ impl Family {
     }
 
     fn unnamed(&self, kind: Kind) -> Timestamp {
-        match self.store.settings().read.explicit {
+        match self.store.settings().explicit {
             true => self.default_timestamp(kind, Timestamp(self.db.env.clock.wall_us())),
             false => Timestamp::ZERO,
         }

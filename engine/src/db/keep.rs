@@ -43,8 +43,6 @@ impl Inner {
     pub(super) fn keep_budget(&self, store: &Store, flush_bytes: u64) -> u64 {
         let all = self.budget.write_memory();
         let limit = store.settings().options.write_limit(all);
-        let others: u64 =
-            self.stores().iter().filter(|s| s.id != store.id).map(|s| s.version().kept_bytes()).sum();
-        keep_budget(limit, all, others + self.keeping.get(), flush_bytes)
+        keep_budget(limit, all, self.kept_by_others(store) + self.keeping.get(), flush_bytes)
     }
 }

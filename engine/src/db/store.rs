@@ -3,7 +3,7 @@
 use super::unique::Unions;
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions, Spares};
+use crate::memory::{Active, MemoryOptions, Spares, ask_for_value};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
@@ -20,20 +20,29 @@ const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 }
 /// With so many frozen segments none is added before it is full: each is one more to look into.
 const FROZEN_MAX: usize = 8;
 
+/// What each write touches comes first and stays together: among thousands of families all of it is cold.
+#[repr(C, align(64))]
 pub(crate) struct Store {
-    pub(crate) id: StoreId,
-    pub(crate) name: String,
-    settings: ArcSwap<Settings>,
     version: ArcSwap<Version>,
-    graveyard: Arc<Graveyard>,
-    next_generation: AtomicU64,
-    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
-    replayed: AtomicU64,
+    settings: ArcSwap<Settings>,
+    /// Bytes at which the active segment is frozen: from the write memory and the options.
+    active_bytes: AtomicU64,
+    /// Runs in level 0 beyond those that its strategy lets gather.
+    level0_over: AtomicU64,
+    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    dead_looks: AtomicU64,
+    pub(crate) id: StoreId,
     dropped: AtomicBool,
     /// It is being detached: takes no writes any more.
     leaving: AtomicBool,
     /// Writers wait.
     held: AtomicBool,
+    pub(super) counted: Counted,
+    pub(crate) name: String,
+    graveyard: Arc<Graveyard>,
+    next_generation: AtomicU64,
+    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
+    replayed: AtomicU64,
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
@@ -43,15 +52,8 @@ pub(crate) struct Store {
     write_memory: AtomicU64,
     /// The database's chunks to be used again.
     spares: OnceLock<Arc<Spares>>,
-    /// Runs in level 0 beyond those that its strategy lets gather.
-    level0_over: AtomicU64,
-    pub(super) counted: Counted,
-    /// Bytes at which the active segment is frozen: from that and the options, ready for each write to look at.
-    active_bytes: AtomicU64,
-    /// What the last one that was frozen had.
+    /// What the last active segment that was frozen had.
     active_expected: AtomicU64,
-    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
-    dead_looks: AtomicU64,
     pub(crate) work: Mutex<StoreWork>,
 }
 
@@ -61,6 +63,8 @@ pub(super) struct Counted {
     pub(super) counting: Mutex<()>,
     pub(super) memory: AtomicU64,
     pub(super) tables: AtomicU64,
+    /// Of the memory, what flushes left there.
+    pub(super) kept: AtomicU64,
     /// The log file that it stands under; the largest number where none.
     pub(super) front: AtomicU64,
 }
@@ -71,6 +75,7 @@ impl Counted {
             counting: Mutex::new(()),
             memory: AtomicU64::new(0),
             tables: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             front: AtomicU64::new(u64::MAX),
         }
     }
@@ -151,7 +156,11 @@ impl Rewritten {
 }
 
 /// Options with the names in them resolved.
+#[repr(C)]
 pub(crate) struct Settings {
+    /// Whether cells keep the time of writing, and whether they have timestamps of their own: what each write asks.
+    pub(crate) keeps_written: bool,
+    pub(crate) explicit: bool,
     pub(crate) options: FamilyOptions,
     pub(crate) read: ReadRules,
     pub(crate) inherited: Arc<Inherited>,
@@ -209,7 +218,8 @@ impl Settings {
             operator,
             filter,
         };
-        Ok(Self { options, read, inherited: Arc::new(Inherited::new()) })
+        let (keeps_written, explicit) = (options.keeps_written(), read.explicit);
+        Ok(Self { keeps_written, explicit, options, read, inherited: Arc::new(Inherited::new()) })
     }
 
     /// Whether a number of versions is kept.
@@ -347,6 +357,12 @@ impl Store {
     pub(crate) fn memory_options(&self) -> MemoryOptions {
         let expected = self.active_expected.load(Ordering::Relaxed) as usize;
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
+    }
+
+    /// Asks for what a write touches of its version and options.
+    #[inline]
+    pub(crate) fn ask_ahead(&self) {
+        ask_for_value(&self.version.load().active);
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.

@@ -1,8 +1,9 @@
 //! What the stores of a database hold, counted as it changes, and which of them may have something to do. So a turn of a
 //! worker, a freeze and an install cost what they change, however many families there are.
 //!
-//! - *Memory, tables, level 0, debt*: each store knows what was last counted of it, and the sums change by the difference.
-//!   One at a time counts a store, and reads its version then: the last count is of the last version.
+//! - *Memory, what of it was kept by flushes, tables, level 0, debt*: each store knows what was last counted of it, and
+//!   the sums change by the difference. One at a time counts a store, and reads its version then: the last count is of
+//!   the last version.
 //! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered by the first
 //!   write into empty memory; that memory needs only later files by now is found out when the front is asked for, of the
 //!   stores at the front alone.
@@ -31,6 +32,8 @@ pub(crate) struct Tally {
     /// Bytes of unflushed writes; what backpressure looks at.
     pub(super) memory: Counter,
     pub(super) table_bytes: Counter,
+    /// Of the memory, what flushes left there.
+    kept: Counter,
     pub(super) debt: Counter,
     pub(super) debt_of_writers: Counter,
     /// The most runs too many in level 0 of any store.
@@ -203,7 +206,14 @@ impl Inner {
         change(&self.tally.memory, store.count_memory(memory), memory);
         let tables = version.shape.live_bytes();
         change(&self.tally.table_bytes, store.count_tables(tables), tables);
+        let kept = version.kept_bytes();
+        change(&self.tally.kept, store.count_kept(kept), kept);
         self.count_level0(store, &version);
+    }
+
+    /// What flushes left in the memory of all other stores.
+    pub(super) fn kept_by_others(&self, store: &Store) -> u64 {
+        self.tally.kept.get().saturating_sub(store.counted.kept.load(Ordering::Relaxed))
     }
 
     /// The store is no more.
@@ -213,6 +223,7 @@ impl Inner {
             let _counting = store.counted.counting.lock();
             change(&self.tally.memory, store.count_memory(0), 0);
             change(&self.tally.table_bytes, store.count_tables(0), 0);
+            change(&self.tally.kept, store.count_kept(0), 0);
             self.tally.count_level0(store, 0);
         }
         self.count_debt(&mut store.work.lock(), 0, 0);
@@ -300,6 +311,10 @@ impl Store {
 
     fn count_tables(&self, bytes: u64) -> u64 {
         self.counted.tables.swap(bytes, Ordering::Relaxed)
+    }
+
+    fn count_kept(&self, bytes: u64) -> u64 {
+        self.counted.kept.swap(bytes, Ordering::Relaxed)
     }
 
     /// The log file that it stands under; `None` while it has no memory.

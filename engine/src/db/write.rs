@@ -47,7 +47,8 @@ pub(crate) enum Action<'a> {
 
 impl<'a> Op<'a> {
     pub(crate) fn new(store: &'a Arc<Store>, action: Action<'a>) -> Self {
-        Self { store, action, keeps_written: store.settings().options.keeps_written() }
+        store.ask_ahead();
+        Self { store, action, keeps_written: store.settings().keeps_written }
     }
 
     fn deletes(&self) -> bool {
@@ -72,12 +73,11 @@ impl<'a> Op<'a> {
         if key_bytes > KEY_BYTES_MAX {
             return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
         }
-        let settings = self.store.settings();
         let names_times = match self.action {
             Action::Cell { timestamp, .. } => timestamp != Timestamp::ZERO,
             Action::DeleteRange { from, to, .. } => (from, to) != (Timestamp::ZERO, Timestamp::MAX),
         };
-        if names_times && !settings.read.explicit {
+        if names_times && !self.store.settings().explicit {
             return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
         }
         if let Action::Cell { value, kind, .. } = &self.action {
@@ -85,13 +85,14 @@ impl<'a> Op<'a> {
                 let message = format!("value has {} bytes, the limit is {VALUE_BYTES_MAX}", value.len());
                 return Err(Error::invalid(message));
             }
-            if *kind == Kind::Operand
-                && let Some(missing) = &settings.read.operator_missing
-            {
-                return Err(missing.clone());
-            }
-            if *kind == Kind::Operand && settings.read.operator.is_none() {
-                return Err(Error::invalid(format!("family {} has no merge operator", self.store.name)));
+            if *kind == Kind::Operand {
+                let settings = self.store.settings();
+                if let Some(missing) = &settings.read.operator_missing {
+                    return Err(missing.clone());
+                }
+                if settings.read.operator.is_none() {
+                    return Err(Error::invalid(format!("family {} has no merge operator", self.store.name)));
+                }
             }
         }
         Ok(())
@@ -100,6 +101,8 @@ impl<'a> Op<'a> {
 
 /// How often a condition is judged beside other writers before they are made to wait for it.
 const JUDGED_OUTSIDE: usize = 3;
+/// About what a cell in memory has beside key and value.
+const CELL_BYTES: usize = 24;
 /// Bytes of a frame of copies.
 const COPIES_BYTES: u64 = 64 << 10;
 
@@ -185,6 +188,12 @@ impl Inner {
             return Err(Error::invalid(format!(
                 "batch has {bytes} bytes, the limit is {limit} and one value"
             )));
+        }
+        let mut asked = None;
+        for op in ops {
+            if asked.replace(op.store.id) != Some(op.store.id) {
+                op.store.version().active.ask_for_active();
+            }
         }
         self.throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()))?;
         let wall_us = self.env.clock.wall_us();
@@ -279,9 +288,11 @@ impl Inner {
         frame.begin(*next_seq, wall_us);
         let mut part = None;
         for op in ops {
-            if part != Some(op.store.id) {
-                frame.part(op.store.id, op.store.version().active.generation());
-                part = Some(op.store.id);
+            if part.as_ref().is_none_or(|(store, _)| *store != op.store.id) {
+                let version = op.store.version();
+                frame.part(op.store.id, version.active.generation());
+                version.active().ask_for_insert(op.bytes() + CELL_BYTES);
+                part = Some((op.store.id, version));
             }
             let _seq = match &op.action {
                 Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
@@ -297,11 +308,20 @@ impl Inner {
             };
         }
         let at = self.append(appender, frame)?;
-        for op in ops {
-            op.store.version().active.fed_by(at.start.file);
+        let mut fed = None;
+        for op in ops.iter().rev() {
+            if fed == Some(op.store.id) {
+                continue;
+            }
+            let version = match part.take() {
+                Some((store, version)) if store == op.store.id => version,
+                _ => op.store.version(),
+            };
+            version.active.fed_by(at.start.file);
             if op.store.front().is_none() {
                 self.tally.enter_front(op.store, at.start.file);
             }
+            fed = Some(op.store.id);
         }
         Ok(())
     }

@@ -110,6 +110,13 @@ impl Active {
         self.generation
     }
 
+    /// Asks for the memory that an insert touches beside this struct.
+    #[inline]
+    pub(crate) fn ask_for_insert(&self, cell_bytes: usize) {
+        self.tree.ask_for_root();
+        self.cells.ask_for_room(cell_bytes);
+    }
+
     /// The right to insert, until dropped.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { active: self, fingers: self.writer.lock() }

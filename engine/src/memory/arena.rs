@@ -15,6 +15,7 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
+use super::ahead::ask_for;
 use super::pages::{ALIGN, allocate, free};
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::AtomicPtr as PlainPtr;
 
 /// No place. The last unit of the last chunk cannot hold anything, so it is never handed out.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -167,8 +169,9 @@ struct Bump {
     /// No shared chunk is smaller than this.
     first_bytes: usize,
     chunks: Vec<Arc<Chunk>>,
-    /// The chunk being filled, its length, and how far.
+    /// The chunk being filled, where it is, its length, and how far.
     current: usize,
+    base: *mut u8,
     length: usize,
     used: usize,
     capacity: usize,
@@ -182,8 +185,18 @@ impl Bump {
     fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
         let Sizes { chunk_bytes, first_bytes } = sizes;
         let first_bytes = first_bytes.min(chunk_bytes);
-        let (current, length, used, capacity, taken) = (0, 0, 0, 0, 0);
-        Self { chunk_bytes, first_bytes, chunks: Vec::new(), current, length, used, capacity, taken, spares }
+        Self {
+            chunk_bytes,
+            first_bytes,
+            chunks: Vec::new(),
+            current: 0,
+            base: ptr::null_mut(),
+            length: 0,
+            used: 0,
+            capacity: 0,
+            taken: 0,
+            spares,
+        }
     }
 
     /// Room for `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
@@ -195,9 +208,8 @@ impl Bump {
         }
         self.taken += start + len - self.used;
         self.used = start + len;
-        let base = self.chunks[self.current].base.as_ptr();
-        // SAFETY: `start + len` is within the chunk.
-        (self.current, start, unsafe { base.add(start) })
+        // SAFETY: `start + len` is within the chunk, which `chunks` holds.
+        (self.current, start, unsafe { self.base.add(start) })
     }
 
     #[cold]
@@ -225,7 +237,7 @@ impl Bump {
         self.capacity += size;
         self.taken += if own { size } else { len };
         if !own {
-            (self.current, self.length, self.used) = (number, size, len);
+            (self.current, self.base, self.length, self.used) = (number, base, size, len);
         }
         (number, 0, base)
     }
@@ -279,6 +291,8 @@ pub(super) struct Arena {
     places: Places,
     directory: AtomicPtr<ChunkAt>,
     taken: AtomicUsize,
+    /// Behind what was handed out last. Not to be touched, only asked for; so no model needs to look at it.
+    front: PlainPtr<u8>,
     writer: UnsafeCell<Writer>,
 }
 
@@ -322,6 +336,7 @@ impl Arena {
             places: Places::new(sizes.chunk_bytes),
             directory: AtomicPtr::new(ptr::null_mut()),
             taken: AtomicUsize::new(0),
+            front: Default::default(),
             writer: UnsafeCell::new(Writer { bump: Bump::new(sizes, spares), directories: Vec::new() }),
         }
     }
@@ -333,8 +348,10 @@ impl Arena {
         if bytes > 0 {
             let writer = arena.writer.get_mut();
             // Addressed as if the chunk were as large as the next power of two.
-            writer.bump = Bump { length: bytes, capacity: bytes, ..Bump::new(Sizes::all(bytes), None) };
-            writer.bump.chunks.push(Arc::new(Chunk::new(bytes)));
+            let chunk = Arc::new(Chunk::new(bytes));
+            let base = chunk.base.as_ptr();
+            writer.bump = Bump { base, length: bytes, capacity: bytes, ..Bump::new(Sizes::all(bytes), None) };
+            writer.bump.chunks.push(chunk);
         }
         arena
     }
@@ -353,7 +370,14 @@ impl Arena {
             self.enter_chunk(writer, chunk);
         }
         self.taken.store(writer.bump.taken, Ordering::Relaxed);
+        self.front.store(at.wrapping_add(len), Ordering::Relaxed);
         (self.places.place(chunk, offset), at)
+    }
+
+    /// Asks for the memory of the next allocation.
+    #[inline]
+    pub(super) fn ask_for_room(&self, len: usize) {
+        ask_for(self.front.load(Ordering::Relaxed), len);
     }
 
     #[cold]

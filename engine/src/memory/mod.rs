@@ -9,6 +9,7 @@
 //! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
 //! * `segment` is either, as readers and the memory list see it.
 //! * `spares` keeps chunks that became free for the segments to come.
+//! * `ahead` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
 //!   or active segment both ways.
 //!
@@ -17,6 +18,7 @@
 
 mod active;
 mod active_cursor;
+mod ahead;
 mod arena;
 mod cell;
 mod flat;
@@ -43,6 +45,7 @@ mod tree;
 pub mod probe;
 
 pub(crate) use active::Active;
+pub(crate) use ahead::ask_for_value;
 pub(crate) use arena::Sizes;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};

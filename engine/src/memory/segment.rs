@@ -2,6 +2,7 @@
 
 use super::active::Active;
 use super::active_cursor::ActiveCursor;
+use super::ahead::ask_for_value;
 use super::flat::{Flat, FlatCursor};
 use super::flatten::Visibility;
 use crate::error::Result;
@@ -117,6 +118,15 @@ impl Segment {
         match &self.cells {
             Cells::Active(active) => Some(active),
             Cells::Flat(_) => None,
+        }
+    }
+
+    /// Asks for what a write touches of an active segment first.
+    #[inline]
+    pub(crate) fn ask_for_active(&self) {
+        if let Cells::Active(active) = &self.cells {
+            ask_for_value(&**active);
+            ask_for_value(&*self.logged);
         }
     }
 

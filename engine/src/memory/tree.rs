@@ -23,6 +23,8 @@
 //! keys then.
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
+#[cfg(not(models))]
+use super::ahead::ask_for;
 use super::arena::{NOWHERE, Nodes, Sizes};
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
 use super::spares::Spares;
@@ -104,6 +106,13 @@ impl Tree {
     pub(super) fn new(sizes: Sizes, spares: Option<Arc<Spares>>) -> Self {
         let nodes = UnsafeCell::new(Nodes::new(sizes, spares));
         Self { root: AtomicPtr::new(std::ptr::null_mut()), nodes }
+    }
+
+    /// Asks for the root.
+    #[inline]
+    pub(super) fn ask_for_root(&self) {
+        #[cfg(not(models))]
+        ask_for(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
     }
 
     /// Descends to a leaf; `None` while the tree is empty.
