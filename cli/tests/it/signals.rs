@@ -5,9 +5,15 @@ use std::io::Read;
 use std::process::Child;
 use std::time::Duration;
 
+/// A process that no signal is ignored in, even where these tests run in the background of a shell.
 fn start(arguments: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+    start_under("--default-signal=INT,TERM", arguments)
+}
+
+fn start_under(signals: &str, arguments: &[&str]) -> Child {
+    let mut command = Command::new("env");
     command
+        .args([signals, env!("CARGO_BIN_EXE_siltstone")])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -25,19 +31,6 @@ fn signal(child: &Child, signal: &str) {
 fn wait_for(db: &str, key: &str) {
     while siltstone(&["get", db, key]).code != 0 {
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Waits until the log begins with that key; sooner than another process could see it.
-fn wait_for_log(db: &str, key: &str) {
-    let begins = |path: PathBuf| {
-        let mut begin = vec![0; 64 << 10];
-        let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut begin)).unwrap_or(0);
-        begin[..read].windows(key.len()).any(|window| window == key.as_bytes())
-    };
-    let files = || std::fs::read_dir(db).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    while !files().filter(|path| path.extension().is_some_and(|end| end == "log")).any(begins) {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -64,7 +57,7 @@ fn a_load_from_a_file_ends_behind_a_batch_and_says_how_many_rows_it_stored() {
     for count in [200_000, 400_000, 800_000, 1_600_000] {
         let place = Place::new();
         let child = start(&["load", &place.db(), &place.file("rows.tsv", rows(count))]);
-        wait_for_log(&place.db(), "key0000000");
+        wait_for(&place.db(), "key0000000");
         signal(&child, "INT");
         let said = Said::new(child.wait_with_output().unwrap());
         if said.code == 0 {
@@ -81,13 +74,27 @@ fn a_load_from_a_file_ends_behind_a_batch_and_says_how_many_rows_it_stored() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    let place = Place::new();
+    let mut child = start_under("--ignore-signal=INT", &["load", &place.db(), "-", "--format", "tsv"]);
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(rows(1_000).as_bytes()).unwrap();
+    wait_for(&place.db(), "key0000999");
+    signal(&child, "INT");
+    input.write_all(b"later\tvalue\n").unwrap();
+    drop(input);
+    Said::new(child.wait_with_output().unwrap()).fine();
+    assert_eq!(siltstone(&["get", &place.db(), "later"]).code, 0);
+}
+
+#[test]
 fn a_dump_that_waits_for_its_reader_ends_at_once() {
     let place = Place::new();
     siltstone(&["load", &place.db(), &place.file("rows.tsv", rows(50_000))]).fine();
-    let child = start(&["dump", &place.db(), "-", "--format", "tsv"]);
-    std::thread::sleep(Duration::from_millis(300));
+    let mut child = start(&["dump", &place.db(), "-", "--format", "tsv"]);
+    // The pipe holds some more rows; the rest waits for us.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 100]).unwrap();
     signal(&child, "TERM");
-    // The pipe holds some rows; the rest waits for us.
     let said = Said::new(child.wait_with_output().unwrap());
     assert_eq!(
         (said.code, said.err.as_str()),
