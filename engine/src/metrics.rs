@@ -12,6 +12,11 @@ impl Counter {
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
+    /// The same; what it was before.
+    #[inline]
+    pub(crate) fn take_add(&self, n: u64) -> u64 {
+        self.0.fetch_add(n, Ordering::Relaxed)
+    }
     #[inline]
     pub(crate) fn sub(&self, n: u64) {
         self.0.fetch_sub(n, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! `siltstone-fuzz TARGET|all [--count N] [--seed S] [--threads T] [--only I]`: N inputs over the decoders named.
+//! `siltstone-fuzz TARGET|all [--count N] [--seed S] [--threads T] [--seconds S] [--only I]`: N inputs over the decoders
+//! named, or as many as come in that time. The last line says how many there were.
 
 #![expect(unsafe_code, reason = "a global allocator that counts what a thread holds")]
 
@@ -6,7 +7,7 @@ use siltstone_fuzz::run::{self, Memory};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
 
 fn fuzz(arguments: &[String]) -> Result<(), String> {
     let (name, options) = arguments.split_first().ok_or("which decoder? one of them, or all")?;
-    let (mut count, mut seed, mut threads, mut only) = (1_000_000u64, 1, 2usize, None);
+    let (mut count, mut seed, mut threads, mut only, mut time) = (1_000_000u64, 1, 2usize, None, None);
     for pair in options.chunks(2) {
         let [option, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number: u64 = value.parse().map_err(|_| format!("{option} {value}: not a number"))?;
@@ -92,8 +93,11 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
             "--seed" => seed = number,
             "--threads" => threads = number.clamp(1, 256) as usize,
             "--only" => only = Some(number),
+            "--seconds" => time = Some(Duration::from_secs(number)),
             _ => {
-                return Err(format!("unknown option {option}; there are --count, --seed, --threads, --only"));
+                return Err(format!(
+                    "unknown option {option}; there are --count, --seed, --threads, --seconds, --only"
+                ));
             }
         }
     }
@@ -108,17 +112,16 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
     }
     let began = Instant::now();
     let each = count.div_ceil(targets.len() as u64);
-    let mut failures = Vec::new();
+    let time = time.map(|time| time / targets.len() as u32);
+    let (mut failures, mut inputs) = (Vec::new(), 0);
     for target in &targets {
         let range = only.map_or(0..each, |n| n..n + 1);
         let from = Instant::now();
-        match run::many(*target, seed, range.clone(), threads, &Counting) {
-            Ok(()) => println!(
-                "{:>12} inputs {:6.2} s  {}",
-                range.end - range.start,
-                from.elapsed().as_secs_f64(),
-                target.name
-            ),
+        match run::many(*target, seed, range, threads, &Counting, time) {
+            Ok(done) => {
+                inputs += done;
+                println!("{done:>12} inputs {:6.2} s  {}", from.elapsed().as_secs_f64(), target.name);
+            }
             Err(failure) => {
                 let dir = run::corpus(target.name);
                 let path = dir.join(format!("seed{seed}-{}", failure.number));
@@ -144,8 +147,8 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
             failures.join(", ")
         ));
     }
-    let inputs = targets.len() as u64 * if only.is_some() { 1 } else { each };
     let seconds = began.elapsed().as_secs_f64();
     println!("{inputs} inputs over {} decoders in {seconds:.1} s, seed {seed}: only errors", targets.len());
+    println!("count {inputs}");
     Ok(())
 }

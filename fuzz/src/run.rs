@@ -5,7 +5,7 @@ use siltstone::testing::decoders::{Target, all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An input that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(10);
@@ -57,14 +57,17 @@ pub trait Memory: Sync {
     fn most(&self) -> usize;
 }
 
-/// Runs inputs `range` on so many threads; the first failure found ends it.
+/// Runs inputs `range` on so many threads, as many as come in that time; the first failure found ends it. How many inputs
+/// there were.
 pub fn many(
     target: Target,
     seed: u64,
     range: std::ops::Range<u64>,
     threads: usize,
     memory: &dyn Memory,
-) -> Result<(), Failure> {
+    time: Option<Duration>,
+) -> Result<u64, Failure> {
+    let end = time.map(|time| Instant::now() + time);
     let maker = Maker::new(target, seed);
     let stop = AtomicBool::new(false);
     let at: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
@@ -73,11 +76,13 @@ pub fn many(
             .map(|thread| {
                 let (maker, stop, at, range) = (&maker, &stop, &at[thread as usize], range.clone());
                 scope.spawn(move || {
-                    let mut bytes = Vec::new();
+                    let (mut bytes, mut inputs) = (Vec::new(), 0);
                     for number in (range.start + thread..range.end).step_by(threads) {
-                        if stop.load(Ordering::Relaxed) {
+                        let is_late = inputs % 1_000 == 0 && end.is_some_and(|end| Instant::now() >= end);
+                        if is_late || stop.load(Ordering::Relaxed) {
                             break;
                         }
+                        inputs += 1;
                         maker.make(number, &mut bytes);
                         at.store(number + 1, Ordering::Relaxed);
                         if let Err(what) = one(&target, &bytes, memory) {
@@ -86,12 +91,12 @@ pub fn many(
                         }
                     }
                     at.store(u64::MAX, Ordering::Relaxed);
-                    Ok(())
+                    Ok(inputs)
                 })
             })
             .collect();
         watch(&workers, &at, target.name);
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker catches panics"))
+        workers.into_iter().map(|worker| worker.join().expect("a worker catches panics")).sum()
     })
 }
 

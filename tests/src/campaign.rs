@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -99,8 +99,8 @@ pub fn run_case(row: &Row, seed: u64) -> CaseResult {
     }
 }
 
-/// Runs cases until `count` units are reached or one fails.
-pub fn run(row: &Row, seed: u64, count: u64, threads: usize) -> Outcome {
+/// Runs cases until `count` units are reached, one fails, or that time is over.
+pub fn run(row: &Row, seed: u64, count: u64, threads: usize, time: Option<Duration>) -> Outcome {
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let reached = AtomicU64::new(0);
@@ -110,7 +110,8 @@ pub fn run(row: &Row, seed: u64, count: u64, threads: usize) -> Outcome {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 while !failed.load(Ordering::SeqCst) {
-                    if reached.load(Ordering::SeqCst) >= count {
+                    let is_late = time.is_some_and(|time| began.elapsed() >= time);
+                    if is_late || reached.load(Ordering::SeqCst) >= count {
                         break;
                     }
                     let case = seed.wrapping_add(next.fetch_add(1, Ordering::SeqCst));
@@ -134,7 +135,7 @@ pub fn run(row: &Row, seed: u64, count: u64, threads: usize) -> Outcome {
 
 /// For `#[test]`s: runs a few units on one thread and panics with the seed that failed.
 pub fn must_hold(row: &Row, seed: u64, count: u64) {
-    let outcome = run(row, seed, count, 1);
+    let outcome = run(row, seed, count, 1, None);
     if let Some(Failure { seed, message }) = outcome.failure {
         panic!(
             "{} failed; replay: siltstone-torture {} --seed {seed} --count 1\n{message}",

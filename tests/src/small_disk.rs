@@ -39,6 +39,9 @@ const LOAD: usize = 60;
 /// Of a disk.
 const BYTES: u64 = 64 << 20;
 
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+/// What the keys of a batch held before it.
+type Before = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 type Checked<T = ()> = Result<T, String>;
 
 fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
@@ -76,9 +79,9 @@ fn fill_up(disk: &Disk, rng: &mut Rng) -> Checked {
 struct Session {
     db: Db,
     rng: Rng,
-    acknowledged: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What else keys may hold if a sync fails: what they held before each write since the last.
-    unsynced: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
+    acknowledged: Contents,
+    /// The batches since the last sync: one that fails may lose the last of them.
+    unsynced: Vec<Before>,
     /// Whether a full disk may fail a sync, and whether it did.
     syncs_fail: bool,
     sync_failed: bool,
@@ -87,29 +90,48 @@ struct Session {
 impl Session {
     fn new(db: Db, rng: Rng, kind: Kind) -> Self {
         let syncs_fail = kind == Kind::Btrfs;
-        let (acknowledged, unsynced) = (BTreeMap::new(), BTreeMap::new());
+        let (acknowledged, unsynced) = (BTreeMap::new(), Vec::new());
         Self { db, rng, acknowledged, unsynced, syncs_fail, sync_failed: false }
     }
 
-    /// The same database, opened again. After a failed sync each key may be as it was at any time since the last.
+    /// The same database, opened again. After a failed sync a beginning of the batches since the last is there.
     fn open_again(mut self, dir: &Path) -> Checked<Self> {
         drop(self.db);
         self.db = open(dir).map_err(failed("open again"))?;
         if self.sync_failed {
-            for (key, others) in &self.unsynced {
-                let found = self.db.get(key).map_err(failed("get"))?.map(|value| value.to_vec());
-                if others.contains(&found) {
-                    match found {
-                        Some(value) => self.acknowledged.insert(key.clone(), value),
-                        None => self.acknowledged.remove(key),
-                    };
-                }
+            let mut found = BTreeMap::new();
+            for (key, _) in self.unsynced.iter().flatten() {
+                found.insert(
+                    key.clone(),
+                    self.db.get(key).map_err(failed("get"))?.map(|value| value.to_vec()),
+                );
             }
+            take_back(&mut self.acknowledged, std::mem::take(&mut self.unsynced), &found)?;
         }
         self.unsynced.clear();
         self.sync_failed = false;
         Ok(self)
     }
+}
+
+/// Takes the last batches back until the contents are what was found; some number of them must do.
+fn take_back(
+    contents: &mut Contents,
+    mut batches: Vec<Before>,
+    found: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+) -> Checked {
+    let all = batches.len();
+    while found.iter().any(|(key, value)| contents.get(key) != value.as_ref()) {
+        let last =
+            batches.pop().ok_or_else(|| format!("what is there is no beginning of the {all} batches"))?;
+        for (key, before) in last.into_iter().rev() {
+            match before {
+                Some(value) => contents.insert(key, value),
+                None => contents.remove(&key),
+            };
+        }
+    }
+    Ok(())
 }
 
 fn small_disk_case(seed: u64) -> CaseResult {
@@ -176,13 +198,8 @@ impl Session {
         }
         match self.db.write_with(&batch, durability) {
             Ok(_) => {
-                for (key, value) in puts {
-                    let before = self.acknowledged.insert(key.clone(), value);
-                    if self.syncs_fail {
-                        self.unsynced.entry(key).or_default().push(before);
-                    }
-                }
-                if durability == Durability::Sync {
+                self.apply(puts);
+                if durability == Durability::Sync || !self.syncs_fail {
                     self.unsynced.clear();
                 }
                 Ok(Ok(()))
@@ -191,13 +208,16 @@ impl Session {
             Err(e) if self.syncs_fail && is_failed_sync(&e) => {
                 // Refused, and yet it may be there.
                 self.sync_failed = true;
-                for (key, value) in puts {
-                    self.unsynced.entry(key).or_default().push(Some(value));
-                }
+                self.apply(puts);
                 Ok(Err(e))
             }
             Err(e) => Err(format!("a write answered {e:?}")),
         }
+    }
+
+    fn apply(&mut self, puts: Vec<(Vec<u8>, Vec<u8>)>) {
+        let held = |(key, value): (Vec<u8>, _)| (key.clone(), self.acknowledged.insert(key, value));
+        self.unsynced.push(puts.into_iter().map(held).collect());
     }
 
     fn fill(&mut self) -> Checked {
@@ -289,6 +309,28 @@ impl Session {
 mod tests {
     use super::*;
     use crate::campaign::run_case;
+
+    #[test]
+    fn of_batches_since_the_last_sync_a_beginning_may_be_there_and_nothing_else() {
+        let text = |text: &str| text.as_bytes().to_vec();
+        // Key a was 0 and became 1, then 2 together with b.
+        let contents: Contents = [(text("a"), text("2")), (text("b"), text("2"))].into();
+        let batches = || {
+            vec![vec![(text("a"), Some(text("0")))], vec![(text("a"), Some(text("1"))), (text("b"), None)]]
+        };
+        for (a, b, is_right) in [
+            ("2", Some("2"), true),
+            ("1", None, true),
+            ("0", None, true),
+            ("2", None, false),
+            ("1", Some("2"), false),
+        ] {
+            let found = [(text("a"), Some(text(a))), (text("b"), b.map(text))].into();
+            let mut contents = contents.clone();
+            assert_eq!(take_back(&mut contents, batches(), &found).is_ok(), is_right, "{a}, {b:?}");
+            assert!(!is_right || contents.contains_key(&text("b")) == b.is_some());
+        }
+    }
 
     #[test]
     fn a_real_disk_that_fills_up_refuses_writes_and_goes_on_when_there_is_space() {

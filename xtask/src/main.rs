@@ -16,7 +16,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--fast]      all tests; without --fast the models and the campaigns with their gate counts too
 cargo xtask soak [--hours H]   the campaigns up to their release counts, or as far as they come in H hours, with all
-                               planted bugs; then the sanitizer, and the models with more schedules
+                               planted bugs; then the sanitizer, and the models with more schedules (20 minutes more)
 cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test, and the sanitizer
 cargo xtask rules              the house rules alone
 cargo xtask loom               models of what threads share: all interleavings up to a bound

@@ -41,6 +41,18 @@ impl Tally {
         self.count(name, began.elapsed().as_secs_f64(), ok)
     }
 
+    /// The same, with each line of its output seen as it is passed on.
+    pub(crate) fn step_with_lines(
+        &mut self,
+        name: &str,
+        command: &mut Command,
+        seen: impl FnMut(&str),
+    ) -> bool {
+        let began = begin(name);
+        let ok = each_line(command, seen);
+        self.count(name, began.elapsed().as_secs_f64(), ok)
+    }
+
     /// Steps of which so many run beside each other; what they print comes when they have ended.
     pub(crate) fn beside(&mut self, steps: Vec<(String, Command)>, at_once: usize) {
         let waiting = Mutex::new(steps.into_iter());

@@ -515,15 +515,12 @@ impl Inner {
             .zip(&plans)
             .map(|(store, merges)| self.store_facts(store, merges, log_freed(store), now))
             .collect();
-        let counted: u64 = stores.iter().map(|store| store.counted_memory()).sum();
         let db = DbFacts {
-            memory_elsewhere: self.tally.memory.get().saturating_sub(counted),
-            memory_low: self.budget.low(),
-            memory_wait: self.budget.wait(),
             log_bytes: self.log().map_or(0, |log| log.bytes()),
             log_clean_bytes: self.options_now().log_clean_limit(),
             can_clean: self.can_clean(now),
             workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
+            ..self.memory_facts(&stores)
         };
         let mut merges_left = merges_free + beyond;
         for action in plan_db(&facts, &db) {
@@ -757,6 +754,29 @@ impl Inner {
         // Most that are not done are among those that were touched.
         self.touched().iter().all(|store| self.is_store_settled(store, now))
             && self.stores().iter().all(|store| self.is_store_settled(store, now))
+            && !self.memory_is_due(now)
+    }
+
+    /// Whether some store is to be flushed as all memory together is over its mark. O(stores) where it is.
+    fn memory_is_due(&self, now: u64) -> bool {
+        if self.tally.memory.get() <= self.budget.low() {
+            return false;
+        }
+        let stores = self.stores();
+        let facts: Vec<_> = stores.iter().map(|store| self.store_facts(store, &[], 0, now)).collect();
+        let db = DbFacts { workers_free: 1, ..self.memory_facts(&stores) };
+        !plan_db(&facts, &db).is_empty()
+    }
+
+    /// What there is to be flushed, of those stores and of all; no log to be cleaned and no worker.
+    fn memory_facts(&self, stores: &[Arc<Store>]) -> DbFacts {
+        let counted: u64 = stores.iter().map(|store| store.counted_memory()).sum();
+        DbFacts {
+            memory_elsewhere: self.tally.memory.get().saturating_sub(counted),
+            memory_low: self.budget.low(),
+            memory_wait: self.budget.wait(),
+            ..DbFacts::default()
+        }
     }
 
     /// The same of one store; one that is not is looked at again.
@@ -774,7 +794,7 @@ impl Inner {
             && !self.is_compacting(store.id)
             && flat
             && version.flush.is_empty()
-            && version.unflushed_bytes() <= self.budget.low()
+            && version.unflushed_bytes() <= self.budget.half()
             && self.plan_store(store, 1, now).is_empty();
         if !settled {
             self.touch(store.id);

@@ -82,13 +82,14 @@ impl Family {
         durability: Durability,
     ) -> Result<SeqNo> {
         self.db.check_writable()?;
+        self.store.prefetch();
         let action = Action::Cell { kind, key, timestamp, value };
         self.db.write(&[Op::new(&self.store, action)], durability, None)
     }
 
     /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of them.
     pub(crate) fn default_timestamp(&self, kind: Kind, now: Timestamp) -> Timestamp {
-        match (self.store.settings().read.explicit, kind) {
+        match (self.store.settings().explicit, kind) {
             (false, _) => Timestamp::ZERO,
             (true, Kind::Tombstone) => Timestamp::MAX,
             (true, _) => now,
@@ -380,6 +381,8 @@ impl Inner {
         if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
         {
             store.unmark_dropped();
+            // Nothing was counted of it meanwhile.
+            self.recount(store);
             return Err(e);
         }
         kill_point!("family-drop-committed");

@@ -113,6 +113,7 @@ impl FlushJob {
                 log_table = db.prepare_log_table(store);
                 db.freeze(store);
                 take_all(store);
+                db.recount(store);
             }
         }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());

@@ -3,7 +3,7 @@
 use super::unique::Unions;
 use super::visible::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions, Spares, ask_for_value};
+use crate::memory::{Active, MemoryOptions, Spares, prefetch_value};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
@@ -20,7 +20,8 @@ const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 }
 /// With so many frozen segments none is added before it is full: each is one more to look into.
 const FROZEN_MAX: usize = 8;
 
-/// What each write touches comes first and stays together: among thousands of families all of it is cold.
+/// What each read and write touches comes first and stays together: among thousands of families all of it is cold. What
+/// writes change follows, in cache lines of its own, so that a writer does not take the first from readers.
 #[repr(C, align(64))]
 pub(crate) struct Store {
     version: ArcSwap<Version>,
@@ -29,8 +30,6 @@ pub(crate) struct Store {
     active_bytes: AtomicU64,
     /// Runs in level 0 beyond those that its strategy lets gather.
     level0_over: AtomicU64,
-    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
-    dead_looks: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
     /// It is being detached: takes no writes any more.
@@ -38,6 +37,8 @@ pub(crate) struct Store {
     /// Writers wait.
     held: AtomicBool,
     pub(super) counted: Counted,
+    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    dead_looks: AtomicU64,
     pub(crate) name: String,
     graveyard: Arc<Graveyard>,
     next_generation: AtomicU64,
@@ -58,6 +59,7 @@ pub(crate) struct Store {
 }
 
 /// What was last counted of a store; see `tally`.
+#[repr(align(64))]
 pub(super) struct Counted {
     /// Held while memory and tables are counted anew, so that who read an older version does not have the last word.
     pub(super) counting: Mutex<()>,
@@ -359,10 +361,11 @@ impl Store {
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
     }
 
-    /// Asks for what a write touches of its version and options.
+    /// Prefetches what a write touches of its version and counters.
     #[inline]
-    pub(crate) fn ask_ahead(&self) {
-        ask_for_value(&self.version.load().active);
+    pub(crate) fn prefetch(&self) {
+        prefetch_value(&self.counted);
+        prefetch_value(&self.version.load().active);
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.

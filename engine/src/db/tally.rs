@@ -151,12 +151,16 @@ impl Inner {
         let stores = self.stores();
         let mut ids = self.tally.take_due(&stores, now);
         ids.extend(working);
-        if self.tally.memory.get() > self.budget.low() {
+        if self.tally.memory.get() > self.budget.half() {
             let mut by_memory: Vec<(u64, StoreId)> = stores
                 .iter()
                 .map(|store| (store.counted_memory(), store.id))
                 .filter(|(bytes, _)| *bytes > 0)
                 .collect();
+            self.budget.note_largest(by_memory.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0));
+            if self.tally.memory.get() <= self.budget.low() {
+                by_memory.clear();
+            }
             if by_memory.len() > CHOSEN_FROM {
                 by_memory.select_nth_unstable_by_key(CHOSEN_FROM, |(bytes, _)| std::cmp::Reverse(*bytes));
                 by_memory.truncate(CHOSEN_FROM);

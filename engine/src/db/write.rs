@@ -47,7 +47,6 @@ pub(crate) enum Action<'a> {
 
 impl<'a> Op<'a> {
     pub(crate) fn new(store: &'a Arc<Store>, action: Action<'a>) -> Self {
-        store.ask_ahead();
         Self { store, action, keeps_written: store.settings().keeps_written }
     }
 
@@ -103,6 +102,9 @@ impl<'a> Op<'a> {
 const JUDGED_OUTSIDE: usize = 3;
 /// About what a cell in memory has beside key and value.
 const CELL_BYTES: usize = 24;
+
+/// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the processor's caches.
+const FETCHED_AHEAD: usize = 64;
 /// Bytes of a frame of copies.
 const COPIES_BYTES: u64 = 64 << 10;
 
@@ -189,10 +191,10 @@ impl Inner {
                 "batch has {bytes} bytes, the limit is {limit} and one value"
             )));
         }
-        let mut asked = None;
-        for op in ops {
-            if asked.replace(op.store.id) != Some(op.store.id) {
-                op.store.version().active.ask_for_active();
+        let mut fetched = None;
+        for op in ops.iter().take(FETCHED_AHEAD) {
+            if fetched.replace(op.store.id) != Some(op.store.id) {
+                op.store.version().active.prefetch_active();
             }
         }
         self.throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()))?;
@@ -235,13 +237,16 @@ impl Inner {
         kill_point!("write-logged-not-applied");
         let turn = commit.turns.wait(ticket, patience);
         let synced = synced.and_then(|()| self.check_not_poisoned());
+        let mut flush_is_due = false;
         if synced.is_ok() {
-            let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));
-            if let Err(panic) = applied {
-                // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
-                self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
-                commit.turns.end(turn);
-                resume_unwind(panic);
+            match catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us))) {
+                Ok(is_due) => flush_is_due = is_due,
+                Err(panic) => {
+                    // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
+                    self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
+                    commit.turns.end(turn);
+                    resume_unwind(panic);
+                }
             }
             self.snapshots.publish(last);
         }
@@ -255,6 +260,10 @@ impl Inner {
         self.metrics.user_bytes.add(bytes);
         for op in ops {
             self.freeze_if_full(op.store);
+        }
+        if flush_is_due {
+            // Where memory is spread over many families none of them may be full.
+            self.scheduler.notify();
         }
         Ok(last)
     }
@@ -291,7 +300,7 @@ impl Inner {
             if part.as_ref().is_none_or(|(store, _)| *store != op.store.id) {
                 let version = op.store.version();
                 frame.part(op.store.id, version.active.generation());
-                version.active().ask_for_insert(op.bytes() + CELL_BYTES);
+                version.active().prefetch_for_insert(op.bytes() + CELL_BYTES);
                 part = Some((op.store.id, version));
             }
             let _seq = match &op.action {
@@ -313,6 +322,7 @@ impl Inner {
             if fed == Some(op.store.id) {
                 continue;
             }
+            // The stage is held, so no active segment has been frozen since the frame was begun.
             let version = match part.take() {
                 Some((store, version)) if store == op.store.id => version,
                 _ => op.store.version(),
@@ -335,7 +345,8 @@ impl Inner {
         })
     }
 
-    fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) {
+    /// Whether memory has come over the mark at which flushing begins.
+    fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) -> bool {
         let mut all = 0;
         for (i, op) in ops.iter().enumerate() {
             let seq = SeqNo(first.0 + i as u64);
@@ -356,9 +367,8 @@ impl Inner {
                 all += grown;
             }
         }
-        if all > 0 {
-            self.tally.memory.add(all);
-        }
+        let (before, low) = (self.tally.memory.take_add(all), self.budget.low());
+        before <= low && before + all > low
     }
 
     /// Freezes the store's active segment once it is full, and wakes the background.

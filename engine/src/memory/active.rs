@@ -110,11 +110,11 @@ impl Active {
         self.generation
     }
 
-    /// Asks for the memory that an insert touches beside this struct.
+    /// Prefetches the memory that an insert touches beside this struct.
     #[inline]
-    pub(crate) fn ask_for_insert(&self, cell_bytes: usize) {
-        self.tree.ask_for_root();
-        self.cells.ask_for_room(cell_bytes);
+    pub(crate) fn prefetch_for_insert(&self, cell_bytes: usize) {
+        self.tree.prefetch_root();
+        self.cells.prefetch_room(cell_bytes);
     }
 
     /// The right to insert, until dropped.

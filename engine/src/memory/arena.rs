@@ -15,8 +15,8 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
-use super::ahead::ask_for;
 use super::pages::{ALIGN, allocate, free};
+use super::prefetch::prefetch;
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use crate::types::Owner;
@@ -370,14 +370,14 @@ impl Arena {
             self.enter_chunk(writer, chunk);
         }
         self.taken.store(writer.bump.taken, Ordering::Relaxed);
-        self.front.store(at.wrapping_add(len), Ordering::Relaxed);
+        self.front.store(writer.bump.base.wrapping_add(writer.bump.used), Ordering::Relaxed);
         (self.places.place(chunk, offset), at)
     }
 
-    /// Asks for the memory of the next allocation.
+    /// Prefetches the memory of the next allocation, if it goes into the chunk being filled.
     #[inline]
-    pub(super) fn ask_for_room(&self, len: usize) {
-        ask_for(self.front.load(Ordering::Relaxed), len);
+    pub(super) fn prefetch_room(&self, len: usize) {
+        prefetch(self.front.load(Ordering::Relaxed), len);
     }
 
     #[cold]

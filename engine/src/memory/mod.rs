@@ -18,7 +18,6 @@
 
 mod active;
 mod active_cursor;
-mod ahead;
 mod arena;
 mod cell;
 mod flat;
@@ -32,6 +31,7 @@ mod kept;
 mod model;
 mod node;
 mod pages;
+mod prefetch;
 mod ranges;
 mod segment;
 mod spares;
@@ -45,11 +45,11 @@ mod tree;
 pub mod probe;
 
 pub(crate) use active::Active;
-pub(crate) use ahead::ask_for_value;
 pub(crate) use arena::Sizes;
 pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};
 pub(crate) use join::Join;
+pub(crate) use prefetch::prefetch_value;
 pub(crate) use segment::{Again, LogPlace, Segment, SegmentCursor};
 pub(crate) use spares::Spares;
 

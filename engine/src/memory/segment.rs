@@ -2,9 +2,9 @@
 
 use super::active::Active;
 use super::active_cursor::ActiveCursor;
-use super::ahead::ask_for_value;
 use super::flat::{Flat, FlatCursor};
 use super::flatten::Visibility;
+use super::prefetch::prefetch_value;
 use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
@@ -121,12 +121,12 @@ impl Segment {
         }
     }
 
-    /// Asks for what a write touches of an active segment first.
+    /// Prefetches what a write touches of an active segment first.
     #[inline]
-    pub(crate) fn ask_for_active(&self) {
+    pub(crate) fn prefetch_active(&self) {
         if let Cells::Active(active) = &self.cells {
-            ask_for_value(&**active);
-            ask_for_value(&*self.logged);
+            prefetch_value(&**active);
+            prefetch_value(&*self.logged);
         }
     }
 

@@ -23,10 +23,10 @@
 //! keys then.
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
-#[cfg(not(models))]
-use super::ahead::ask_for;
 use super::arena::{NOWHERE, Nodes, Sizes};
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
+#[cfg(not(models))]
+use super::prefetch::prefetch;
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::types::common_prefix;
@@ -108,11 +108,11 @@ impl Tree {
         Self { root: AtomicPtr::new(std::ptr::null_mut()), nodes }
     }
 
-    /// Asks for the root.
+    /// Prefetches the root.
     #[inline]
-    pub(super) fn ask_for_root(&self) {
+    pub(super) fn prefetch_root(&self) {
         #[cfg(not(models))]
-        ask_for(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
+        prefetch(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
     }
 
     /// Descends to a leaf; `None` while the tree is empty.

@@ -10,6 +10,7 @@ use crate::storage::Random;
 use crate::storage::sim::{SimClock, SimRandom, SimWorld};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Every worker idle for this many rounds while somebody waits is a deadlock.
 const IDLE_ROUNDS_MAX: u32 = 10_000;
@@ -22,6 +23,7 @@ pub struct SimScheduler {
     random: Arc<dyn Random>,
     clock: Option<Arc<SimClock>>,
     workers: Mutex<Workers>,
+    notices: AtomicU64,
 }
 
 struct Workers(Vec<Option<Box<dyn Worker>>>);
@@ -35,7 +37,7 @@ impl std::fmt::Debug for Workers {
 impl SimScheduler {
     /// Draws the order of turns from `random`.
     pub fn new(random: Arc<dyn Random>) -> Self {
-        Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())) }
+        Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())), notices: AtomicU64::new(0) }
     }
 
     /// For a database in that world: waits move its clock on. The order of turns is drawn from a number that the
@@ -43,6 +45,11 @@ impl SimScheduler {
     pub fn for_world(world: &SimWorld) -> Self {
         let random = Arc::new(SimRandom::new(world.random.next_u64()));
         Self { clock: Some(world.clock.clone()), ..Self::new(random) }
+    }
+
+    /// How often workers were to be woken. Here they get their turns without.
+    pub fn notices(&self) -> u64 {
+        self.notices.load(Ordering::Relaxed)
     }
 
     /// Gives `turns` turns; whether any of them worked.
@@ -97,7 +104,9 @@ impl Scheduler for SimScheduler {
         Ok(())
     }
 
-    fn notify(&self) {}
+    fn notify(&self) {
+        self.notices.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn wait(&self, condition: &mut dyn FnMut() -> bool) {
         let mut idle = 0;

@@ -10,7 +10,7 @@
 //!
 //! A log over its limit is first looked at from its front (`clean`); whether a store is flushed for it is decided there.
 //!
-//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes.
+//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes and what its syncs cost.
 //!
 //! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by score.
 
@@ -40,7 +40,7 @@ pub(crate) struct StoreFacts<'a> {
 }
 
 /// The database.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DbFacts {
     /// Memory of stores that are not among those asked about.
     pub(crate) memory_elsewhere: u64,
@@ -137,15 +137,22 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     actions
 }
 
+/// What a flush costs however little it writes (a file made, four syncs), in bytes that could be written meanwhile.
+const SYNCS_COST: u64 = 256 << 10;
+
 fn gain(s: &StoreFacts<'_>) -> f64 {
-    (s.freed_bytes + s.log_freed_bytes) as f64 / s.flush_write_bytes.max(1) as f64
+    (s.freed_bytes + s.log_freed_bytes) as f64 / (s.flush_write_bytes + SYNCS_COST) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const M: u64 = 1 << 20;
+
+    /// In MiB.
     fn store(id: u32, memory: u64, writes: u64) -> StoreFacts<'static> {
+        let (memory, writes) = (memory * M, writes * M);
         StoreFacts {
             store: StoreId(id),
             memory_bytes: memory,
@@ -161,8 +168,8 @@ mod tests {
 
     const DB: DbFacts = DbFacts {
         memory_elsewhere: 0,
-        memory_low: 100,
-        memory_wait: 150,
+        memory_low: 100 * M,
+        memory_wait: 150 * M,
         log_bytes: 0,
         log_clean_bytes: 800,
         can_clean: true,
@@ -183,21 +190,26 @@ mod tests {
         assert_eq!(flushed(&[store(1, 60, 60), store(2, 40, 10)], &DB), [0; 0]);
         assert_eq!(flushed(&[store(1, 300, 300), store(2, 40, 10)], &DB), [2, 1]);
         let mut log = store(3, 50, 50);
-        log.log_freed_bytes = 500;
+        log.log_freed_bytes = 500 * M;
         assert_eq!(flushed(&[store(2, 60, 10), log], &DB), [3]);
     }
 
     #[test]
+    fn of_small_stores_that_gain_alike_the_largest_goes_first() {
+        assert_eq!(flushed(&[store(1, 40, 40), store(2, 60, 60), store(3, 50, 50)], &DB), [2]);
+    }
+
+    #[test]
     fn a_flush_waits_for_a_compaction_in_memory_up_to_the_waiting_mark() {
-        let compactable = |memory| StoreFacts { compactable_bytes: 60, ..store(1, memory, memory) };
+        let compactable = |memory| StoreFacts { compactable_bytes: 60 * M, ..store(1, memory, memory) };
         assert_eq!(flushed(&[compactable(140)], &DB), [0; 0]);
         assert_eq!(flushed(&[compactable(151)], &DB), [1]);
-        assert_eq!(flushed(&[StoreFacts { compactable_bytes: 30, ..store(1, 140, 140) }], &DB), [1]);
+        assert_eq!(flushed(&[StoreFacts { compactable_bytes: 30 * M, ..store(1, 140, 140) }], &DB), [1]);
     }
 
     #[test]
     fn of_a_store_that_is_flushed_by_range_only_the_range_counts_as_gone() {
-        let by_range = StoreFacts { freed_bytes: 10, ..store(1, 110, 5) };
+        let by_range = StoreFacts { freed_bytes: 10 * M, ..store(1, 110, 5) };
         assert_eq!(flushed(&[by_range.clone(), store(2, 30, 30)], &DB), [1, 2]);
         assert_eq!(flushed(&[by_range, store(2, 0, 0)], &DB), [1]);
     }
@@ -205,14 +217,14 @@ mod tests {
     #[test]
     fn what_is_being_flushed_counts_as_gone() {
         let mut busy = store(1, 0, 0);
-        busy.flushing_bytes = 500;
+        busy.flushing_bytes = 500 * M;
         assert_eq!(flushed(&[busy, store(2, 90, 90)], &DB), [0; 0]);
     }
 
     #[test]
     fn a_stores_own_limit_forces_a_flush_below_the_low_mark() {
         let mut own = store(1, 20, 20);
-        own.memory_limit = 10;
+        own.memory_limit = 10 * M;
         assert_eq!(flushed(&[own, store(2, 30, 30)], &DB), [1]);
     }
 

@@ -348,6 +348,57 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
     assert!(many <= 2 * few, "{few} with 10 families, {many} with 1,000");
 }
 
+/// A flush costs the same however little it writes, so those of many small families begin later.
+#[test]
+fn memory_of_many_small_families_is_flushed_later_than_that_of_one() {
+    let flushes_at = |families: usize, percent: u64| {
+        let world = SimWorld::new(1);
+        let scheduler = SimScheduler::for_world(&world);
+        let options = Options { write_memory: 8 << 20, ..Options::default() };
+        let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
+        let db = db.open("/db").unwrap();
+        let make = |i| db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
+        let families: Vec<Family> = (0..families).map(make).collect();
+        let mut n = 0u64;
+        while db.statistics().write_memory < (8 << 20) * percent / 100 && db.statistics().flushes == 0 {
+            for family in &families {
+                n += 1;
+                family.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+            }
+        }
+        db.settle().unwrap();
+        let stays = db.statistics().write_memory;
+        assert!(stays <= 6 << 20, "{stays} bytes stay");
+        db.statistics().flushes
+    };
+    assert_eq!(flushes_at(1, 65), 1);
+    assert_eq!(flushes_at(300, 65), 0);
+    // From 85 percent to 75, a family at a time.
+    let flushes = flushes_at(300, 85);
+    assert!((30..=60).contains(&flushes), "{flushes} flushes");
+}
+
+#[test]
+fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
+    let world = SimWorld::new(1);
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let options = Options { write_memory: 8 << 20, ..Options::default() };
+    let db = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
+    let db = db.open("/db").unwrap();
+    let make = |i| db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
+    let families: Vec<Family> = (0..300).map(make).collect();
+    let before = scheduler.notices();
+    let mut woken_at = None;
+    for n in 0u64..40_000 {
+        families[n as usize % families.len()].put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        if scheduler.notices() > before {
+            woken_at = woken_at.or(Some(db.statistics().write_memory));
+        }
+    }
+    assert!(woken_at.is_some_and(|bytes| (4 << 20..5 << 20).contains(&bytes)), "{woken_at:?}");
+    assert_eq!(scheduler.notices(), before + 1);
+}
+
 /// Log files of a database that was opened again and again, each time for one write.
 #[test]
 fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {

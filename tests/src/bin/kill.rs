@@ -1,8 +1,9 @@
 //! `siltstone-kill`: kills processes that work on a database, and checks what they leave.
 //!
-//! `siltstone-kill [--count N] [--seed S] [--jobs J] [--disk KIND|all]`; as a child it is started by itself. With `--disk`
-//! the databases lie on a new file system of that kind, or on one of each kind after another; what cannot be mounted is said
-//! and left out.
+//! `siltstone-kill [--count N] [--seed S] [--jobs J] [--seconds S] [--disk KIND|all]`; as a child it is started by itself.
+//! With `--disk` the databases lie on a new file system of that kind, or on one of each kind after another; what cannot be
+//! mounted is said and left out. With `--seconds` it begins no further kill after that time. The last line says how many
+//! kills there were.
 
 use siltstone_tests::disks::{Disk, KINDS, Kind};
 use siltstone_tests::kill::campaign::{Campaign, KILLS_MIN, all_points_need};
@@ -43,7 +44,8 @@ fn run_child(arguments: &[String]) -> Result<(), String> {
 
 fn run_campaign(arguments: &[String]) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let mut campaign = Campaign { count: 100, seed: 1, jobs: 2, base: std::env::temp_dir(), program };
+    let mut campaign =
+        Campaign { count: 100, seed: 1, jobs: 2, time: None, base: std::env::temp_dir(), program };
     let mut disks: Vec<Kind> = Vec::new();
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
@@ -56,13 +58,21 @@ fn run_campaign(arguments: &[String]) -> Result<(), String> {
             "--count" => campaign.count = number,
             "--seed" => campaign.seed = number,
             "--jobs" => campaign.jobs = number.clamp(1, 256) as usize,
-            _ => return Err(format!("unknown option {name}; there are --count, --seed, --jobs, --disk")),
+            "--seconds" => campaign.time = Some(Duration::from_secs(number)),
+            _ => {
+                return Err(format!(
+                    "unknown option {name}; there are --count, --seed, --jobs, --seconds, --disk"
+                ));
+            }
         }
     }
+    let mut kills = 0;
     if disks.is_empty() {
-        return run_one(&campaign);
+        kills += run_one(&campaign)?;
     }
-    campaign.count = campaign.count.div_ceil(disks.len() as u64);
+    let each = disks.len().max(1) as u32;
+    campaign.count = campaign.count.div_ceil(u64::from(each));
+    campaign.time = campaign.time.map(|time| time / each);
     for kind in disks {
         let disk = match Disk::mount(kind, DISK_BYTES) {
             Ok(disk) => disk,
@@ -73,22 +83,26 @@ fn run_campaign(arguments: &[String]) -> Result<(), String> {
         };
         println!("on {}:", kind.name());
         campaign.base = disk.root();
-        if let Err(why) = run_one(&campaign) {
-            // What is found there is to be looked at.
-            std::mem::forget(disk);
-            return Err(format!("on {}: {why}", kind.name()));
+        match run_one(&campaign) {
+            Ok(more) => kills += more,
+            Err(why) => {
+                // What is found there is to be looked at.
+                std::mem::forget(disk);
+                return Err(format!("on {}: {why}", kind.name()));
+            }
         }
     }
+    println!("count {kills}");
     Ok(())
 }
 
-fn run_one(campaign: &Campaign) -> Result<(), String> {
+/// How many kills there were.
+fn run_one(campaign: &Campaign) -> Result<u64, String> {
     let began = Instant::now();
     let counts = campaign.run().map_err(|failure| format!("seed {}: {failure}", campaign.seed))?;
-    let at_points: u64 = counts.points.values().sum();
+    let (kills, at_points) = (counts.kills(), counts.points.values().sum::<u64>());
     println!(
-        "{} kills in {:.1} s, seed {}: {} at random moments, {at_points} at {} kill points; {} ended in good order",
-        counts.kills(),
+        "{kills} kills in {:.1} s, seed {}: {} at random moments, {at_points} at {} kill points; {} ended in good order",
         began.elapsed().as_secs_f64(),
         campaign.seed,
         counts.random,
@@ -105,13 +119,14 @@ fn run_one(campaign: &Campaign) -> Result<(), String> {
         println!("{kills:6} {point}");
     }
     let rare = counts.rare();
-    if campaign.count >= all_points_need() && !rare.is_empty() {
+    let was_ended = kills < campaign.count;
+    if !was_ended && kills >= all_points_need() && !rare.is_empty() {
         return Err(format!("killed fewer than {KILLS_MIN} times at: {}", rare.join(", ")));
     }
-    if campaign.count >= ENOUGH_FOR_PAIRS * all_pairs as u64 && counts.pairs.len() < all_pairs {
+    if kills >= ENOUGH_FOR_PAIRS * all_pairs as u64 && counts.pairs.len() < all_pairs {
         let pairs = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));
         let missed: Vec<_> = pairs.filter(|pair| !counts.pairs.contains_key(pair)).collect();
         return Err(format!("never killed at one after the other: {missed:?}"));
     }
-    Ok(())
+    Ok(kills)
 }

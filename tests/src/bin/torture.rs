@@ -5,10 +5,12 @@ use siltstone_tests::campaign::{Row, run};
 use siltstone_tests::planted;
 use siltstone_tests::rows::ROWS;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str =
-    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N]
-  Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`).
+    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N] [--seconds S]
+  Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`). With --seconds it begins
+  no further case after that time. The last line says how many units there were.
   `planted` plants bugs (all, or --count N of them drawn by the seed) and demands that some row fails with each.
   A failure is printed with the command that replays it, and the exit status is 1.
   Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
@@ -18,11 +20,12 @@ struct Arguments {
     count: Option<u64>,
     seed: u64,
     threads: usize,
+    time: Option<Duration>,
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let row = args.next().ok_or("no row given")?;
-    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2 };
+    let mut parsed = Arguments { row, count: None, seed: 1, threads: 2, time: None };
     while let Some(name) = args.next() {
         let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number: u64 = value.parse().map_err(|_| format!("{name} {value}: expected a number"))?;
@@ -30,6 +33,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--count" => parsed.count = Some(number),
             "--seed" => parsed.seed = number,
             "--threads" => parsed.threads = number as usize,
+            "--seconds" => parsed.time = Some(Duration::from_secs(number)),
             _ => return Err(format!("unknown option {name}")),
         }
     }
@@ -49,8 +53,18 @@ fn main() -> ExitCode {
     if rows.is_empty() {
         return usage(&format!("no row is named {}", arguments.row));
     }
-    let passed = rows.iter().filter(|row| run_row(row, &arguments)).count();
-    if passed == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let (mut count, mut passed) = (0, true);
+    for row in rows {
+        let (units, ok) = run_row(row, &arguments);
+        count += units;
+        passed &= ok;
+    }
+    end(count, passed)
+}
+
+fn end(count: u64, passed: bool) -> ExitCode {
+    println!("count {count}");
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Each planted bug must make some campaign fail.
@@ -60,8 +74,9 @@ fn plant(arguments: &Arguments) -> ExitCode {
         Err(e) => return usage(&format!("this program's own path is unknown: {e}")),
     };
     let mut missed = 0;
-    let draw = arguments.count.map(|n| n as usize);
-    for bug in planted::bugs(draw, arguments.seed) {
+    let bugs = planted::bugs(arguments.count.map(|n| n as usize), arguments.seed);
+    let count = bugs.len() as u64;
+    for bug in bugs {
         match planted::caught_by(&executable, bug, arguments.seed) {
             Some(row) => println!("planted {}: caught by {row}", bug.name()),
             None => {
@@ -70,7 +85,7 @@ fn plant(arguments: &Arguments) -> ExitCode {
             }
         }
     }
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    end(count, missed == 0)
 }
 
 fn usage(why: &str) -> ExitCode {
@@ -79,13 +94,14 @@ fn usage(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run_row(row: &Row, arguments: &Arguments) -> bool {
+/// How many units there were, and whether all is well.
+fn run_row(row: &Row, arguments: &Arguments) -> (u64, bool) {
     if let Some(Err(why)) = row.needs.map(|needs| needs()) {
         println!("{}: 0 {}, this machine does not allow it: {why}", row.name, row.unit);
-        return true;
+        return (0, true);
     }
     let count = arguments.count.unwrap_or(row.gate);
-    let outcome = run(row, arguments.seed, count, arguments.threads);
+    let outcome = run(row, arguments.seed, count, arguments.threads, arguments.time);
     let (name, unit, seed) = (row.name, row.unit, arguments.seed);
     let (count, cases, seconds) = (outcome.count, outcome.cases, outcome.seconds);
     // What is rare is met by the gate's count, not by fewer cases. Where a bug is planted, a wrong answer is looked for.
@@ -104,5 +120,5 @@ fn run_row(row: &Row, arguments: &Arguments) -> bool {
         println!("  seed {}: {}", failure.seed, failure.message);
         println!("  replay: siltstone-torture {name} --seed {} --count 1 --threads 1", failure.seed);
     }
-    outcome.failure.is_none() && rare.is_none()
+    (count, outcome.failure.is_none() && rare.is_none())
 }

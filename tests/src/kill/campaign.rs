@@ -41,6 +41,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Directories worked on at the same time.
     pub jobs: usize,
+    /// No kill is made after this time.
+    pub time: Option<Duration>,
     /// Where the directories are made.
     pub base: PathBuf,
     /// The program to start as child: `PROGRAM child DIR SEED ROUND LIFE_MS`.
@@ -143,16 +145,19 @@ impl Campaign {
     pub fn run(&self) -> Result<Counts, Failure> {
         let counts = Mutex::new(Counts::default());
         let failed = Mutex::new(None);
+        let end = self.time.map(|time| Instant::now() + time);
+        let is_over =
+            &|counts: &Counts| counts.are_enough(self.count) || end.is_some_and(|end| Instant::now() >= end);
         std::thread::scope(|scope| {
             for job in 0..self.jobs {
                 let (counts, failed) = (&counts, &failed);
                 scope.spawn(move || {
                     for lane in 0.. {
                         let seed = work::rng(self.seed, [300, job as u64, lane]).next_u64() >> 16;
-                        if counts.lock().unwrap().are_enough(self.count) || failed.lock().unwrap().is_some() {
+                        if is_over(&counts.lock().unwrap()) || failed.lock().unwrap().is_some() {
                             return;
                         }
-                        if let Err(failure) = self.lane(seed, counts) {
+                        if let Err(failure) = self.lane(seed, counts, is_over) {
                             failed.lock().unwrap().get_or_insert(failure);
                         }
                     }
@@ -166,7 +171,12 @@ impl Campaign {
     }
 
     /// One directory's life.
-    fn lane(&self, seed: u64, counts: &Mutex<Counts>) -> Result<(), Failure> {
+    fn lane(
+        &self,
+        seed: u64,
+        counts: &Mutex<Counts>,
+        is_over: &dyn Fn(&Counts) -> bool,
+    ) -> Result<(), Failure> {
         let dir = tempfile::Builder::new()
             .prefix("siltstone-kill-")
             .tempdir_in(&self.base)
@@ -180,7 +190,7 @@ impl Campaign {
             died: None,
         };
         for round in 1..=ROUNDS {
-            if counts.lock().unwrap().are_enough(self.count) {
+            if is_over(&counts.lock().unwrap()) {
                 break;
             }
             let end = lane.draw_end(&mut counts.lock().unwrap(), self.count);

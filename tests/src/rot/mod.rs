@@ -3,8 +3,8 @@
 //! `rot` makes one damage at a time to a copy of a fixture store, opens it and reads. The answer must be right or
 //! an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB: one drawn bit of
 //! each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves nothing to a draw on one of some
-//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a third of that, by its
-//! seed. `rescue` makes some damages together, repairs, and demands everything back that is not reported lost.
+//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a third of that, and the cases
+//! of three seeds from a multiple of three make all of one store. `rescue` makes some damages together, repairs, and demands everything back that is not reported lost.
 //!
 //! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by scans both
 //! ways around them); of any other file, opening is what reads it, and a few keys of each family follow. One case in
@@ -245,11 +245,12 @@ impl<'f> Damages<'f> {
 
 const RESCUES: u64 = 100;
 
-/// Of the damages to one store a case of a campaign makes one in so many; the cases of that many seeds make all.
+/// Of the damages to one store a case of a campaign makes one in so many. The cases of that many seeds, from a multiple of it
+/// on, make all.
 const PARTS: u64 = 3;
 
 /// Row 6: damaged files. A case uses two threads of its own.
-pub const ROT: Row = Row::new("rot", "damages", 100_000, |seed| {
+pub const ROT: Row = Row::new("rot", "damages", 80_000, |seed| {
     let fixture = fixture(seed / PARTS, Size::Large);
     // So many that a bit of every byte is flipped.
     let damages = fixture.bytes() * KINDS / (KINDS - 2) + KINDS;
@@ -317,7 +318,7 @@ fn one(fixture: &Fixture, damage: Damage, i: u64, seed: u64, report: &mut Report
     }
     report.damages += 1;
     report.flipped += u64::from(matches!(damage, Damage::Flip { .. }));
-    let context = |what: &str| format!("{what} (damage {i}: {damage:?}, seed {seed})");
+    let context = |what: &str| format!("{what} (fixture {seed}, damage {i}: {damage:?})");
     let case = Case { fixture, damage: &damage, i, seed };
     // Before the case itself, which may write.
     let check = i.is_multiple_of(CHECK_EVERY).then(|| {

@@ -7,7 +7,7 @@ use crate::campaign::Row;
 
 /// Row 6: every length and every bit. A case makes a part of all cuts and flips of one store, one at a time, and uses two
 /// threads of its own.
-pub const EVERY_BIT: Row = Row::new("every-bit", "damages", 130_000, |seed| {
+pub const EVERY_BIT: Row = Row::new("every-bit", "damages", 80_000, |seed| {
     let fixture = fixture(seed / PARTS, Size::Small);
     let bytes = fixture.bytes();
     let report = each(&fixture, seed / PARTS, part(seed, 9 * bytes), &|i| match i.checked_sub(bytes) {
