@@ -139,6 +139,7 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
             }
         }
     }
+    println!("count {inputs}");
     if !failures.is_empty() {
         return Err(format!(
             "{} of {} decoders failed: {}",
@@ -149,6 +150,5 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
     }
     let seconds = began.elapsed().as_secs_f64();
     println!("{inputs} inputs over {} decoders in {seconds:.1} s, seed {seed}: only errors", targets.len());
-    println!("count {inputs}");
     Ok(())
 }

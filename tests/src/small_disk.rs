@@ -222,16 +222,20 @@ impl Session {
 
     fn fill(&mut self) -> Checked {
         let mut refused = 0;
-        while refused < REFUSALS && !self.sync_failed {
+        while refused < REFUSALS {
             let durability = if self.rng.one_in(20) { Durability::Sync } else { Durability::Buffered };
             if self.write(durability)?.is_ok() {
                 continue;
+            }
+            if self.sync_failed {
+                // What was refused counts as written, and is not there before it is opened again.
+                return Ok(());
             }
             refused += 1;
             self.read_some()?;
             std::thread::sleep(Duration::from_millis(20));
         }
-        if self.sync_failed { Ok(()) } else { self.read_everything() }
+        self.read_everything()
     }
 
     /// Writes go on: one at once after a while, then many. A flush that failed is tried again after a moment; until

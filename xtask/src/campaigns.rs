@@ -221,9 +221,11 @@ impl Campaign {
 
     /// Up to the count of a release, or as far as it comes in that time. How many cases there were, as the campaign says.
     fn soak(&self, tally: &mut Tally, share: Option<Duration>, seed: u64) -> u64 {
-        let (name, mut command) = self.command(self.release, seed);
+        let (mut name, mut command) = self.command(self.release, seed);
         if let Some(share) = share {
-            command.args(["--seconds", &share.as_secs().max(1).to_string()]);
+            let seconds = share.as_secs().max(1).to_string();
+            command.args(["--seconds", &seconds]);
+            name.push_str(&format!(", as far as it comes in {seconds} s"));
         }
         let mut reached = 0;
         tally.step_with_lines(&name, &mut command, |line| {

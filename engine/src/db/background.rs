@@ -60,6 +60,11 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.lock().is_empty()
+    }
+
     /// Cleaning comes again after that moment; if a file was left it is not looked at again below the log's limit.
     pub(super) fn pause_cleaning(&self, until_ns: u64, left: Option<LogFileId>) {
         self.clean_not_before.store(until_ns, Ordering::Relaxed);
@@ -192,7 +197,7 @@ impl Inner {
     /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors they would take
     /// from the flush, and from the writer, what both need to stay clear of the bound where writers are held up.
     fn is_flush_pressed(&self) -> bool {
-        self.tally.memory.get() > self.budget.wait()
+        self.tally.memory.get() > self.memory_wait()
             && self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
@@ -506,7 +511,7 @@ impl Inner {
         let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         let beyond = urgent.min(BEYOND_MAX * self.options.workers);
         // What a flush would gain is of use when some are to be chosen.
-        let chosen = self.tally.memory.get() > self.budget.low();
+        let chosen = self.tally.memory.get() > self.memory_low();
         let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
         let log_freed =
             |store: &Store| held_alone.filter(|(id, _)| *id == store.id).map_or(0, |(_, bytes)| bytes);
@@ -595,7 +600,7 @@ impl Inner {
             && !self.jobs.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
-    fn store_facts<'a>(
+    pub(super) fn store_facts<'a>(
         &self,
         store: &Store,
         merges: &'a [MergePlan],
@@ -622,7 +627,7 @@ impl Inner {
         // A range, or what has not been scattered yet.
         let part = version.scattered.largest().max(version.active.bytes() as u64);
         let written = if by_range { part } else { memory_bytes };
-        let survive = if self.tally.memory.get() > self.budget.low() {
+        let survive = if self.tally.memory.get() > self.memory_low() {
             super::pipeline::surviving_share(&version, work.survived)
         } else {
             1.0
@@ -743,62 +748,5 @@ impl Inner {
                 None => {}
             }
         }
-    }
-
-    /// Nothing runs and nothing is due.
-    pub(super) fn is_settled(self: &Arc<Self>) -> bool {
-        if !self.jobs.list.lock().is_empty() {
-            return false;
-        }
-        let now = self.env.clock.monotonic_ns();
-        // Most that are not done are among those that were touched.
-        self.touched().iter().all(|store| self.is_store_settled(store, now))
-            && self.stores().iter().all(|store| self.is_store_settled(store, now))
-            && !self.memory_is_due(now)
-    }
-
-    /// Whether some store is to be flushed as all memory together is over its mark. O(stores) where it is.
-    fn memory_is_due(&self, now: u64) -> bool {
-        if self.tally.memory.get() <= self.budget.low() {
-            return false;
-        }
-        let stores = self.stores();
-        let facts: Vec<_> = stores.iter().map(|store| self.store_facts(store, &[], 0, now)).collect();
-        let db = DbFacts { workers_free: 1, ..self.memory_facts(&stores) };
-        !plan_db(&facts, &db).is_empty()
-    }
-
-    /// What there is to be flushed, of those stores and of all; no log to be cleaned and no worker.
-    fn memory_facts(&self, stores: &[Arc<Store>]) -> DbFacts {
-        let counted: u64 = stores.iter().map(|store| store.counted_memory()).sum();
-        DbFacts {
-            memory_elsewhere: self.tally.memory.get().saturating_sub(counted),
-            memory_low: self.budget.low(),
-            memory_wait: self.budget.wait(),
-            ..DbFacts::default()
-        }
-    }
-
-    /// The same of one store; one that is not is looked at again.
-    fn is_store_settled(self: &Arc<Self>, store: &Arc<Store>, now: u64) -> bool {
-        // A job that is just being started is known to its store before it is in the list.
-        let begun = {
-            let work = store.work.lock();
-            // What failed is tried again.
-            work.flushing || !work.running.is_empty() || work.failures > 0
-        };
-        let version = store.version();
-        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
-        let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
-        let settled = !begun
-            && !self.is_compacting(store.id)
-            && flat
-            && version.flush.is_empty()
-            && version.unflushed_bytes() <= self.budget.half()
-            && self.plan_store(store, 1, now).is_empty();
-        if !settled {
-            self.touch(store.id);
-        }
-        settled
     }
 }

@@ -19,23 +19,16 @@ use crate::metrics::Counter;
 use crate::options::Options;
 use crate::types::size_text;
 
-/// Room for that many flushes of the largest store is left when flushing begins.
-const SHORT_FLUSHES: u64 = 8;
-
 /// The numbers as they are now; those in `Inner::options` are as they were at the open.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     memory: Counter,
     write_memory: Counter,
-    /// Bytes in the store that has most of write memory, when it was looked at last.
-    largest: Counter,
 }
 
 impl Budget {
     pub(super) fn of(options: &Options) -> Self {
         let budget = Self::default();
-        // Until they are looked at.
-        budget.note_largest(u64::MAX);
         budget.set(options.write_memory, options.memory_budget);
         budget
     }
@@ -54,31 +47,6 @@ impl Budget {
     #[inline]
     pub(crate) fn write_memory(&self) -> u64 {
         self.write_memory.get()
-    }
-
-    /// Half of write memory. Below it nobody asks which store has how much.
-    pub(super) fn half(&self) -> u64 {
-        self.write_memory() / 2
-    }
-
-    /// Write memory at which flushing begins (RNG-9, low watermark): half, so that as much can be written while one
-    /// flush is under way. Where memory is spread over many stores each flush is short: then up to three quarters, as each
-    /// flush costs the same however little it writes.
-    pub(super) fn low(&self) -> u64 {
-        let all = self.write_memory();
-        let room = self.largest.get().saturating_mul(SHORT_FLUSHES).clamp(all / 4, all.div_ceil(2));
-        all - room
-    }
-
-    /// The store with most of write memory has that much.
-    pub(super) fn note_largest(&self, bytes: u64) {
-        self.largest.set(bytes);
-    }
-
-    /// Write memory up to which a flush waits for compactions in memory: well before writers are slowed.
-    pub(super) fn wait(&self) -> u64 {
-        let low = self.low();
-        low + (self.write_memory() - low) / 4
     }
 }
 

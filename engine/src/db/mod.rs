@@ -26,6 +26,7 @@ mod install;
 mod keep;
 mod log_table;
 mod manual;
+mod marks;
 mod merges;
 #[cfg(all(test, models))]
 mod model;
@@ -91,6 +92,7 @@ pub(crate) struct Inner {
     /// As at the open; how memory is divided since is in `budget`.
     pub(crate) options: Options,
     budget: Budget,
+    largest: marks::Largest,
     /// One change of the cache's size at a time.
     fitting: Mutex<()>,
     registry: Registry,

@@ -9,6 +9,7 @@
 
 use super::background::{DbWorker, Jobs};
 use super::budget::Budget;
+use super::marks::Largest;
 use super::replay::Replay;
 use super::store::{Settings, Store, memory_options};
 use super::tally::Tally;
@@ -590,6 +591,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         delay_owed: AtomicU64::new(0),
         lock: Mutex::new(lock),
         budget: Budget::of(&options),
+        largest: Largest::default(),
         env,
         options,
     });

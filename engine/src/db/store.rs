@@ -37,8 +37,6 @@ pub(crate) struct Store {
     /// Writers wait.
     held: AtomicBool,
     pub(super) counted: Counted,
-    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
-    dead_looks: AtomicU64,
     pub(crate) name: String,
     graveyard: Arc<Graveyard>,
     next_generation: AtomicU64,
@@ -69,6 +67,8 @@ pub(super) struct Counted {
     pub(super) kept: AtomicU64,
     /// The log file that it stands under; the largest number where none.
     pub(super) front: AtomicU64,
+    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    dead_looks: AtomicU64,
 }
 
 impl Counted {
@@ -79,6 +79,7 @@ impl Counted {
             tables: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             front: AtomicU64::new(u64::MAX),
+            dead_looks: AtomicU64::new(0),
         }
     }
 }
@@ -306,7 +307,6 @@ impl Store {
             spares: OnceLock::new(),
             active_bytes: AtomicU64::new(0),
             active_expected: AtomicU64::new(0),
-            dead_looks: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
             counted: Counted::new(),
             work: Mutex::default(),
@@ -361,7 +361,8 @@ impl Store {
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
     }
 
-    /// Prefetches what a write touches of its version and counters.
+    /// Prefetches what a write touches of its version and counters. For single writes: a batch meets its stores one after
+    /// the other before it comes to the first of them again.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_value(&self.counted);
@@ -422,19 +423,19 @@ impl Store {
     /// An active segment that takes the place of one of that many bytes.
     pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
-        self.dead_looks.store(0, Ordering::Relaxed);
+        self.counted.dead_looks.store(0, Ordering::Relaxed);
         Arc::new(Active::new(self.take_generation(), self.memory_options()))
     }
 
     /// A scan looked at so many cells that a range tombstone covers.
     pub(super) fn note_dead_looks(&self, looks: u64) {
-        self.dead_looks.fetch_add(looks, Ordering::Relaxed);
+        self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
     }
 
     /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out without them.
     #[inline]
     pub(super) fn is_mostly_dead(&self, version: &Version) -> bool {
-        let looks = self.dead_looks.load(Ordering::Relaxed);
+        let looks = self.counted.dead_looks.load(Ordering::Relaxed);
         let active = &version.active;
         looks > DEAD_LOOKS_MIN
             && active.has_ranges()

@@ -151,16 +151,12 @@ impl Inner {
         let stores = self.stores();
         let mut ids = self.tally.take_due(&stores, now);
         ids.extend(working);
-        if self.tally.memory.get() > self.budget.half() {
+        if self.is_over_low(&stores) {
             let mut by_memory: Vec<(u64, StoreId)> = stores
                 .iter()
                 .map(|store| (store.counted_memory(), store.id))
                 .filter(|(bytes, _)| *bytes > 0)
                 .collect();
-            self.budget.note_largest(by_memory.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0));
-            if self.tally.memory.get() <= self.budget.low() {
-                by_memory.clear();
-            }
             if by_memory.len() > CHOSEN_FROM {
                 by_memory.select_nth_unstable_by_key(CHOSEN_FROM, |(bytes, _)| std::cmp::Reverse(*bytes));
                 by_memory.truncate(CHOSEN_FROM);
@@ -242,6 +238,7 @@ impl Inner {
     }
 
     fn counted(&self) {
+        self.largest.note_memory(self.tally.memory.get());
         // A database that is closed keeps none.
         let room = self.budget.write_memory().saturating_sub(self.memory_taken());
         self.spares.set_room(if self.state() == State::Open { room as usize } else { 0 });

@@ -37,7 +37,7 @@ impl Inner {
     /// With so many runs in level 0 beyond those that may gather.
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.budget.write_memory();
-        let memory_low = self.budget.low().midpoint(memory_hard);
+        let memory_low = self.memory_low().midpoint(memory_hard);
         let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
             memory_used: self.tally.memory.get(),

@@ -367,8 +367,8 @@ impl Inner {
                 all += grown;
             }
         }
-        let (before, low) = (self.tally.memory.take_add(all), self.budget.low());
-        before <= low && before + all > low
+        let before = self.tally.memory.take_add(all);
+        self.passes_low(before, before + all)
     }
 
     /// Freezes the store's active segment once it is full, and wakes the background.

@@ -291,7 +291,7 @@ pub(super) struct Arena {
     places: Places,
     directory: AtomicPtr<ChunkAt>,
     taken: AtomicUsize,
-    /// Behind what was handed out last. Not to be touched, only asked for; so no model needs to look at it.
+    /// The end of what was handed out of the chunk being filled. Only prefetched, never read; so no model needs to look at it.
     front: PlainPtr<u8>,
     writer: UnsafeCell<Writer>,
 }

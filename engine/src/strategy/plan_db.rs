@@ -126,10 +126,11 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
             break;
         }
         let reason = format!(
-            "memory has {} over the low mark of {}; this store gains {:.1} a byte written",
+            "memory has {} over the low mark of {}; this store frees {} and writes {}",
             size_text(in_memory),
             size_text(db.memory_low),
-            gain(s)
+            size_text(s.freed_bytes),
+            size_text(s.flush_write_bytes)
         );
         in_memory -= s.freed_bytes;
         actions.push(DbAction::Flush { store: s.store, reason });

@@ -10,8 +10,9 @@ use std::time::Duration;
 const USAGE: &str =
     "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N] [--seconds S]
   Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`). With --seconds it begins
-  no further case after that time. The last line says how many units there were.
-  `planted` plants bugs (all, or --count N of them drawn by the seed) and demands that some row fails with each.
+  no further case of a row after that time. The last line says how many units there were.
+  `planted` plants bugs (all, or --count N of them drawn by the seed; it takes no --seconds) and demands that some row
+  fails with each.
   A failure is printed with the command that replays it, and the exit status is 1.
   Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
 

@@ -41,7 +41,7 @@ pub struct Campaign {
     pub seed: u64,
     /// Directories worked on at the same time.
     pub jobs: usize,
-    /// No kill is made after this time.
+    /// No round is begun after this time.
     pub time: Option<Duration>,
     /// Where the directories are made.
     pub base: PathBuf,
@@ -68,6 +68,8 @@ pub struct Counts {
     pub batches: u64,
     /// Pairs of places at which two children died one after the other, and how often.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Whether the time was over before there were enough.
+    pub is_cut_short: bool,
     /// Children started at each kill point.
     tried: BTreeMap<&'static str, u64>,
     /// The same behind one that died at a place, for such pairs.
@@ -166,7 +168,10 @@ impl Campaign {
         });
         match failed.into_inner().unwrap() {
             Some(failure) => Err(failure),
-            None => Ok(counts.into_inner().unwrap()),
+            None => {
+                let counts = counts.into_inner().unwrap();
+                Ok(Counts { is_cut_short: !counts.are_enough(self.count), ..counts })
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 //! an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB: one drawn bit of
 //! each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves nothing to a draw on one of some
 //! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a third of that, and the cases
-//! of three seeds from a multiple of three make all of one store. `rescue` makes some damages together, repairs, and demands everything back that is not reported lost.
+//! of three seeds from a multiple of three make all of one store. `rescue` makes some damages together, repairs, and
+//! demands everything back that is not reported lost.
 //!
 //! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by scans both
 //! ways around them); of any other file, opening is what reads it, and a few keys of each family follow. One case in
