@@ -1,7 +1,7 @@
 //! Changes to what the manifest knows, and their encoding. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is what all edits so far add up to. Applying a change is pure.
 
-use super::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
+use super::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::log::LogEnd;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
@@ -538,9 +538,6 @@ fn shape_change(input: &mut Decoder<'_>) -> Decoded<ShapeChange> {
         added: list(input, |input| Ok((level(input)?, input.varint()?, Arc::new(table(input)?))))?,
     })
 }
-
-/// No table has more bytes, cells or tombstones, so that sums over many tables do not overflow.
-const TABLE_COUNT_MAX: u64 = 1 << 44;
 
 fn count(input: &mut Decoder<'_>) -> Decoded<u64> {
     match input.varint()? {

@@ -153,6 +153,9 @@ pub struct Run {
     tombstones: u64,
 }
 
+/// No table has more bytes, cells or tombstones, so that sums over many tables do not overflow.
+pub(crate) const TABLE_COUNT_MAX: u64 = 1 << 44;
+
 impl Run {
     /// A run of these tables, which are sorted here and must not overlap ([`Shape::check`] says so if they do).
     pub fn new(id: u64, mut tables: Vec<Arc<TableInfo>>) -> Self {

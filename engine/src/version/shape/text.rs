@@ -11,7 +11,7 @@
 //! parsing is numbered by place, cells left out are one a kilobyte, all distinct. Times, sequence numbers and the
 //! table's identity are not part of the text.
 
-use super::{Clip, Level, Run, Shape, TableInfo};
+use super::{Clip, Level, Run, Shape, TABLE_COUNT_MAX, TableInfo};
 use crate::types::{KeyRange, TableId, parse_size};
 use std::fmt;
 use std::str::FromStr;
@@ -129,6 +129,10 @@ fn parse_table(text: &str, next_part: u32) -> Result<TableInfo, String> {
         }
     }
     table.distinct = distinct.unwrap_or(table.cells);
+    let TableInfo { bytes, log_bytes, cells, tombstones, range_tombstones, .. } = table;
+    if [bytes, log_bytes, cells, tombstones, range_tombstones].iter().any(|count| *count > TABLE_COUNT_MAX) {
+        return Err(format!("`{text}`: a table's count over 2^44"));
+    }
     Ok(table)
 }
 
@@ -241,6 +245,7 @@ mod tests {
             ("L0 #1: [a,c) 1M, [b,d) 1M", "overlap"),
             ("L0 #1: [a,c) 1M\nL0 #2: [a,c) 1M", "stands before"),
             ("L0 #1: [a,c) 1M\nL1 #1: [a,c) 1X", "line 2: `1X`"),
+            ("L0 #1: [a,c) 1M, [c,d) 18446744073709551615", "over 2^44"),
             ("L0 #1: [a,c) 1M hello 3", "unknown word `hello`"),
             ("L0 1: [a,c) 1M", "expected `L<level> #<run>`"),
             ("L0 #1: [a,c) 1M clip d 1M", "answers for no key"),
