@@ -103,7 +103,13 @@ impl FlushJob {
         let left_over = !store.version().flush.is_empty();
         let (mut log_table, mut reason) = (None, reason);
         match by_range.filter(|_| may_stay && !store.is_leaving()) {
-            _ if left_over => {}
+            _ if left_over => {
+                if is_untouched(&store.version()) {
+                    db.freeze(store);
+                    take_newer(store);
+                    db.recount(store);
+                }
+            }
             Some(by_range) => {
                 if let Some(why) = db.take_range(store, by_range, at) {
                     reason = format!("{reason}; {why}");
@@ -429,6 +435,26 @@ fn take_all(store: &Store) {
             };
             now.with_scattered(Vec::new(), Arc::default(), flush)
         })
+    });
+}
+
+/// Whether an earlier job has installed nothing of its flush set, which is all memory of its time.
+fn is_untouched(version: &Version) -> bool {
+    let FlushSet { scattered, of_range, clip, end, .. } = &version.flush;
+    let whole = clip.is_empty() && end.is_none() && !of_range;
+    whole && scattered.is_empty() && version.scattered.is_empty()
+}
+
+/// What is newer joins a flush set of which nothing is installed. It may be the delete without which there is no room
+/// for what the set holds.
+fn take_newer(store: &Store) {
+    store.swap_if(|now| {
+        let reserved = Generation(now.active.generation().0 - 1);
+        let segments: Vec<Segment> = now.frozen.iter().chain(&now.flush.segments).cloned().collect();
+        let generation = segments.iter().map(Segment::generation).max()?;
+        let flush = FlushSet { segments, generation, reserved, ..now.flush.clone() };
+        (is_untouched(now) && !now.frozen.is_empty())
+            .then(|| now.with_scattered(Vec::new(), Arc::default(), flush))
     });
 }
 

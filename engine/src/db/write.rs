@@ -197,7 +197,13 @@ impl Inner {
                 op.store.version().active.prefetch_active();
             }
         }
-        self.throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()))?;
+        let throttled = self
+            .throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()));
+        match throttled {
+            // With memory and disk full deletes are what makes room in both.
+            Err(e) if e.kind() == ErrorKind::DiskFull && ops.iter().all(Op::deletes) => {}
+            throttled => throttled?,
+        }
         let wall_us = self.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };

@@ -438,33 +438,40 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
         log_file_bytes: 128 << 10,
         ..Options::default()
     };
-    let world = SimWorld::new(6);
-    let open = |world: &SimWorld| {
-        let scheduler = Arc::new(SimScheduler::for_world(world));
-        Builder::new().options(options()).env(world.env()).scheduler(scheduler).open("/db")
-    };
-    let db = open(&world).unwrap();
-    world.storage.set_quota(Some(4 << 20));
-    let mut rng = Rng::new(6);
-    let mut n = 0u64;
-    let full = loop {
-        n += 1;
-        if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
-            break e;
-        }
-    };
-    assert_eq!(full.kind(), ErrorKind::DiskFull);
-    // Somebody else takes what is left, to the last byte but for what is set aside.
-    world.storage.set_quota(Some(world.storage.used_bytes()));
-    let next = world.kill();
-    std::mem::forget(db);
-    next.storage.set_quota(Some(next.storage.used_bytes()));
-    let db = open(&next).unwrap();
-    assert!(db.get(&1u64.to_be_bytes()).unwrap().is_some());
-    db.default_family().delete_range(&b""[..]..).unwrap();
-    db.default_family().compact::<&[u8]>(..).unwrap();
-    db.put(b"k", b"v").unwrap();
-    assert_eq!(db.scan::<&str>(..).count(), 1);
+    // The second time workers have tried to flush what the log had before anything is deleted.
+    for turns in [0, 1_000] {
+        let world = SimWorld::new(6);
+        let open = |world: &SimWorld| {
+            let scheduler = Arc::new(SimScheduler::for_world(world));
+            let builder = Builder::new().options(options()).env(world.env());
+            (builder.scheduler(scheduler.clone()).open("/db"), scheduler)
+        };
+        let db = open(&world).0.unwrap();
+        world.storage.set_quota(Some(4 << 20));
+        let mut rng = Rng::new(6);
+        let mut n = 0u64;
+        let full = loop {
+            n += 1;
+            if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
+                break e;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::DiskFull);
+        // Somebody else takes what is left, to the last byte but for what is set aside.
+        world.storage.set_quota(Some(world.storage.used_bytes()));
+        let next = world.kill();
+        std::mem::forget(db);
+        next.storage.set_quota(Some(next.storage.used_bytes()));
+        let (db, scheduler) = open(&next);
+        let db = db.unwrap();
+        scheduler.run(turns);
+        assert_eq!(db.statistics().background_error.is_some(), turns > 0);
+        assert!(db.get(&1u64.to_be_bytes()).unwrap().is_some());
+        db.default_family().delete_range(&b""[..]..).unwrap();
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        db.put(b"k", b"v").unwrap();
+        assert_eq!(db.scan::<&str>(..).count(), 1);
+    }
 }
 
 #[test]
