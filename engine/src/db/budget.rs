@@ -48,6 +48,11 @@ impl Budget {
     pub(crate) fn write_memory(&self) -> u64 {
         self.write_memory.get()
     }
+
+    /// Half of them: as much can be written while one flush is under way.
+    pub(super) fn half(&self) -> u64 {
+        self.write_memory() / 2
+    }
 }
 
 impl Inner {

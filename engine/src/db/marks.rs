@@ -113,7 +113,7 @@ impl Inner {
             && !self.is_compacting(store.id)
             && flat
             && version.flush.is_empty()
-            && version.unflushed_bytes() <= self.budget.write_memory() / 2
+            && version.unflushed_bytes() <= self.budget.half()
             && self.plan_store(store, 1, now).is_empty();
         if !settled {
             self.touch(store.id);

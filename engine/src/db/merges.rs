@@ -90,8 +90,8 @@ impl Inner {
             running: &running,
             flushing: store.flushing_run(&version),
             flush_bytes: match settings.options.write_memory {
-                0 => self.budget.write_memory() / 2,
-                own => own.min(self.budget.write_memory() / 2),
+                0 => self.budget.half(),
+                own => own.min(self.budget.half()),
             },
             pressed: self.merges_press(store),
             within_level0: waits,

@@ -154,25 +154,27 @@ impl Inner {
         durability: Durability,
         depends: Option<&dyn Depends>,
     ) -> Result<SeqNo> {
-        let written = self.write_once(ops, durability, depends);
+        let written = self.write_once(ops, durability, depends, false);
         let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         if !is_full || !ops.iter().all(Op::deletes) {
             return written;
         }
-        // What is set aside for a full disk is for what makes room.
+        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both.
         self.manifest.lock().free_reserve();
         let log = self.log()?;
         log.take_small_files(true);
-        let written = self.write_once(ops, durability, depends);
+        let written = self.write_once(ops, durability, depends, true);
         log.take_small_files(false);
         written
     }
 
+    /// What `makes_room` doesn't wait for room.
     fn write_once(
         &self,
         ops: &[Op<'_>],
         durability: Durability,
         depends: Option<&dyn Depends>,
+        makes_room: bool,
     ) -> Result<SeqNo> {
         // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
         self.check_writable()?;
@@ -197,12 +199,9 @@ impl Inner {
                 op.store.version().active.prefetch_active();
             }
         }
-        let throttled = self
-            .throttle(bytes, &|| ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over()));
-        match throttled {
-            // With memory and disk full deletes are what makes room in both.
-            Err(e) if e.kind() == ErrorKind::DiskFull && ops.iter().all(Op::deletes) => {}
-            throttled => throttled?,
+        if !makes_room {
+            let fullest = || ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over());
+            self.throttle(bytes, &fullest)?;
         }
         let wall_us = self.env.clock.wall_us();
 
@@ -372,6 +371,9 @@ impl Inner {
                 op.store.grew(grown);
                 all += grown;
             }
+        }
+        if all == 0 {
+            return false;
         }
         let before = self.tally.memory.take_add(all);
         self.passes_low(before, before + all)
