@@ -11,7 +11,7 @@ use crate::power::recovered_batches;
 use crate::subject::{Setup, Subject, difference, world_of};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimStorage, SimWorld, Survive};
-use siltstone::{Durability, Error, ErrorKind};
+use siltstone::{Durability, Error, ErrorKind, KeyRange};
 use std::io;
 
 /// The Nth call of each kind fails, once or from then on.
@@ -129,8 +129,13 @@ impl Session {
 
     /// Writes a batch; the error if it failed.
     fn write(&mut self, durability: Durability) -> Result<Option<Error>, String> {
-        let Some(subject) = &self.subject else { return Ok(None) };
         let ops = self.setup.batch(&mut self.rng, self.history.len() + 1 - self.failed.len());
+        self.write_ops(ops, durability)
+    }
+
+    /// The same with these writes.
+    fn write_ops(&mut self, ops: Vec<Op>, durability: Durability) -> Result<Option<Error>, String> {
+        let Some(subject) = &self.subject else { return Ok(None) };
         let now_us = subject.now_us();
         // If this one goes through, the failed ones never were.
         for (id, ..) in self.failed.iter().rev() {
@@ -243,6 +248,27 @@ impl Session {
                 self.tolerate(copied.map(|_| ()), false)
             }
         }
+    }
+
+    /// Deletes and compacts everything on a disk of so many bytes on which nothing fits any more. Then writes go on, if
+    /// the disk has room for two files of the log beside what is set aside.
+    fn make_room(&mut self, quota: u64) -> Result<(), String> {
+        let delete = |family| Op::DeleteRange { family, range: KeyRange::all(), from: 0, to: u64::MAX };
+        let all = (0..self.setup.families.len()).map(delete).collect();
+        if let Some(e) = self.write_ops(all, Durability::Buffered)? {
+            return Err(format!("on a full disk a delete answered {e:?}"));
+        }
+        self.check_reads(false)?;
+        let subject = self.subject.as_ref().expect("it is open");
+        for family in &subject.families {
+            let compacted = family.compact::<&[u8]>(..);
+            compacted.map_err(|e| format!("on a full disk, all deleted, a compaction answered {e:?}"))?;
+        }
+        let fits = self.disk().used_bytes() + 2 * self.setup.options.log_file_bytes <= quota;
+        if let Some(e) = self.write(Durability::Sync)?.filter(|_| fits) {
+            return Err(format!("all is deleted and compacted, but a write answers {e:?}"));
+        }
+        self.check_reads(false)
     }
 
     /// Without faults, after each kind of end, everything promised is there and it can be written on.
@@ -362,7 +388,8 @@ fn full_case(seed: u64) -> CaseResult {
     session.workload(1, 20)?;
     while !session.open()? {}
     let space = session.rng.range(0..60_000);
-    session.disk().set_quota(Some(session.disk().used_bytes() + space));
+    let quota = session.disk().used_bytes() + space;
+    session.disk().set_quota(Some(quota));
     let mut refused = 0;
     for _ in 0..400 {
         let durability = if session.rng.chance(20) { Durability::Sync } else { Durability::Buffered };
@@ -381,6 +408,9 @@ fn full_case(seed: u64) -> CaseResult {
     session.check_reads(false)?;
     if refused == 0 {
         return Ok(0);
+    }
+    if session.rng.chance(50) {
+        session.make_room(quota)?;
     }
     session.disk().set_quota(None);
     let mut tries = 0;

@@ -289,9 +289,13 @@ impl Inner {
             Job::Flush(job) => {
                 // One of a range that met damage in the range's tables is taken up again at once, and goes around them.
                 let goes_around = job.reads_tables() && is_damage;
+                let number = job.number();
                 let store = job.abandon(self, error);
                 if matters(&store) && !goes_around {
-                    store.work.lock().flush_not_before = not_before;
+                    let mut work = store.work.lock();
+                    work.flush_not_before = not_before;
+                    work.flush_failed = Some((number, error.clone()));
+                    drop(work);
                     self.touch_at(store.id, not_before);
                     *self.background_error.lock() = Some(error.clone());
                 }

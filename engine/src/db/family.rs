@@ -196,7 +196,7 @@ impl Family {
         Reader { family: self.clone(), snapshot: snapshot.clone() }
     }
 
-    /// Writes its memory to tables.
+    /// Writes its memory to tables. Its error is that of a flush that began after the call.
     pub fn flush(&self) -> Result<()> {
         self.db.flush(&self.store)
     }
@@ -204,6 +204,9 @@ impl Family {
     /// Merges everything in the range that was written before into the last level: by one merge, under `rangemerge` by one for each
     /// of its ranges (several together where a table lies over them). What lies there alone already is written again only if it has
     /// tombstones, values in the log or expired cells, or the family a filter.
+    ///
+    /// On a full disk it takes the space that is set aside for that, and fails with [`ErrorKind::DiskFull`] where that is
+    /// not enough: deleting makes it enough.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
     }

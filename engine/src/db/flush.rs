@@ -44,6 +44,8 @@ const DRAIN_MIN: u64 = 64 << 10;
 
 pub(crate) struct FlushJob {
     id: u32,
+    /// Which of the store's flushes it is.
+    number: u64,
     store: Arc<Store>,
     merge: Merge,
     /// As a plan, mostly without inputs, so that a step is installed like any other.
@@ -87,7 +89,7 @@ impl FlushJob {
         may_stay: bool,
         at: Option<&[u8]>,
     ) -> Option<Self> {
-        let hot_state = {
+        let (number, hot_state) = {
             let mut work = store.work.lock();
             if work.flushing || store.is_dropped() {
                 return None;
@@ -95,7 +97,7 @@ impl FlushJob {
             work.flushing = true;
             work.pipeline = PipelineState::default();
             work.flushes += 1;
-            work.hot.clone()
+            (work.flushes, work.hot.clone())
         };
         let settings = store.settings();
         let strategy = settings.options.strategy.strategy();
@@ -105,9 +107,7 @@ impl FlushJob {
         match by_range.filter(|_| may_stay && !store.is_leaving()) {
             _ if left_over => {
                 if is_untouched(&store.version()) {
-                    db.freeze(store);
-                    take_newer(store);
-                    db.recount(store);
+                    take_all(db, store);
                 }
             }
             Some(by_range) => {
@@ -117,9 +117,7 @@ impl FlushJob {
             }
             None => {
                 log_table = db.prepare_log_table(store);
-                db.freeze(store);
-                take_all(store);
-                db.recount(store);
+                take_all(db, store);
             }
         }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
@@ -247,6 +245,7 @@ impl FlushJob {
         let (busy_ns, reported) = (0, 0);
         Some(Self {
             id,
+            number,
             store: store.clone(),
             merge,
             plan,
@@ -270,6 +269,11 @@ impl FlushJob {
 
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Which of its store's flushes it is, as they are begun.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether it merges the memory of a range with the range's tables.
@@ -419,43 +423,30 @@ impl FlushJob {
     }
 }
 
-/// All frozen memory becomes the flush set.
-fn take_all(store: &Store) {
+/// All memory becomes the flush set. It joins one of which nothing is installed: what is newer may be the delete without
+/// which there is no room for what that set holds.
+fn take_all(db: &Inner, store: &Store) {
+    db.freeze(store);
     store.swap_if(|now| {
         // What is newer than all of it is the active segment, whose id has the reserved one before it.
         let reserved = Generation(now.active.generation().0 - 1);
-        let generation = now.waiting().map(Segment::generation).max().unwrap_or_default();
-        now.flush.is_empty().then(|| {
-            let flush = FlushSet {
-                segments: now.frozen.clone(),
-                scattered: now.scattered.clone(),
-                generation,
-                reserved,
-                ..FlushSet::default()
-            };
+        let segments: Vec<Segment> = now.frozen.iter().chain(&now.flush.segments).cloned().collect();
+        let generation =
+            now.waiting().chain(now.flush.all()).map(Segment::generation).max().unwrap_or_default();
+        is_untouched(now).then(|| {
+            let scattered = now.scattered.clone();
+            let flush = FlushSet { segments, scattered, generation, reserved, ..FlushSet::default() };
             now.with_scattered(Vec::new(), Arc::default(), flush)
         })
     });
+    db.recount(store);
 }
 
-/// Whether an earlier job has installed nothing of its flush set, which is all memory of its time.
+/// Whether there is no flush set, or one of all memory of its time of which nothing is installed.
 fn is_untouched(version: &Version) -> bool {
     let FlushSet { scattered, of_range, clip, end, .. } = &version.flush;
-    let whole = clip.is_empty() && end.is_none() && !of_range;
-    whole && scattered.is_empty() && version.scattered.is_empty()
-}
-
-/// What is newer joins a flush set of which nothing is installed. It may be the delete without which there is no room
-/// for what the set holds.
-fn take_newer(store: &Store) {
-    store.swap_if(|now| {
-        let reserved = Generation(now.active.generation().0 - 1);
-        let segments: Vec<Segment> = now.frozen.iter().chain(&now.flush.segments).cloned().collect();
-        let generation = segments.iter().map(Segment::generation).max()?;
-        let flush = FlushSet { segments, generation, reserved, ..now.flush.clone() };
-        (is_untouched(now) && !now.frozen.is_empty())
-            .then(|| now.with_scattered(Vec::new(), Arc::default(), flush))
-    });
+    let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();
+    version.flush.is_empty() || (whole && version.scattered.is_empty())
 }
 
 /// Where tables begin and end in the run of level 0 that a flush is to write. There are some where other ranges were flushed of

@@ -254,6 +254,21 @@ impl Inner {
         range: KeyRange,
         control: &CompactionControl,
     ) -> Result<()> {
+        let compacted = self.compact_once(store, range.clone(), control);
+        let is_full = compacted.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
+        // What is set aside for a full disk is for what makes room.
+        if is_full && self.manifest.lock().free_reserve() {
+            return self.compact_once(store, range, control);
+        }
+        compacted
+    }
+
+    fn compact_once(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        range: KeyRange,
+        control: &CompactionControl,
+    ) -> Result<()> {
         self.flush(store)?;
         // What comes before the first key of now, or behind the last, was written later.
         let held = cover(store.version().shape.tables().map(|(_, _, table)| table));
@@ -299,7 +314,8 @@ impl Inner {
         result
     }
 
-    /// Writes everything now in the store's memory to tables.
+    /// Writes everything now in the store's memory to tables. Its error is that of a flush of this store which began
+    /// after the call.
     pub(crate) fn flush(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.check_writable()?;
         let upto: Generation = {
@@ -312,16 +328,19 @@ impl Inner {
             };
             if version.active.is_empty() { newest } else { version.active.generation() }
         };
-        {
+        let begun = {
             let mut work = store.work.lock();
             work.flush_asked = work.flush_asked.max(upto);
-        }
+            work.flushes
+        };
         *self.background_error.lock() = None;
         self.touch(store.id);
         self.scheduler.notify();
         let mut failed = None;
         self.scheduler.wait(&mut || {
-            failed = self.check_writable().err().or_else(|| self.background_error.lock().clone());
+            // One that had begun may have failed for want of what was written or freed since; it is tried again.
+            let failure = store.work.lock().flush_failed.clone().filter(|(number, _)| *number > begun);
+            failed = self.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
             let is_told = || !store.work.lock().flush_ends;
             failed.is_some() || store.is_dropped() || (!self.flush_is_asked(store) && is_told())

@@ -120,6 +120,8 @@ pub(crate) struct StoreWork {
     pub(crate) pipeline: PipelineState,
     /// How many have begun.
     pub(crate) flushes: u64,
+    /// Which of them was the last to fail, and why.
+    pub(crate) flush_failed: Option<(u64, Error)>,
     /// What the store's flushes met, for the choice of hot keys.
     pub(crate) hot: HotState,
     /// The part of the cells that the last flush wrote, where it noted that.

@@ -348,17 +348,22 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
     assert!(many <= 2 * few, "{few} with 10 families, {many} with 1,000");
 }
 
+/// A database with 8 MiB of write memory, and so many families in it.
+fn with_families(families: usize, world: &SimWorld, scheduler: Arc<SimScheduler>) -> (Db, Vec<Family>) {
+    let options = Options { write_memory: 8 << 20, ..Options::default() };
+    let db = Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap();
+    let make = |i| db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
+    let families = (0..families).map(make).collect();
+    (db, families)
+}
+
 /// A flush costs the same however little it writes, so those of many small families begin later.
 #[test]
 fn memory_of_many_small_families_is_flushed_later_than_that_of_one() {
     let flushes_at = |families: usize, percent: u64| {
         let world = SimWorld::new(1);
-        let scheduler = SimScheduler::for_world(&world);
-        let options = Options { write_memory: 8 << 20, ..Options::default() };
-        let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
-        let db = db.open("/db").unwrap();
-        let make = |i| db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
-        let families: Vec<Family> = (0..families).map(make).collect();
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
+        let (db, families) = with_families(families, &world, scheduler);
         let mut n = 0u64;
         while db.statistics().write_memory < (8 << 20) * percent / 100 && db.statistics().flushes == 0 {
             for family in &families {
@@ -382,11 +387,7 @@ fn memory_of_many_small_families_is_flushed_later_than_that_of_one() {
 fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
     let world = SimWorld::new(1);
     let scheduler = Arc::new(SimScheduler::for_world(&world));
-    let options = Options { write_memory: 8 << 20, ..Options::default() };
-    let db = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
-    let db = db.open("/db").unwrap();
-    let make = |i| db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
-    let families: Vec<Family> = (0..300).map(make).collect();
+    let (db, families) = with_families(300, &world, scheduler.clone());
     let before = scheduler.notices();
     let mut woken_at = None;
     for n in 0u64..40_000 {
@@ -472,6 +473,39 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
         db.put(b"k", b"v").unwrap();
         assert_eq!(db.scan::<&str>(..).count(), 1);
     }
+}
+
+/// What failed began before the caller freed what was in its way.
+#[test]
+fn a_flush_that_is_asked_for_while_another_fails_is_tried_anew() {
+    let world = SimWorld::new(8);
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let options = Options { write_memory: 1 << 20, ..Options::default() };
+    let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
+    let db = builder.open("/db").unwrap();
+    let mut rng = Rng::new(8);
+    for n in 0..600u64 {
+        db.put(&n.to_be_bytes(), &rng.bytes(1000)).unwrap();
+    }
+    let tables = || {
+        world.storage.list_all().iter().filter(|(path, _)| path.extension() == Some("table".as_ref())).count()
+    };
+    // A disk so slow that a worker's turn ends with each write.
+    let clock = world.clock.clone();
+    world.storage.on_op(move |_, _| clock.advance_us(100_000));
+    while tables() == 0 {
+        scheduler.run(1);
+    }
+    assert_eq!(db.statistics().flushes, 0, "it is under way");
+    let table = ".table";
+    world.storage.fail_at_path(OpKind::Write, table, 1, Mode::Once, std::io::ErrorKind::StorageFull);
+    db.flush().unwrap();
+    assert_eq!(world.storage.faults_injected(), 1);
+    assert_eq!(db.statistics().write_memory, 0);
+    world.storage.fail_at_path(OpKind::Write, table, 1, Mode::Once, std::io::ErrorKind::StorageFull);
+    db.put(b"k", b"v").unwrap();
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::DiskFull, "it began after the call");
+    db.flush().unwrap();
 }
 
 #[test]
