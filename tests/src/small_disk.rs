@@ -15,7 +15,9 @@ use crate::campaign::{CaseResult, Row};
 use crate::disks::{Disk, KINDS, Kind};
 use crate::strategies;
 use siltstone::storage::sim::Rng;
-use siltstone::{Batch, Builder, Compression, Db, Durability, Error, ErrorKind, FamilyOptions, Options};
+use siltstone::{
+    Batch, Builder, Compression, Db, Durability, Error, ErrorKind, EventKind, FamilyOptions, Options,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -270,6 +272,9 @@ impl Session {
             .map_err(failed("alter"))?;
         fill_up(disk, &mut self.rng)?;
         let merges = self.db.statistics().merges;
+        let db = self.db.clone();
+        let failures = || db.events().iter().filter(|event| event.kind == EventKind::Failure).count();
+        let failed_before = failures();
         std::thread::scope(|scope| {
             let merged = scope.spawn(|| family.compact::<&[u8]>(..));
             for n in 0..LOAD {
@@ -280,6 +285,9 @@ impl Session {
             }
             merged.join().map_err(|_| "a merge panicked")?.map_err(|e| told("a merge of all", e))
         })?;
+        if failures() > failed_before {
+            return Err(format!("under {strategy} something failed with a twentieth of the disk free"));
+        }
         if self.db.statistics().merges == merges {
             return Err(format!("nothing was merged under {strategy}"));
         }

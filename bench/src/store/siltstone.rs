@@ -15,35 +15,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const STORE: &str = "siltstone";
 
+/// What a database is opened with.
+struct Setup {
+    options: Options,
+    /// Of each family.
+    family: FamilyOptions,
+    /// Keys are spread over so many families.
+    families: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { options: Options::default(), family: FamilyOptions::default(), families: 1 }
+    }
+}
+
 /// Sets something, given the number behind the part's name if it has one; says whether it had anything to set.
-type Change = fn(&mut Options, &mut FamilyOptions, f64) -> bool;
+type Change = fn(&mut Setup, f64) -> bool;
 
 /// An example that ends with the part (a number in it says that the part takes one), what the example is, how it is
 /// made.
 const PARTS: &[(&str, &str, Change)] = &[
-    (DEFAULT_CONFIG, "its defaults", |_, _, _| true),
-    ("none", "with no mechanism on memory, log or level 0: our own baseline", |_, family, _| {
+    (DEFAULT_CONFIG, "its defaults", |_, _| true),
+    ("none", "with no mechanism on memory, log or level 0: our own baseline", |Setup { family, .. }, _| {
         let leveled = LeveledOptions { defer_below: None, ..LeveledOptions::default() };
         (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
         family.hot_keys = HotKeys::Off;
         true
     }),
-    ("basic", "in-memory merging of indices only", |_, family, _| {
+    ("basic", "in-memory merging of indices only", |Setup { family, .. }, _| {
         family.memory = MemoryPolicy::Basic(Default::default());
         true
     }),
-    ("eager", "in-memory compaction at every freeze", |_, family, _| {
+    ("eager", "in-memory compaction at every freeze", |Setup { family, .. }, _| {
         family.memory = MemoryPolicy::Eager(Default::default());
         true
     }),
-    ("adaptive", "Accordion's adaptive in-memory compaction", |_, family, _| {
+    ("adaptive", "Accordion's adaptive in-memory compaction", |Setup { family, .. }, _| {
         family.memory = MemoryPolicy::Adaptive(Default::default());
         true
     }),
     (
         "adaptive+r0.2",
         "the same where the last merge met more than 20 % redundant (R)",
-        |_, family, share| {
+        |Setup { family, .. }, share| {
             match &mut family.memory {
                 MemoryPolicy::Adaptive(adaptive) => adaptive.r = share,
                 _ => return false,
@@ -51,11 +66,11 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
-    ("sketch", "in-memory compaction where sketches say that it pays", |_, family, _| {
+    ("sketch", "in-memory compaction where sketches say that it pays", |Setup { family, .. }, _| {
         family.memory = MemoryPolicy::Sketch(Default::default());
         true
     }),
-    ("basic+s2", "a pipeline of at most 2 segments (S)", |_, family, segments| {
+    ("basic+s2", "a pipeline of at most 2 segments (S)", |Setup { family, .. }, segments| {
         let bound = match &mut family.memory {
             MemoryPolicy::None => return false,
             MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.segments,
@@ -64,11 +79,11 @@ const PARTS: &[(&str, &str, Change)] = &[
         *bound = segments as u32;
         segments.fract() == 0.0
     }),
-    ("basic+a2", "segments of 2 % of write memory (A)", |_, family, percent| {
+    ("basic+a2", "segments of 2 % of write memory (A)", |Setup { family, .. }, percent| {
         family.active_share = percent / 100.0;
         true
     }),
-    ("none+l4", "level 0 merges at 4 flushes", |_, family, flushes| {
+    ("none+l4", "level 0 merges at 4 flushes", |Setup { family, .. }, flushes| {
         let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
         leveled.l0_runs_trigger = flushes as u64;
         flushes.fract() == 0.0
@@ -76,126 +91,138 @@ const PARTS: &[(&str, &str, Change)] = &[
     (
         "none+defer",
         "level 0 waits, for at most 6 flushes, while under 40 % of it is redundant",
-        |_, family, _| {
+        |Setup { family, .. }, _| {
             let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
             *leveled = LeveledOptions { defer_below: Some(0.4), defer_runs_max: 6, ..leveled.clone() };
             true
         },
     ),
-    ("sma4", "size-tiered merging, 4 runs a level (k)", |_, family, k| {
+    ("sma4", "size-tiered merging, 4 runs a level (k)", |Setup { family, .. }, k| {
         family.strategy = StrategyOptions::Sma(SmaOptions { k: k as u64, ..Default::default() });
         k.fract() == 0.0
     }),
-    ("nomerge", "flushes are never merged", |_, family, _| {
+    ("nomerge", "flushes are never merged", |Setup { family, .. }, _| {
         family.strategy = StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..Default::default() });
         true
     }),
     (
         "range",
         "Rangemerge by the paper's rule: one file a range, the fullest range is flushed",
-        |_, family, _| {
+        |Setup { family, .. }, _| {
             let victim = Victim::MostBytes;
             family.strategy = StrategyOptions::Rangemerge(RangemergeOptions { victim, ..Default::default() });
             true
         },
     ),
-    ("range+age", "the range with most bytes x age per byte to be written is flushed", |_, family, _| {
-        let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
-        rangemerge.victim = Victim::BytesAge;
-        true
-    }),
-    ("range+d4", "up to 4 small tables beside a range's file (deltas)", |_, family, deltas| {
+    (
+        "range+age",
+        "the range with most bytes x age per byte to be written is flushed",
+        |Setup { family, .. }, _| {
+            let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
+            rangemerge.victim = Victim::BytesAge;
+            true
+        },
+    ),
+    ("range+d4", "up to 4 small tables beside a range's file (deltas)", |Setup { family, .. }, deltas| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
         rangemerge.deltas = deltas as u64;
         deltas.fract() == 0.0
     }),
-    ("range+f64", "files of at most 64 MiB (F)", |_, family, mib| {
+    ("range+f64", "files of at most 64 MiB (F)", |Setup { family, .. }, mib| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
         rangemerge.f = bytes_of(mib);
         true
     }),
-    ("range+b64", "blocks of 64 KiB (C)", |_, family, kib| {
+    ("range+b64", "blocks of 64 KiB (C)", |Setup { family, .. }, kib| {
         family.block_bytes = (kib * 1024.0) as usize;
         kib >= 0.0625
     }),
-    ("geo2", "geometric merging, levels grow by 2 (r)", |_, family, r| {
+    ("geo2", "geometric merging, levels grow by 2 (r)", |Setup { family, .. }, r| {
         family.strategy =
             StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });
         r.fract() == 0.0
     }),
-    ("geop2", "geometric merging into at most 2 runs (p)", |_, family, p| {
+    ("geop2", "geometric merging into at most 2 runs (p)", |Setup { family, .. }, p| {
         family.strategy =
             StrategyOptions::Geometric(GeometricOptions { p: Some(p as u64), ..Default::default() });
         p.fract() == 0.0
     }),
-    ("remerge", "every flush is merged with all data", |_, family, _| {
+    ("remerge", "every flush is merged with all data", |Setup { family, .. }, _| {
         family.strategy = StrategyOptions::Geometric(GeometricOptions { p: Some(1), ..Default::default() });
         true
     }),
-    ("exploring", "HBase's exploring selection", |_, family, _| {
+    ("exploring", "HBase's exploring selection", |Setup { family, .. }, _| {
         family.strategy = StrategyOptions::Exploring(ExploringOptions::default());
         true
     }),
     (
         "none+hot2",
         "keys updated more than 2 times the mean stay in memory at a flush",
-        |_, family, hot_factor| {
+        |Setup { family, .. }, hot_factor| {
             family.hot_keys = HotKeys::Factor(HotFactor { hot_factor });
             true
         },
     ),
-    ("none+top1", "the most updated 1 % of the keys stay in memory at a flush", |_, family, percent| {
-        family.hot_keys = HotKeys::Top(HotTop { percent });
-        true
-    }),
-    ("ahead", "log files written ahead of use", |options, _, _| {
+    (
+        "none+top1",
+        "the most updated 1 % of the keys stay in memory at a flush",
+        |Setup { family, .. }, percent| {
+            family.hot_keys = HotKeys::Top(HotTop { percent });
+            true
+        },
+    ),
+    ("ahead", "log files written ahead of use", |Setup { options, .. }, _| {
         options.log_written_ahead = true;
         true
     }),
-    ("nofilter", "without filters", |_, family, _| {
+    ("nofilter", "without filters", |Setup { family, .. }, _| {
         family.bloom_bits = 0;
         true
     }),
-    ("uncompressed", "without compression", |_, family, _| {
+    ("uncompressed", "without compression", |Setup { family, .. }, _| {
         family.compression = Compression::None;
         true
     }),
-    ("cold", "merges put nothing into the cache", |options, _, _| {
+    ("cold", "merges put nothing into the cache", |Setup { options, .. }, _| {
         options.cache_fill = CacheFill::None;
         true
     }),
-    ("writethrough", "merges put all that they write into the cache", |options, _, _| {
+    ("writethrough", "merges put all that they write into the cache", |Setup { options, .. }, _| {
         options.cache_fill = CacheFill::WriteThrough;
         true
     }),
-    ("before", "merges read their whole output into the cache before they publish it", |options, _, _| {
-        options.cache_fill = CacheFill::Before;
-        true
-    }),
-    ("warm", "merges put into the cache what was read lately, step by step", |options, _, _| {
+    (
+        "before",
+        "merges read their whole output into the cache before they publish it",
+        |Setup { options, .. }, _| {
+            options.cache_fill = CacheFill::Before;
+            true
+        },
+    ),
+    ("warm", "merges put into the cache what was read lately, step by step", |Setup { options, .. }, _| {
         options.cache_fill = CacheFill::Step;
         true
     }),
-    ("warm+fill8", "the same, at most 8 MiB a second", |options, _, mib| {
+    ("warm+fill8", "the same, at most 8 MiB a second", |Setup { options, .. }, mib| {
         options.cache_fill_rate = bytes_of(mib);
         true
     }),
-    ("cold+onestep", "a merge is one step", |options, _, _| {
+    ("cold+onestep", "a merge is one step", |Setup { options, .. }, _| {
         options.step_bytes = 1 << 50;
         true
     }),
-    ("warm+step16", "steps of 16 MiB", |options, _, mib| {
+    ("warm+step16", "steps of 16 MiB", |Setup { options, .. }, mib| {
         options.step_bytes = bytes_of(mib);
         true
     }),
-    ("warm+rate32", "merges and flushes write at most 32 MiB a second", |options, _, mib| {
+    ("warm+rate32", "merges and flushes write at most 32 MiB a second", |Setup { options, .. }, mib| {
         options.rate_limit = bytes_of(mib);
         true
     }),
     (
         "warm+rest0",
         "a major merge rests 0 times as long as it works while others read",
-        |options, _, rest| {
+        |Setup { options, .. }, rest| {
             options.compact_rest = rest as u32;
             rest.fract() == 0.0
         },
@@ -203,16 +230,20 @@ const PARTS: &[(&str, &str, Change)] = &[
     (
         "warm+auto8",
         "merges write 8 MiB a second while nothing is owed, and faster with the debt",
-        |options, _, mib| {
+        |Setup { options, .. }, mib| {
             options.rate_limit_auto = bytes_of(mib);
             true
         },
     ),
-    ("none+logtables", "values stay in the log at a flush where that pays", |_, family, _| {
+    ("none+logtables", "values stay in the log at a flush where that pays", |Setup { family, .. }, _| {
         family.log_tables = true;
         true
     }),
-    ("none+cache512", "a block cache of 512 MiB whatever the workload's is", |options, _, mib| {
+    ("families64", "keys spread over 64 families", |setup, families| {
+        setup.families = families as u64;
+        families.fract() == 0.0 && setup.families > 0
+    }),
+    ("none+cache512", "a block cache of 512 MiB whatever the workload's is", |Setup { options, .. }, mib| {
         options.memory_budget = options.write_memory + bytes_of(mib);
         true
     }),
@@ -229,7 +260,7 @@ fn split(part: &str) -> (&str, Option<f64>) {
 }
 
 /// What a configuration changes.
-fn change(config: &str, options: &mut Options, family: &mut FamilyOptions) -> Result<(), String> {
+fn change(config: &str, setup: &mut Setup) -> Result<(), String> {
     for part in config.split('+') {
         let (name, number) = split(part);
         let is_it = |example: &str| {
@@ -238,17 +269,18 @@ fn change(config: &str, options: &mut Options, family: &mut FamilyOptions) -> Re
         };
         let known = PARTS.iter().find(|(example, ..)| is_it(example));
         let (.., set) = known.ok_or_else(|| format!("`{part}` is no part of a configuration"))?;
-        if !set(options, family, number.unwrap_or_default()) {
+        if !set(setup, number.unwrap_or_default()) {
             return Err(format!("`{part}` has nothing to set here"));
         }
     }
-    family.validate().and_then(|()| options.validate()).map_err(|e| e.to_string())
+    let valid = setup.family.validate().and_then(|()| setup.options.validate());
+    valid.map_err(|e| e.to_string())
 }
 
 pub(super) fn named(config: &str) -> Result<Named, String> {
-    let (mut options, mut family) = (Options::default(), FamilyOptions::default());
-    change(config, &mut options, &mut family)?;
-    let compression = if family.compression == Compression::None { "none" } else { "lz4" };
+    let mut setup = Setup::default();
+    change(config, &mut setup)?;
+    let compression = if setup.family.compression == Compression::None { "none" } else { "lz4" };
     let of = PARTS.iter().find(|(example, ..)| *example == config);
     let what = of.map_or("a configuration made of parts", |(_, what, _)| what);
     let config = config.to_string().into();
@@ -256,9 +288,9 @@ pub(super) fn named(config: &str) -> Result<Named, String> {
 }
 
 pub(super) fn strategy(config: &str) -> Result<StrategyOptions, String> {
-    let mut family = FamilyOptions::default();
-    change(config, &mut Options::default(), &mut family)?;
-    Ok(family.strategy)
+    let mut setup = Setup::default();
+    change(config, &mut setup)?;
+    Ok(setup.family.strategy)
 }
 
 /// The examples.
@@ -268,9 +300,9 @@ pub(super) fn all() -> Vec<Named> {
 
 struct Siltstone {
     db: Db,
-    family: Family,
-    options: Options,
-    family_options: FamilyOptions,
+    /// At least one.
+    families: Vec<Family>,
+    setup: Setup,
     durability: siltstone::Durability,
     largest_merge_bytes: Arc<AtomicU64>,
 }
@@ -280,26 +312,46 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables. Our write memory
     // is a bound on all of it, where others bound a memtable and may hold two (RocksDB's default) to four of them (tuned): we
     // get two, so that a flush begins at the same size.
-    let mut options = Options {
+    let options = Options {
         memory_budget: 2 * memory.write + memory.cache,
         write_memory: 2 * memory.write,
+        direct_reads: wanted.direct_reads,
         ..Options::default()
     };
-    options.direct_reads = wanted.direct_reads;
-    let mut family_options = FamilyOptions::default();
-    change(config, &mut options, &mut family_options)?;
+    let mut setup = Setup { options, ..Setup::default() };
+    change(config, &mut setup)?;
     let largest_merge_bytes = Arc::new(AtomicU64::new(0));
     let largest = largest_merge_bytes.clone();
-    let builder = Db::builder().options(options.clone()).listener(move |event| {
+    let builder = Db::builder().options(setup.options.clone()).listener(move |event| {
         largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
     });
-    let db = builder.family(siltstone::DEFAULT_FAMILY, family_options.clone()).open(wanted.dir)?;
+    let db = builder.family(siltstone::DEFAULT_FAMILY, setup.family.clone()).open(wanted.dir)?;
     let durability = match wanted.durability {
         Durability::Sync => siltstone::Durability::Sync,
         Durability::Buffered | Durability::Volatile => siltstone::Durability::Buffered,
     };
-    let family = db.default_family();
-    Ok(Box::new(Siltstone { family, db, options, family_options, durability, largest_merge_bytes }))
+    let mut families = vec![db.default_family()];
+    for n in 1..setup.families {
+        let name = format!("f{n}");
+        families.push(match db.family(&name) {
+            Ok(family) => family,
+            Err(_) => db.create_family(&name, setup.family.clone())?,
+        });
+    }
+    Ok(Box::new(Siltstone { families, db, setup, durability, largest_merge_bytes }))
+}
+
+impl Siltstone {
+    /// The family that has the key.
+    fn family(&self, key: &[u8]) -> &Family {
+        match &self.families[..] {
+            [family] => family,
+            families => {
+                let last = key.last_chunk().map_or(key.len() as u64, |bytes| u64::from_be_bytes(*bytes));
+                &families[(last.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % families.len()]
+            }
+        }
+    }
 }
 
 /// The bytes of tables that a merge, or a flush with tables that it met, read and wrote.
@@ -327,7 +379,7 @@ impl Store for Siltstone {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        let (options, family) = (&self.options, &self.family_options);
+        let Setup { options, family, .. } = &self.setup;
         let mut settings = vec![
             ("memory_budget", options.memory_budget.to_string()),
             ("write_memory", options.write_memory.to_string()),
@@ -360,11 +412,11 @@ impl Store for Siltstone {
     }
 
     fn major(&self) -> Result<()> {
-        Ok(self.family.compact::<&[u8]>(..)?)
+        Ok(self.families.iter().try_for_each(|family| family.compact::<&[u8]>(..))?)
     }
 
     fn runs(&self) -> Option<u64> {
-        Some(self.family.shape().runs().count() as u64)
+        self.families.iter().map(|family| family.shape().runs().count() as u64).max()
     }
 
     fn largest_merge_bytes(&self) -> Option<u64> {
@@ -384,19 +436,19 @@ struct Thread<'a> {
 
 impl Session for Thread<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.store.family.put_with(key, value, self.store.durability)?;
+        self.store.family(key).put_with(key, value, self.store.durability)?;
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.batch.clear();
-        self.batch.delete(&self.store.family, key);
+        self.batch.delete(self.store.family(key), key);
         self.store.db.write_with(&self.batch, self.store.durability)?;
         Ok(())
     }
 
     fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let value = self.store.family.get(key)?;
+        let value = self.store.family(key).get(key)?;
         if let Some(value) = &value {
             seen(value);
         }
@@ -404,7 +456,10 @@ impl Session for Thread<'_> {
     }
 
     fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        for entry in self.store.family.scan(from..) {
+        let [family] = &self.store.families[..] else {
+            return Err("keys of several families have no order among each other".into());
+        };
+        for entry in family.scan(from..) {
             let entry = entry?;
             if !each(&entry.key, &entry.value) {
                 break;
@@ -416,14 +471,20 @@ impl Session for Thread<'_> {
     fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         self.batch.clear();
         for (key, value) in entries {
-            self.batch.put(&self.store.family, key, value);
+            self.batch.put(self.store.family(key), key, value);
         }
         self.store.db.write_with(&self.batch, self.store.durability)?;
         Ok(())
     }
 
     fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let values = self.store.family.multi_get(keys).map_err(Error::from)?;
+        let [family] = &self.store.families[..] else {
+            for (at, key) in keys.iter().enumerate() {
+                self.get(key, &mut |value| seen(at, value))?;
+            }
+            return Ok(());
+        };
+        let values = family.multi_get(keys).map_err(Error::from)?;
         for (at, value) in values.iter().enumerate() {
             if let Some(value) = value {
                 seen(at, value);

@@ -669,6 +669,12 @@ impl Inner {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
+    /// Whether that is asked of what is written now.
+    pub(super) fn flush_is_asked_of_active(&self, store: &Store) -> bool {
+        let active = store.version().active.generation();
+        active <= store.work.lock().flush_asked
+    }
+
     /// See [`FlushJob::start`].
     pub(super) fn start_flush(
         self: &Arc<Self>,

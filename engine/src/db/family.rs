@@ -196,7 +196,7 @@ impl Family {
         Reader { family: self.clone(), snapshot: snapshot.clone() }
     }
 
-    /// Writes its memory to tables. Its error is that of a flush that began after the call.
+    /// Writes its memory to tables. Where a flush is failing it waits for the next, as what was in the way may be gone.
     pub fn flush(&self) -> Result<()> {
         self.db.flush(&self.store)
     }

@@ -106,9 +106,11 @@ impl FlushJob {
         let (mut log_table, mut reason) = (None, reason);
         match by_range.filter(|_| may_stay && !store.is_leaving()) {
             _ if left_over => {
-                if is_untouched(&store.version()) {
-                    take_all(db, store);
+                // Not at every try: each would leave a segment, until there is room for the first.
+                if db.flush_is_asked_of_active(store) {
+                    db.freeze(store);
                 }
+                take_frozen(db, store);
             }
             Some(by_range) => {
                 if let Some(why) = db.take_range(store, by_range, at) {
@@ -117,7 +119,8 @@ impl FlushJob {
             }
             None => {
                 log_table = db.prepare_log_table(store);
-                take_all(db, store);
+                db.freeze(store);
+                take_frozen(db, store);
             }
         }
         let logged_to = db.log().map_or(LogPosition::default(), |log| log.end());
@@ -423,17 +426,16 @@ impl FlushJob {
     }
 }
 
-/// All memory becomes the flush set. It joins one of which nothing is installed: what is newer may be the delete without
-/// which there is no room for what that set holds.
-fn take_all(db: &Inner, store: &Store) {
-    db.freeze(store);
+/// All frozen memory becomes the flush set. It joins one that a job left of which nothing is installed: what is newer may
+/// be the delete without which there is no room for what that set holds.
+fn take_frozen(db: &Inner, store: &Store) {
     store.swap_if(|now| {
         // What is newer than all of it is the active segment, whose id has the reserved one before it.
         let reserved = Generation(now.active.generation().0 - 1);
         let segments: Vec<Segment> = now.frozen.iter().chain(&now.flush.segments).cloned().collect();
         let generation =
             now.waiting().chain(now.flush.all()).map(Segment::generation).max().unwrap_or_default();
-        is_untouched(now).then(|| {
+        may_join(now).then(|| {
             let scattered = now.scattered.clone();
             let flush = FlushSet { segments, scattered, generation, reserved, ..FlushSet::default() };
             now.with_scattered(Vec::new(), Arc::default(), flush)
@@ -442,8 +444,9 @@ fn take_all(db: &Inner, store: &Store) {
     db.recount(store);
 }
 
-/// Whether there is no flush set, or one of all memory of its time of which nothing is installed.
-fn is_untouched(version: &Version) -> bool {
+/// Whether there is no flush set, or one that newer memory may join: of all keys still, and without pieces of ranges, as
+/// these lie below the segments of their set.
+fn may_join(version: &Version) -> bool {
     let FlushSet { scattered, of_range, clip, end, .. } = &version.flush;
     let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();
     version.flush.is_empty() || (whole && version.scattered.is_empty())

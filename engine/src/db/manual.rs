@@ -257,9 +257,12 @@ impl Inner {
         let compacted = self.compact_once(store, range.clone(), control);
         let is_full = compacted.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         // What is set aside for a full disk is for what makes room.
-        if is_full && self.manifest.lock().free_reserve() {
-            return self.compact_once(store, range, control);
+        if !is_full || !self.manifest.lock().free_reserve() {
+            return compacted;
         }
+        let compacted = self.compact_once(store, range, control);
+        // Also where nothing was deleted and so no room made: the delete to come needs it.
+        self.manifest.lock().make_reserve();
         compacted
     }
 
@@ -318,21 +321,20 @@ impl Inner {
     /// after the call.
     pub(crate) fn flush(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.check_writable()?;
-        let upto: Generation = {
+        // All memory, with the id under which a flush of it may keep cells: the one behind that of the newest segment.
+        let upto = {
             let version = store.version();
-            let newest = version.segments().map(|s| s.generation()).max().unwrap_or_default();
-            // A flush under way may keep cells under the id reserved for it.
-            let newest = match version.flush.is_empty() {
-                true => newest,
-                false => newest.max(version.flush.reserved),
-            };
-            if version.active.is_empty() { newest } else { version.active.generation() }
+            let active = version.active.generation().0;
+            Generation(if version.active.is_empty() { active - 1 } else { active + 1 })
         };
         let begun = {
             let mut work = store.work.lock();
             work.flush_asked = work.flush_asked.max(upto);
+            // Whoever asks wants to know now.
+            work.flush_not_before = 0;
             work.flushes
         };
+        // Writers that are stopped wait for the outcome, too.
         *self.background_error.lock() = None;
         self.touch(store.id);
         self.scheduler.notify();

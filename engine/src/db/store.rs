@@ -118,9 +118,9 @@ pub(crate) struct StoreWork {
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush began.
     pub(crate) pipeline: PipelineState,
-    /// How many have begun.
+    /// How often one was tried.
     pub(crate) flushes: u64,
-    /// Which of them was the last to fail, and why.
+    /// Which try was the last to fail, and why.
     pub(crate) flush_failed: Option<(u64, Error)>,
     /// What the store's flushes met, for the choice of hot keys.
     pub(crate) hot: HotState,

@@ -105,6 +105,8 @@ const CELL_BYTES: usize = 24;
 
 /// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the processor's caches.
 const FETCHED_AHEAD: usize = 64;
+/// What deletes may take of memory, with memory and disk full.
+const BEYOND_FULL_BYTES: u64 = 64 << 10;
 /// Bytes of a frame of copies.
 const COPIES_BYTES: u64 = 64 << 10;
 
@@ -156,19 +158,16 @@ impl Inner {
     ) -> Result<SeqNo> {
         let written = self.write_once(ops, durability, depends, false);
         let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
-        if !is_full || !ops.iter().all(Op::deletes) {
+        let is_bounded = self.tally.memory.get() < self.budget.write_memory() + BEYOND_FULL_BYTES;
+        if !is_full || !ops.iter().all(Op::deletes) || !is_bounded {
             return written;
         }
         // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both.
         self.manifest.lock().free_reserve();
-        let log = self.log()?;
-        log.take_small_files(true);
-        let written = self.write_once(ops, durability, depends, true);
-        log.take_small_files(false);
-        written
+        self.write_once(ops, durability, depends, true)
     }
 
-    /// What `makes_room` doesn't wait for room.
+    /// With `makes_room` it does not wait for room in memory, and a small log file will do.
     fn write_once(
         &self,
         ops: &[Op<'_>],
@@ -227,6 +226,7 @@ impl Inner {
             return Ok(SeqNo(stage.next_seq.0 - 1));
         }
         let first = stage.next_seq;
+        stage.appender.take_small_files(makes_room);
         self.log_ops(&mut stage, ops, wall_us)?;
         let last = SeqNo(first.0 + ops.len() as u64 - 1);
         let ticket = stage.next_ticket;

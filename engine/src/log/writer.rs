@@ -23,7 +23,7 @@ use super::recover::{Recovered, give_back_tail};
 use super::sync::Poison;
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -137,8 +137,6 @@ pub(crate) struct Log {
     frames: AtomicU64,
     appended_bytes: AtomicU64,
     syncs: AtomicU64,
-    /// Where the disk is full a small file will do.
-    takes_small: AtomicBool,
 }
 
 /// While it is there no log file is released, so that live ones can be copied.
@@ -182,6 +180,7 @@ pub(crate) struct Appender {
     newest: Option<Newest>,
     /// Where history ended before the newest file.
     previous: LogPosition,
+    takes_small: bool,
 }
 
 struct Newest {
@@ -232,12 +231,11 @@ impl Log {
             sync_ended: Condvar::new(),
             live: Mutex::new(live.collect()),
             holds: AtomicU64::new(0),
-            takes_small: AtomicBool::new(false),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         });
-        Ok((log.clone(), Appender { log, newest: None, previous: start.after }))
+        Ok((log.clone(), Appender { log, newest: None, previous: start.after, takes_small: false }))
     }
 
     /// Behind the last frame appended.
@@ -253,11 +251,6 @@ impl Log {
     /// An error once the log is poisoned.
     pub(crate) fn check(&self) -> Result<()> {
         self.poison.check()
-    }
-
-    /// Whether a full disk is no reason not to begin another file, if only a small one: for what makes room.
-    pub(crate) fn take_small_files(&self, may: bool) {
-        self.takes_small.store(may, Ordering::Relaxed);
     }
 
     /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
@@ -544,6 +537,11 @@ impl Appender {
         Ok(())
     }
 
+    /// Whether a full disk is no reason not to begin another file, if only a small one: for what makes room.
+    pub(crate) fn take_small_files(&mut self, may: bool) {
+        self.takes_small = may;
+    }
+
     /// Begins a new file with room for a frame of that length and sequence number.
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
@@ -555,8 +553,8 @@ impl Appender {
             log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
         }
         let (file, reserved) = match log.pool.take(frame_bytes, log.write_ahead()) {
-            Err(e) if e.kind() == ErrorKind::DiskFull && log.takes_small.load(Ordering::Relaxed) => {
-                log.pool.take_small(frame_bytes)?
+            Err(e) if e.kind() == ErrorKind::DiskFull && self.takes_small => {
+                log.pool.take_small(frame_bytes)?.ok_or(e)?
             }
             taken => taken?,
         };

@@ -442,29 +442,13 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
     // The second time workers have tried to flush what the log had before anything is deleted.
     for turns in [0, 1_000] {
         let world = SimWorld::new(6);
-        let open = |world: &SimWorld| {
-            let scheduler = Arc::new(SimScheduler::for_world(world));
-            let builder = Builder::new().options(options()).env(world.env());
-            (builder.scheduler(scheduler.clone()).open("/db"), scheduler)
-        };
-        let db = open(&world).0.unwrap();
-        world.storage.set_quota(Some(4 << 20));
-        let mut rng = Rng::new(6);
-        let mut n = 0u64;
-        let full = loop {
-            n += 1;
-            if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
-                break e;
-            }
-        };
-        assert_eq!(full.kind(), ErrorKind::DiskFull);
-        // Somebody else takes what is left, to the last byte but for what is set aside.
-        world.storage.set_quota(Some(world.storage.used_bytes()));
+        let (db, _) = filled(&world, options());
         let next = world.kill();
         std::mem::forget(db);
         next.storage.set_quota(Some(next.storage.used_bytes()));
-        let (db, scheduler) = open(&next);
-        let db = db.unwrap();
+        let scheduler = Arc::new(SimScheduler::for_world(&next));
+        let builder = Builder::new().options(options()).env(next.env()).scheduler(scheduler.clone());
+        let db = builder.open("/db").unwrap();
         scheduler.run(turns);
         assert_eq!(db.statistics().background_error.is_some(), turns > 0);
         assert!(db.get(&1u64.to_be_bytes()).unwrap().is_some());
@@ -473,6 +457,69 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
         db.put(b"k", b"v").unwrap();
         assert_eq!(db.scan::<&str>(..).count(), 1);
     }
+}
+
+/// A database in a directory of 4 MiB, and how many keys were put before one was refused for want of space. Then somebody
+/// else takes what is left, to the last byte but for what is set aside.
+fn filled(world: &SimWorld, options: Options) -> (Db, u64) {
+    let scheduler = Arc::new(SimScheduler::for_world(world));
+    let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);
+    let db = builder.open("/db").unwrap();
+    world.storage.set_quota(Some(4 << 20));
+    let (mut rng, mut n) = (Rng::new(6), 0u64);
+    let full = loop {
+        n += 1;
+        if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
+            break e;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::DiskFull);
+    world.storage.set_quota(Some(world.storage.used_bytes()));
+    (db, n - 1)
+}
+
+#[test]
+fn deletes_on_a_full_disk_leave_room_for_what_makes_use_of_them() {
+    let world = SimWorld::new(7);
+    let options = Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 128 << 10,
+        ..Options::default()
+    };
+    let (db, puts) = filled(&world, options);
+    let deleted = (1..=puts).cycle().take(20_000).take_while(|n| db.delete(&n.to_be_bytes()).is_ok()).count();
+    assert!((500..20_000).contains(&deleted), "{deleted} deletes");
+    let memory = db.statistics().write_memory;
+    assert!(memory < 352 << 10, "{memory} bytes in memory");
+    db.create_family("an edit", FamilyOptions::default()).unwrap();
+    assert!(db.get(&puts.to_be_bytes()).unwrap().is_some());
+}
+
+#[test]
+fn a_flush_that_fails_for_hours_leaves_no_segment_of_every_try() {
+    let world = SimWorld::new(9);
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let (db, _) = with_families(0, &world, scheduler.clone());
+    world.storage.fail_at_path(OpKind::Write, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
+    for n in 0..6_000u64 {
+        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    scheduler.run(20);
+    assert!(db.statistics().background_error.is_some());
+    let segments = || db.default_family().segments().len();
+    let (segments_before, failures) = (segments(), world.storage.faults_injected());
+    for n in 0..100u64 {
+        db.put(&n.to_be_bytes(), b"v").unwrap();
+        world.clock.advance_us(1_000_000);
+        scheduler.run(20);
+    }
+    assert!(world.storage.faults_injected() >= failures + 100, "it is tried again and again");
+    assert!(segments() <= segments_before + 1, "{} segments", segments());
+    world.storage.clear_faults();
+    world.clock.advance_us(1_000_000);
+    db.flush().unwrap();
+    assert_eq!(db.scan::<&str>(..).count(), 6_000);
 }
 
 /// What failed began before the caller freed what was in its way.

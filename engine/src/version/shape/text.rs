@@ -129,8 +129,9 @@ fn parse_table(text: &str, next_part: u32) -> Result<TableInfo, String> {
         }
     }
     table.distinct = distinct.unwrap_or(table.cells);
-    let TableInfo { bytes, log_bytes, cells, tombstones, range_tombstones, .. } = table;
-    if [bytes, log_bytes, cells, tombstones, range_tombstones].iter().any(|count| *count > TABLE_COUNT_MAX) {
+    let TableInfo { bytes, log_bytes, cells, tombstones, range_tombstones, distinct, .. } = table;
+    let counts = [bytes, log_bytes, cells, tombstones, range_tombstones, distinct];
+    if counts.iter().any(|count| *count > TABLE_COUNT_MAX) {
         return Err(format!("`{text}`: a table's count over 2^44"));
     }
     Ok(table)
