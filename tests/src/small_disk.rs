@@ -253,8 +253,23 @@ impl Session {
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         }
-        self.db.flush().map_err(failed("flush"))?;
+        self.flush()?;
         self.read_everything()
+    }
+
+    /// Btrfs gives deleted files' space back by and by.
+    fn flush(&self) -> Checked {
+        let since = Instant::now();
+        loop {
+            match self.db.flush() {
+                Err(e)
+                    if self.syncs_fail && e.kind() == ErrorKind::DiskFull && since.elapsed() < PATIENCE =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                flushed => return flushed.map_err(failed("flush")),
+            }
+        }
     }
 
     /// Merges everything by another strategy, on a disk that has a twentieth left, while a little is written.
@@ -265,7 +280,7 @@ impl Session {
         let told = |what: &str, e: Error| {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")
         };
-        self.db.flush().map_err(failed("flush"))?;
+        self.flush()?;
         self.db.settle().map_err(failed("settle"))?;
         family
             .alter(FamilyOptions { strategy: strategy.clone(), ..family.options() })
