@@ -347,8 +347,10 @@ impl Siltstone {
         match &self.families[..] {
             [family] => family,
             families => {
-                let last = key.last_chunk().map_or(key.len() as u64, |bytes| u64::from_be_bytes(*bytes));
-                &families[(last.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % families.len()]
+                // By eight bytes: a hash by the byte would cost as much as a part of the put.
+                let eight = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+                let mixed = |hash: u64, bytes| (hash ^ eight(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                &families[(key.chunks(8).fold(0, mixed) >> 32) as usize % families.len()]
             }
         }
     }

@@ -26,7 +26,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, Entry, FrameEncoder, Note};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, MutexGuard};
-use crate::types::{CellRef, Generation, KeyRange, Kind, LogPosition, RangeTombstone, SeqNo, Timestamp};
+use crate::types::{
+    CellRef, Generation, KeyRange, Kind, LogPosition, RangeTombstone, SeqNo, StoreId, Timestamp,
+};
 use crate::version::manifest::Mark;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -52,6 +54,13 @@ impl<'a> Op<'a> {
 
     fn deletes(&self) -> bool {
         matches!(&self.action, Action::DeleteRange { .. } | Action::Cell { kind: Kind::Tombstone, .. })
+    }
+
+    fn first_key(&self) -> &[u8] {
+        match &self.action {
+            Action::Cell { key, .. } => key,
+            Action::DeleteRange { range, .. } => &range.start,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -128,11 +137,14 @@ pub(crate) struct LogStage {
     frame: FrameEncoder,
     next_seq: SeqNo,
     next_ticket: u64,
+    /// That was written to last.
+    last_store: Option<StoreId>,
 }
 
 impl Commit {
     pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
-        let stage = LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0 };
+        let stage =
+            LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0, last_store: None };
         Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
@@ -298,7 +310,7 @@ impl Inner {
     }
 
     fn log_ops(&self, stage: &mut LogStage, ops: &[Op<'_>], wall_us: u64) -> Result<()> {
-        let LogStage { appender, frame, next_seq, .. } = stage;
+        let LogStage { appender, frame, next_seq, last_store, .. } = stage;
         frame.begin(*next_seq, wall_us);
         let mut part = None;
         for op in ops {
@@ -306,6 +318,9 @@ impl Inner {
                 let version = op.store.version();
                 frame.part(op.store.id, version.active.generation());
                 version.active().prefetch_for_insert(op.bytes() + CELL_BYTES);
+                if last_store.replace(op.store.id) != Some(op.store.id) {
+                    version.active().prefetch_leaf(op.first_key());
+                }
                 part = Some((op.store.id, version));
             }
             let _seq = match &op.action {

@@ -117,6 +117,12 @@ impl Active {
         self.cells.prefetch_room(cell_bytes);
     }
 
+    /// The same with the node that the key belongs to, at the cost of finding it: for a segment that was not written to just
+    /// before, so that the node is likely to be cold.
+    pub(crate) fn prefetch_leaf(&self, key: &[u8]) {
+        self.tree.prefetch_leaf(key, &self.cells);
+    }
+
     /// The right to insert, until dropped.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { active: self, fingers: self.writer.lock() }

@@ -25,7 +25,6 @@
 
 use super::arena::{NOWHERE, Nodes, Sizes};
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
-#[cfg(not(models))]
 use super::prefetch::prefetch;
 use super::spares::Spares;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -111,8 +110,28 @@ impl Tree {
     /// Prefetches the root.
     #[inline]
     pub(super) fn prefetch_root(&self) {
-        #[cfg(not(models))]
+        if cfg!(models) {
+            return;
+        }
         prefetch(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
+    }
+
+    /// Prefetches the leaf that a key belongs to. It may be another by the time it is needed: then this did nothing.
+    pub(super) fn prefetch_leaf(&self, key: &[u8], keys: &impl Keys) {
+        let mut node: *const Node = self.root.load(Ordering::Acquire);
+        // Models would see more accesses, and nothing of use.
+        if node.is_null() || cfg!(models) {
+            return;
+        }
+        // SAFETY: loaded from the tree, whose nodes live as long as it does.
+        while let Some(inner) = unsafe { Node::inner(node) } {
+            let order = inner.node().order();
+            let (rank, equal) = inner.node().search(order, key, keys);
+            node = inner.child(order, rank + usize::from(equal)).load(Ordering::Acquire);
+            if inner.node().level() == 1 {
+                return prefetch(node.cast(), size_of::<Node>());
+            }
+        }
     }
 
     /// Descends to a leaf; `None` while the tree is empty.
