@@ -9,7 +9,9 @@ use siltstone::strategy::{
     ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
     RangemergeOptions, SmaOptions, StrategyOptions, Victim,
 };
-use siltstone::{Batch, CacheFill, Compression, Db, Event, EventKind, Family, FamilyOptions, Options};
+use siltstone::{
+    Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -431,6 +433,32 @@ impl Store for Siltstone {
     }
 }
 
+fn walk(
+    entries: impl Iterator<Item = siltstone::Result<Entry>>,
+    each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<()> {
+    for entry in entries {
+        let entry = entry?;
+        if !each(&entry.key, &entry.value) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The entries of all, in order of keys; an error comes first.
+fn merged(scans: Vec<Scan>) -> impl Iterator<Item = siltstone::Result<Entry>> {
+    let mut scans: Vec<_> = scans.into_iter().map(Iterator::peekable).collect();
+    std::iter::from_fn(move || {
+        let heads = scans.iter_mut().enumerate().filter_map(|(at, scan)| {
+            let head = scan.peek()?.as_ref().map_or(&[][..], |entry| &entry.key);
+            Some((head, at))
+        });
+        let (_, first) = heads.min()?;
+        scans[first].next()
+    })
+}
+
 struct Thread<'a> {
     store: &'a Siltstone,
     batch: Batch,
@@ -458,16 +486,10 @@ impl Session for Thread<'_> {
     }
 
     fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let [family] = &self.store.families[..] else {
-            return Err("keys of several families have no order among each other".into());
-        };
-        for entry in family.scan(from..) {
-            let entry = entry?;
-            if !each(&entry.key, &entry.value) {
-                break;
-            }
+        match &self.store.families[..] {
+            [family] => walk(family.scan(from..), each),
+            families => walk(merged(families.iter().map(|family| family.scan(from..)).collect()), each),
         }
-        Ok(())
     }
 
     fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {

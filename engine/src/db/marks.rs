@@ -82,7 +82,8 @@ impl Inner {
             return false;
         }
         let largest = stores.iter().map(|store| store.counted_memory()).max().unwrap_or(0);
-        self.largest.note(largest, memory);
+        // What was flushed meanwhile is gone from what the next growth is counted from.
+        self.largest.note(largest, memory.min(self.tally.memory.get()));
         memory > self.memory_low()
     }
 

@@ -25,10 +25,46 @@ const ENTRY_BYTES: usize = 2 * size_of::<RangeTombstone>() + 64;
 pub(super) struct Ranges {
     /// One addition at a time.
     adding: Mutex<()>,
-    blocks: ArcSwap<Vec<Arc<Block>>>,
+    blocks: ArcSwap<Blocks>,
     /// How many there are, so that readers of a segment without range tombstones touch nothing else.
     len: AtomicUsize,
     bytes: AtomicUsize,
+}
+
+/// Oldest first.
+#[derive(Clone, Default)]
+struct Blocks {
+    /// Those of the largest size. An addition shares them with the blocks before it.
+    large: Arc<Vec<Arc<Block>>>,
+    small: Vec<Arc<Block>>,
+}
+
+impl Blocks {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Block> {
+        self.large.iter().chain(&self.small).map(|block| &**block)
+    }
+
+    fn tombstones(&self) -> impl Iterator<Item = &RangeTombstone> {
+        self.iter().flat_map(|block| &block.list).map(|t| &**t)
+    }
+
+    fn push(&mut self, block: Block) {
+        match block.list.len() < BLOCK_MAX {
+            true => self.small.push(Arc::new(block)),
+            false => self.large = Arc::new(self.large.iter().cloned().chain([Arc::new(block)]).collect()),
+        }
+    }
+
+    fn add(&mut self, tombstone: RangeTombstone) {
+        self.push(Block::new(vec![Arc::new(tombstone)]));
+        while let Some(size) = self.small.last().map(|block| block.list.len())
+            && let from = self.small.iter().rposition(|block| block.list.len() != size).map_or(0, |at| at + 1)
+            && self.small.len() - from >= FAN
+        {
+            let list = self.small.drain(from..).flat_map(|block| block.list.clone()).collect();
+            self.push(Block::new(list));
+        }
+    }
 }
 
 struct Block {
@@ -43,9 +79,8 @@ impl Block {
     fn new(list: Vec<Arc<RangeTombstone>>) -> Self {
         let newest = list.iter().map(|t| t.seq).max().unwrap_or_default();
         let oldest = list.iter().map(|t| t.seq).min().unwrap_or_default();
-        let all = || list.iter().map(|t| (**t).clone());
-        let fragments =
-            if list.len() > LISTED { Fragments::of_newest(all(), COVERS * list.len()) } else { None };
+        let cut = || Fragments::of_newest(list.iter().map(|t| &**t), COVERS * list.len());
+        let fragments = if list.len() > LISTED { cut() } else { None };
         Self { list, newest, oldest, fragments }
     }
 
@@ -65,7 +100,7 @@ impl Ranges {
     pub(super) fn new() -> Self {
         Self {
             adding: Mutex::new(()),
-            blocks: ArcSwap::from_pointee(Vec::new()),
+            blocks: ArcSwap::from_pointee(Blocks::default()),
             len: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
@@ -74,16 +109,8 @@ impl Ranges {
     pub(super) fn add(&self, tombstone: RangeTombstone) {
         let _one = self.adding.lock();
         let keys = tombstone.range.start.len() + tombstone.range.end.as_ref().map_or(0, Vec::len);
-        let mut blocks = self.blocks.load_full().to_vec();
-        blocks.push(Arc::new(Block::new(vec![Arc::new(tombstone)])));
-        while let Some(size) = blocks.last().map(|block| block.list.len())
-            && let from = blocks.iter().rposition(|block| block.list.len() != size).map_or(0, |at| at + 1)
-            && blocks.len() - from >= FAN
-            && size * FAN <= BLOCK_MAX
-        {
-            let list = blocks.drain(from..).flat_map(|block| block.list.clone()).collect();
-            blocks.push(Arc::new(Block::new(list)));
-        }
+        let mut blocks = Blocks::clone(&self.blocks.load());
+        blocks.add(tombstone);
         self.blocks.store(Arc::new(blocks));
         self.bytes.fetch_add(ENTRY_BYTES + 3 * keys, Ordering::Relaxed);
         self.len.fetch_add(1, Ordering::Release);
@@ -141,14 +168,14 @@ impl Ranges {
     /// All of them as far as they reach into the range. O(n).
     pub(super) fn within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let blocks = self.blocks.load();
-        let all = blocks.iter().flat_map(|block| &block.list).filter(|t| t.range.overlaps(range));
-        all.map(|t| RangeTombstone { range: t.range.intersect(range), ..(**t).clone() }).collect()
+        let all = blocks.tombstones().filter(|t| t.range.overlaps(range));
+        all.map(|t| RangeTombstone { range: t.range.intersect(range), ..t.clone() }).collect()
     }
 
     /// The smallest range that holds all of them. O(n).
     pub(super) fn bounds(&self) -> Option<KeyRange> {
         let blocks = self.blocks.load();
-        let ranges = blocks.iter().flat_map(|block| &block.list).map(|t| &t.range);
+        let ranges = blocks.tombstones().map(|t| &t.range);
         ranges.filter(|range| !range.is_empty()).fold(None, |bounds: Option<KeyRange>, range| {
             Some(bounds.map_or_else(|| range.clone(), |bounds| bounds.cover(range)))
         })
@@ -178,7 +205,7 @@ mod tests {
         let ranges = Ranges::new();
         let all: Vec<RangeTombstone> = (0..700).map(tombstone).collect();
         all.iter().for_each(|t| ranges.add(t.clone()));
-        assert!(ranges.blocks.load().len() <= 4 * FAN, "{}", ranges.blocks.load().len());
+        assert!(ranges.blocks.load().iter().count() <= 4 * FAN);
         let whole = Fragments::new(all);
         for key in (0..9_500).step_by(37).map(|key| format!("{key:06}")) {
             for (timestamp, read) in [(0, 700), (5, 700), (5, 351), (0, 63), (5, 1), (0, u64::MAX)] {
@@ -198,7 +225,7 @@ mod tests {
             let blocks = ranges.blocks.load();
             let fragments = blocks.iter().filter_map(|block| block.fragments.as_ref());
             let covers = fragments.flat_map(Fragments::iter).map(|f| f.covers.len()).sum::<usize>();
-            (covers, blocks.len(), ranges.bytes())
+            (covers, blocks.iter().count(), ranges.bytes())
         };
         let (few, many) = (held(1_000), held(10_000));
         assert!(many.0 <= 12 * few.0 && many.2 == 10 * few.2, "{few:?} {many:?}");

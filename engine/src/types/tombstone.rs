@@ -160,15 +160,16 @@ pub(crate) struct Fragments {
 impl Fragments {
     /// Cuts the tombstones at each other's bounds. O(n log n + output), which is O(n²) for n that are nested.
     pub(crate) fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> Self {
-        Self::build(tombstones.into_iter().collect(), None, usize::MAX).unwrap_or_default()
+        let all: Vec<RangeTombstone> = tombstones.into_iter().collect();
+        Self::build(all.iter(), None, usize::MAX).unwrap_or_default()
     }
 
     /// For readers that see all of them; `None` where it would take more than so many covers.
-    pub(crate) fn of_newest(
-        tombstones: impl IntoIterator<Item = RangeTombstone>,
+    pub(crate) fn of_newest<'t>(
+        tombstones: impl Iterator<Item = &'t RangeTombstone>,
         covers_max: usize,
     ) -> Option<Self> {
-        Self::build(tombstones.into_iter().collect(), Some(&|_| 0), covers_max)
+        Self::build(tombstones, Some(&|_| 0), covers_max)
     }
 
     /// The same without what no reader needs: of those that delete all timestamps of a key and are seen by the same readers
@@ -184,23 +185,25 @@ impl Fragments {
             true => points.partition_point(|point| *point < seq) as u64,
             false => points.len() as u64 + (seq.0 - upto.0),
         };
-        Self::build(tombstones.into_iter().collect(), Some(&stripe), usize::MAX).unwrap_or_default()
+        let all: Vec<RangeTombstone> = tombstones.into_iter().collect();
+        Self::build(all.iter(), Some(&stripe), usize::MAX).unwrap_or_default()
     }
 
-    fn build(
-        mut tombstones: Vec<RangeTombstone>,
+    fn build<'t>(
+        tombstones: impl Iterator<Item = &'t RangeTombstone>,
         stripe: Option<&dyn Fn(SeqNo) -> u64>,
         covers_max: usize,
     ) -> Option<Self> {
-        tombstones.retain(|t| !t.range.is_empty());
-        let mut by_start: Vec<&RangeTombstone> = tombstones.iter().collect();
+        let mut by_start: Vec<&RangeTombstone> = tombstones.filter(|t| !t.range.is_empty()).collect();
+        let mut by_end: Vec<&RangeTombstone> =
+            by_start.iter().copied().filter(|t| t.range.end.is_some()).collect();
         by_start.sort_by(|a, b| a.range.start.cmp(&b.range.start));
-        let mut by_end: Vec<&RangeTombstone> = tombstones.iter().filter(|t| t.range.end.is_some()).collect();
         by_end.sort_by(|a, b| a.range.end.cmp(&b.range.end));
-        let mut bounds: Vec<&[u8]> = Vec::with_capacity(tombstones.len() * 2);
+        let mut bounds: Vec<&[u8]> = Vec::with_capacity(by_start.len() + by_end.len());
         bounds.extend(by_start.iter().map(|t| t.range.start.as_slice()));
         bounds.extend(by_end.iter().filter_map(|t| t.range.end.as_deref()));
-        bounds.sort_unstable();
+        // The stable sort merges what is sorted already.
+        bounds.sort();
         bounds.dedup();
         let mut list: Vec<Fragment> = Vec::new();
         let mut count = 0;
