@@ -240,10 +240,10 @@ mod tests {
             session.delete(b"b").unwrap();
             open.settle().unwrap();
             if let Some(written) = open.written() {
-                assert!(
-                    written.flushed_bytes > 0 && written.flushes == 1 && written.log_bytes > 0,
-                    "{written:?}"
-                );
+                // One for each family that has a key.
+                let flushes = if store.config == "families64" { 3 } else { 1 };
+                assert!(written.flushed_bytes > 0 && written.log_bytes > 0, "{written:?}");
+                assert_eq!(written.flushes, flushes, "{written:?}");
             }
             let name = store.name();
             let mut seen = Vec::new();
