@@ -32,7 +32,8 @@ pub enum ErrorKind {
     Corruption,
     /// The file system failed; file and cause are in the message.
     Io,
-    /// No space left. Reads go on; writes resume by themselves once there is space.
+    /// No space left. Reads go on; writes resume by themselves once there is space. Deletes are taken still, those of
+    /// single keys up to 64 KiB of them; a compaction then makes room of what they delete.
     DiskFull,
     /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
     Poisoned,

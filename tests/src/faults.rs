@@ -13,13 +13,25 @@ use siltstone::storage::Clock;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimStorage, SimWorld, Survive};
 use siltstone::{Durability, Error, ErrorKind, KeyRange};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The Nth call of each kind fails, once or from then on.
 pub const FAULTS: Row = Row::new("faults", "failed calls", 8_000, faults_case);
 /// A sync of the log fails, and later ones succeed.
 pub const SYNC: Row = Row::new("sync", "failed syncs", 1_000, sync_case);
 /// The disk fills up, and is given space again.
-pub const FULL: Row = Row::new("full", "full disks", 500, full_case);
+pub const FULL: Row = Row { together: Some(together), ..Row::new("full", "full disks", 500, full_case) };
+
+/// How many full disks were emptied by deletes in this process.
+static EMPTIED: AtomicU64 = AtomicU64::new(0);
+/// How many the gate's count has at least.
+const EMPTIED_MIN: u64 = 20;
+
+fn together() -> Result<String, String> {
+    let emptied = EMPTIED.load(Ordering::Relaxed);
+    let told = format!("{emptied} full disks were emptied by deletes and written to again");
+    if emptied >= EMPTIED_MIN { Ok(told) } else { Err(format!("{told}, fewer than {EMPTIED_MIN}")) }
+}
 
 /// The same seed twice does the same.
 pub const REPLAY: Row = Row::new("replay", "seeds run twice", 50, replay_case);
@@ -272,6 +284,7 @@ impl Session {
         if let Some(e) = self.write(Durability::Sync)?.filter(|_| fits) {
             return Err(format!("all is deleted and compacted, but a write answers {e:?}"));
         }
+        EMPTIED.fetch_add(u64::from(fits), Ordering::Relaxed);
         self.check_reads(false)
     }
 

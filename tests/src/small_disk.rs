@@ -300,7 +300,8 @@ impl Session {
             }
             merged.join().map_err(|_| "a merge panicked")?.map_err(|e| told("a merge of all", e))
         })?;
-        if failures() > failed_before {
+        // On btrfs one may be for want of space that a deleted file gives back late.
+        if !self.syncs_fail && failures() > failed_before {
             return Err(format!("under {strategy} something failed with a twentieth of the disk free"));
         }
         if self.db.statistics().merges == merges {

@@ -327,19 +327,15 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let builder = Db::builder().options(setup.options.clone()).listener(move |event| {
         largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
     });
-    let db = builder.family(siltstone::DEFAULT_FAMILY, setup.family.clone()).open(wanted.dir)?;
+    let name = |n: u64| if n == 0 { siltstone::DEFAULT_FAMILY.to_owned() } else { format!("f{n}") };
+    let builder =
+        (0..setup.families).fold(builder, |builder, n| builder.family(&name(n), setup.family.clone()));
+    let db = builder.open(wanted.dir)?;
     let durability = match wanted.durability {
         Durability::Sync => siltstone::Durability::Sync,
         Durability::Buffered | Durability::Volatile => siltstone::Durability::Buffered,
     };
-    let mut families = vec![db.default_family()];
-    for n in 1..setup.families {
-        let name = format!("f{n}");
-        families.push(match db.family(&name) {
-            Ok(family) => family,
-            Err(_) => db.create_family(&name, setup.family.clone())?,
-        });
-    }
+    let families = (0..setup.families).map(|n| db.family(&name(n))).collect::<Result<_, _>>()?;
     Ok(Box::new(Siltstone { families, db, setup, durability, largest_merge_bytes }))
 }
 
@@ -395,6 +391,9 @@ impl Store for Siltstone {
         settings.push(("cache_fill", fill));
         settings.push(("compact_rest", options.compact_rest.to_string()));
         settings.push(("active_share", family.active_share.to_string()));
+        if self.setup.families > 1 {
+            settings.push(("families", self.setup.families.to_string()));
+        }
         if options.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }

@@ -262,6 +262,7 @@ impl Inner {
                 Ok(Advanced::Done) => {
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {
                         *self.background_error.lock() = None;
+                        self.beyond_full.set(0);
                     }
                     if let Job::Merge(job) = &job {
                         self.gets_on(job.store());

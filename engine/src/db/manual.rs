@@ -257,12 +257,15 @@ impl Inner {
         let compacted = self.compact_once(store, range.clone(), control);
         let is_full = compacted.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         // What is set aside for a full disk is for what makes room.
-        if !is_full || !self.manifest.lock().free_reserve() {
-            return compacted;
-        }
-        let compacted = self.compact_once(store, range, control);
+        let again = is_full && self.manifest.lock().free_reserve();
+        let compacted = if again { self.compact_once(store, range, control) } else { compacted };
         // Also where nothing was deleted and so no room made: the delete to come needs it.
-        self.manifest.lock().make_reserve();
+        if (again || compacted.is_ok()) && self.check_writable().is_ok() {
+            if again {
+                self.sweep_until(u64::MAX);
+            }
+            self.manifest.lock().make_reserve();
+        }
         compacted
     }
 

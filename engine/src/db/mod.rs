@@ -137,6 +137,8 @@ pub(crate) struct Inner {
     spares: Arc<Spares>,
     /// What merges in memory take beside that while they run.
     joining: Counter,
+    /// What deletes have taken with the disk full since a flush or merge was done.
+    beyond_full: Counter,
     /// What flushes under way may leave in memory.
     keeping: Counter,
     /// What flushing cost lately, and how many bytes that is the mean of.

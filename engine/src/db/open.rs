@@ -584,6 +584,7 @@ fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>
         tally: Tally::default(),
         spares,
         joining: Counter::default(),
+        beyond_full: Counter::default(),
         keeping: Counter::default(),
         fitting: Mutex::new(()),
         drain_ns_per_mib: Counter::default(),

@@ -114,7 +114,8 @@ const CELL_BYTES: usize = 24;
 
 /// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the processor's caches.
 const FETCHED_AHEAD: usize = 64;
-/// What deletes may take of memory, with memory and disk full.
+/// Bytes of deletes of keys that are taken with the disk full, until a flush or merge is done; with those of ranges twice
+/// as many.
 const BEYOND_FULL_BYTES: u64 = 64 << 10;
 /// Bytes of a frame of copies.
 const COPIES_BYTES: u64 = 64 << 10;
@@ -170,13 +171,23 @@ impl Inner {
     ) -> Result<SeqNo> {
         let written = self.write_once(ops, durability, depends, false);
         let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
-        let is_bounded = self.tally.memory.get() < self.budget.write_memory() + BEYOND_FULL_BYTES;
-        if !is_full || !ops.iter().all(Op::deletes) || !is_bounded {
+        if !is_full || !ops.iter().all(Op::deletes) {
             return written;
         }
-        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both.
+        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both. Not all of
+        // it, as a table and edits must fit; keys one by one leave some to a range, which may empty all.
+        let bytes = ops.iter().map(|op| (op.bytes() + CELL_BYTES) as u64).sum();
+        let is_range = ops.iter().any(|op| matches!(op.action, Action::DeleteRange { .. }));
+        let most = if is_range { 2 * BEYOND_FULL_BYTES } else { BEYOND_FULL_BYTES };
+        if self.beyond_full.get() + bytes > most {
+            return written;
+        }
         self.manifest.lock().free_reserve();
-        self.write_once(ops, durability, depends, true)
+        let written = self.write_once(ops, durability, depends, true);
+        if written.is_ok() {
+            self.beyond_full.add(bytes);
+        }
+        written
     }
 
     /// With `makes_room` it does not wait for room in memory, and a small log file will do.
@@ -239,7 +250,9 @@ impl Inner {
         }
         let first = stage.next_seq;
         stage.appender.take_small_files(makes_room);
-        self.log_ops(&mut stage, ops, wall_us)?;
+        let logged = self.log_ops(&mut stage, ops, wall_us);
+        stage.appender.take_small_files(false);
+        logged?;
         let last = SeqNo(first.0 + ops.len() as u64 - 1);
         let ticket = stage.next_ticket;
         stage.next_seq = last.next();

@@ -36,7 +36,7 @@ pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
 pub(crate) use places::{PlaceScan, Places, entry_bytes};
-pub(crate) use pool::{SMALL_FILES_BYTES, WrittenAhead};
+pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
 pub(crate) use writer::{Appended, Appender, Claim, Log, LogHold, LogOptions, LogStart};

@@ -17,9 +17,6 @@ use std::sync::Arc;
 
 /// A log file on a full disk.
 const SMALL_BYTES: u64 = 32 << 10;
-/// What such files may take: half of what is set aside for a full disk. The rest is for tables and edits, without which
-/// nothing that is deleted makes room.
-pub(crate) const SMALL_FILES_BYTES: u64 = 128 << 10;
 
 /// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
 /// device bytes. Released files are used again first and need none of it.
@@ -51,8 +48,6 @@ struct State {
     next: LogFileId,
     ready: Option<Reserved>,
     spares: Vec<Spare>,
-    /// Bytes of small files that were taken since one of the usual length was.
-    small: u64,
 }
 
 /// A released file.
@@ -85,7 +80,7 @@ impl Pool {
             file_bytes,
             recycle_max,
             in_place,
-            state: Mutex::new(State { next, ready: None, spares: Vec::new(), small: 0 }),
+            state: Mutex::new(State { next, ready: None, spares: Vec::new() }),
             ready: AtomicBool::new(false),
             reserved: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
@@ -125,20 +120,14 @@ impl Pool {
         Ok((id, file))
     }
 
-    /// The same where the disk is full and what is to be logged makes room: no longer than needed. `None` when such files
-    /// have taken what they may.
-    pub(super) fn take_small(&self, need: u64) -> Result<Option<(LogFileId, Reserved)>> {
+    /// The same where the disk is full and what is to be logged makes room: no longer than needed.
+    pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);
-        let length = length.min(self.file_bytes.max(HEADER_BYTES + need));
-        if state.small + length > SMALL_FILES_BYTES {
-            return Ok(None);
-        }
-        let file = self.reserve(&mut state, length, false)?;
-        state.small += length;
+        let file = self.reserve(&mut state, length.min(self.file_bytes.max(HEADER_BYTES + need)), false)?;
         let id = state.next;
         state.next = id.next();
-        Ok(Some((id, file)))
+        Ok((id, file))
     }
 
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
@@ -151,9 +140,6 @@ impl Pool {
         let written_ahead = written_ahead && spare.is_none() && self.in_place;
         match self.storage.map(&path, length, written_ahead) {
             Ok(map) => {
-                if length >= self.file_bytes {
-                    state.small = 0;
-                }
                 let counter = if spare.is_some() { &self.recycled } else { &self.reserved };
                 counter.fetch_add(1, Ordering::Relaxed);
                 if written_ahead {

@@ -554,7 +554,7 @@ impl Appender {
         }
         let (file, reserved) = match log.pool.take(frame_bytes, log.write_ahead()) {
             Err(e) if e.kind() == ErrorKind::DiskFull && self.takes_small => {
-                log.pool.take_small(frame_bytes)?.ok_or(e)?
+                log.pool.take_small(frame_bytes)?
             }
             taken => taken?,
         };

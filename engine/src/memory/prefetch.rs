@@ -6,7 +6,9 @@
 
 /// No more cache lines than these are fetched at once: processors wait for about ten at a time, and a long value must not
 /// push everything else out of their caches.
+#[cfg(all(target_arch = "x86_64", not(models)))]
 const LINES_MAX: usize = 8;
+#[cfg(all(target_arch = "x86_64", not(models)))]
 const LINE: usize = 64;
 
 /// The cache lines of the bytes from there on, [`LINES_MAX`] at most. The address need not be valid.

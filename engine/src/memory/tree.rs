@@ -128,6 +128,10 @@ impl Tree {
             let order = inner.node().order();
             let (rank, equal) = inner.node().search(order, key, keys);
             node = inner.child(order, rank + usize::from(equal)).load(Ordering::Acquire);
+            // After a split meanwhile the key may not be in that node's range.
+            if inner.node().order() != order {
+                return;
+            }
             if inner.node().level() == 1 {
                 return prefetch(node.cast(), size_of::<Node>());
             }

@@ -10,7 +10,6 @@
 
 use super::edit::{self, Change, Edit, State};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::SMALL_FILES_BYTES;
 use crate::storage::{Env, WriteFile};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ const RECORD_BYTES_MAX: usize = 1 << 30;
 const CURRENT: &str = "CURRENT";
 /// Freed when the disk is full, so that what makes room can still be recorded.
 const RESERVE: &str = "RESERVE";
-const RESERVE_BYTES: u64 = 2 * SMALL_FILES_BYTES;
+const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much of which manifest is durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -330,6 +329,9 @@ impl Manifest {
 
     /// Puts the reserve back where there is room; without it the database works just as well until the disk is full.
     pub(crate) fn make_reserve(&self) {
+        if self.poisoned {
+            return;
+        }
         let path = self.dir.join(RESERVE);
         let storage = &self.env.storage;
         if storage.exists(&path).unwrap_or(true) {
