@@ -430,14 +430,16 @@ impl FlushJob {
 /// be the delete without which there is no room for what that set holds.
 fn take_frozen(db: &Inner, store: &Store) {
     store.swap_if(|now| {
-        // What is newer than all of it is the active segment, whose id has the reserved one before it.
-        let reserved = Generation(now.active.generation().0 - 1);
-        let segments: Vec<Segment> = now.frozen.iter().chain(&now.flush.segments).cloned().collect();
-        let generation =
-            now.waiting().chain(now.flush.all()).map(Segment::generation).max().unwrap_or_default();
         may_join(now).then(|| {
-            let scattered = now.scattered.clone();
-            let flush = FlushSet { segments, scattered, generation, reserved, ..FlushSet::default() };
+            let all = now.waiting().chain(now.flush.all());
+            let flush = FlushSet {
+                segments: now.frozen.iter().chain(&now.flush.segments).cloned().collect(),
+                scattered: now.scattered.clone(),
+                generation: all.map(Segment::generation).max().unwrap_or_default(),
+                // What is newer than all of it is the active segment, whose id has the reserved one before it.
+                reserved: Generation(now.active.generation().0 - 1),
+                ..FlushSet::default()
+            };
             now.with_scattered(Vec::new(), Arc::default(), flush)
         })
     });
