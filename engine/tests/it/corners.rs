@@ -433,21 +433,15 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
 
 #[test]
 fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compacted() {
-    let options = || Options {
-        write_memory: 256 << 10,
-        memory_budget: 1 << 20,
-        log_file_bytes: 128 << 10,
-        ..Options::default()
-    };
     // The second time workers have tried to flush what the log had before anything is deleted.
     for turns in [0, 1_000] {
         let world = SimWorld::new(6);
-        let (db, _) = filled(&world, options());
+        let (db, _) = filled(&world);
         let next = world.kill();
         std::mem::forget(db);
         next.storage.set_quota(Some(next.storage.used_bytes()));
         let scheduler = Arc::new(SimScheduler::for_world(&next));
-        let builder = Builder::new().options(options()).env(next.env()).scheduler(scheduler.clone());
+        let builder = Builder::new().options(of_small_disks()).env(next.env()).scheduler(scheduler.clone());
         let db = builder.open("/db").unwrap();
         scheduler.run(turns);
         assert_eq!(db.statistics().background_error.is_some(), turns > 0);
@@ -459,11 +453,20 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
     }
 }
 
+fn of_small_disks() -> Options {
+    Options {
+        write_memory: 256 << 10,
+        memory_budget: 1 << 20,
+        log_file_bytes: 128 << 10,
+        ..Options::default()
+    }
+}
+
 /// A database in a directory of 4 MiB, and how many keys were put before one was refused for want of space. Then somebody
 /// else takes what is left, to the last byte but for what is set aside.
-fn filled(world: &SimWorld, options: Options) -> (Db, u64) {
+fn filled(world: &SimWorld) -> (Db, u64) {
     let scheduler = Arc::new(SimScheduler::for_world(world));
-    let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);
+    let builder = Builder::new().options(of_small_disks()).env(world.env()).scheduler(scheduler);
     let db = builder.open("/db").unwrap();
     world.storage.set_quota(Some(4 << 20));
     let (mut rng, mut n) = (Rng::new(6), 0u64);
@@ -481,13 +484,7 @@ fn filled(world: &SimWorld, options: Options) -> (Db, u64) {
 #[test]
 fn deletes_on_a_full_disk_leave_room_for_what_makes_use_of_them() {
     let world = SimWorld::new(7);
-    let options = Options {
-        write_memory: 256 << 10,
-        memory_budget: 1 << 20,
-        log_file_bytes: 128 << 10,
-        ..Options::default()
-    };
-    let (db, puts) = filled(&world, options);
+    let (db, puts) = filled(&world);
     let deleted = (1..=puts).cycle().take(20_000).take_while(|n| db.delete(&n.to_be_bytes()).is_ok()).count();
     assert!((500..20_000).contains(&deleted), "{deleted} deletes");
     let memory = db.statistics().write_memory;
