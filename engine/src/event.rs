@@ -206,7 +206,7 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(Vec::new());
     }
-    Ok(parse(&crate::version::manifest::read_file(env, &path)?))
+    Ok(parse(&crate::storage::read_file(env, &path)?))
 }
 
 /// The events in a file's bytes.

@@ -15,10 +15,9 @@
 //! the inside is ARCHITECTURE.md; the byte formats are docs/format.md.
 
 #[macro_use]
-pub mod testing;
+mod hooks;
 
 mod backup;
-mod batch;
 mod cache;
 mod db;
 mod error;
@@ -31,19 +30,21 @@ mod operator;
 mod options;
 mod repair;
 pub mod schedule;
+pub mod shape;
 pub mod simulate;
 mod snapshot;
 pub mod storage;
 pub mod strategy;
 mod sync;
 mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod types;
-pub mod version;
+mod version;
 
 pub use backup::{BackupInfo, Backups};
-pub use batch::Batch;
 pub use db::{
-    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,
+    Batch,    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,
     LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};

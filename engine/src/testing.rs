@@ -1,436 +1,99 @@
-//! Kill points and planted bugs: places in the engine where a test may end the process, and mistakes it may switch
-//! on to prove that it would notice them. Without the feature `testing` both macros expand to nothing.
+//! For tests of this crate and of others: kill points and planted bugs (`hooks`), and every decoder.
 //!
-//! `kill_point!("log-before-sync")` names a place. The name must be listed in [`KILL_POINTS`] (checked when
-//! compiled) and every listed name must be used (checked by a unit test). `SILTSTONE_KILL=name:nth` aborts the
-//! process at that visit of that place, `SILTSTONE_KILL=random:seed:cases` at a visit drawn once in so many cases;
-//! [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting the power.
-//!
-//! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug. Planted
-//! bugs are switches of the whole process: plant them only where no other test runs beside.
+//! Everything that turns bytes from disk or text from people into values, each as a function of bytes that must not
+//! panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
 
-/// Marks a place where a test may end the process.
-#[cfg(any(test, feature = "testing"))]
-macro_rules! kill_point {
-    ($name:literal) => {
-        $crate::testing::visit(const { $crate::testing::index_of($name) })
-    };
+#[doc(hidden)]
+pub use crate::hooks::*;
+use crate::options::FamilyOptions;
+use crate::strategy::StrategyOptions;
+use crate::table::Compression;
+use crate::shape::Shape;
+
+/// Every decoder.
+pub fn all() -> Vec<Target> {
+    [
+        crate::log::forge::TARGETS,
+        crate::version::manifest::forge::TARGETS,
+        crate::table::forge::TARGETS,
+        TEXTS,
+    ]
+    .concat()
 }
 
-/// Marks a place where a test may end the process.
-#[cfg(not(any(test, feature = "testing")))]
-macro_rules! kill_point {
-    ($name:literal) => {{}};
+const TEXTS: &[Target] = &[
+    Target { name: "events", seeds: event_seeds, sign: sign_events, decode: events },
+    Target { name: "family-options", seeds: option_seeds, sign: |_| {}, decode: options },
+    Target { name: "strategy", seeds: strategy_seeds, sign: |_| {}, decode: strategy },
+    Target { name: "shape", seeds: shape_seeds, sign: |_| {}, decode: shape },
+    Target { name: "compression", seeds: compression_seeds, sign: |_| {}, decode: compression },
+];
+
+fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.
-#[cfg(any(test, feature = "testing"))]
-macro_rules! planted {
-    (Bug::$bug:ident) => {
-        $crate::testing::Bug::$bug.is_planted()
-    };
+fn event_seeds() -> Vec<Vec<u8>> {
+    let line = r#"{"at_us":17,"kind":"memory-flush","family":"f","reason":"because","numbers":{"bytes":12}}"#;
+    let mut bytes = format!("00000000 {line}\n00000000 {line}\n").into_bytes();
+    sign_events(&mut bytes);
+    vec![bytes]
 }
 
-/// Whether a test planted that bug: never, in this build.
-#[cfg(not(any(test, feature = "testing")))]
-macro_rules! planted {
-    (Bug::$bug:ident) => {
-        false
-    };
+#[allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
+fn sign_events(bytes: &mut Vec<u8>) {
+    for line in bytes.split_mut(|b| *b == b'\n') {
+        if let Some((sum, json)) = line.split_at_mut_checked(9) {
+            sum.copy_from_slice(format!("{:08x} ", crc32c::crc32c(json)).as_bytes());
+        }
+    }
 }
 
-#[cfg(any(test, feature = "testing"))]
-pub mod decoders;
+fn events(bytes: &[u8]) {
+    crate::event::parse(bytes).iter().for_each(|event| drop(event.to_string()));
+}
 
-#[cfg(any(test, feature = "testing"))]
-pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook};
+fn option_seeds() -> Vec<Vec<u8>> {
+    let all = serde_json::to_vec(&FamilyOptions::default()).unwrap_or_default();
+    let mut seeds = lines(&[
+        "{}",
+        r#"{"timestamps":"explicit","versions":3,"compression":"zstd:7","merge_operator":"sum"}"#,
+    ]);
+    seeds.push(all);
+    seeds
+}
 
-#[cfg(any(test, feature = "testing"))]
-mod switches {
-    use crate::storage::sim::Rng;
-    use std::cell::RefCell;
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// Every kill point of the engine.
-    pub const KILL_POINTS: &[&str] = &[
-        "attach-committed",
-        "attach-linked",
-        "backup-descriptor-written",
-        "backup-descriptors-removed",
-        "backup-files-synced",
-        "backup-logs-copied",
-        "backup-made",
-        "backup-moment",
-        "backup-table-copied",
-        "checkpoint-logs-copied",
-        "checkpoint-manifest-written",
-        "checkpoint-tables-linked",
-        "clean-committed",
-        "clean-copied",
-        "clean-looked",
-        "clean-marked",
-        "clean-synced",
-        "close-before-unlock",
-        "close-log-synced",
-        "close-manifest-committed",
-        "detach-described",
-        "detach-linked",
-        "detach-refusing",
-        "family-create-committed",
-        "family-drop-committed",
-        "family-drop-marked",
-        "flush-after-install",
-        "flush-before-install",
-        "flush-kept-logged",
-        "flush-log-file-begun",
-        "flush-places-found",
-        "ingest-before-commit",
-        "ingest-committed",
-        "ingest-linked",
-        "install-after-commit",
-        "install-after-note",
-        "install-after-swap",
-        "install-before-commit",
-        "join-after-swap",
-        "join-before-swap",
-        "log-before-release",
-        "log-copied-not-ended",
-        "log-file-begun",
-        "log-file-taken",
-        "log-part-synced",
-        "log-prepared-not-named",
-        "log-reserve-before-map",
-        "manifest-appended",
-        "manifest-appended-not-synced",
-        "manifest-fresh-written",
-        "manifest-pointer-renamed",
-        "manifest-pointer-written",
-        "manifest-rotated",
-        "merge-after-install",
-        "merge-before-install",
-        "open-after-manifest",
-        "open-before-manifest",
-        "open-log-read",
-        "open-noted",
-        "open-orphans-removed",
-        "read-half-way",
-        "restore-files-copied",
-        "restore-manifest-written",
-        "segment-frozen",
-        "sweep-before-remove",
-        "table-cells-written",
-        "table-written-not-synced",
-        "write-applied-not-acknowledged",
-        "write-logged-not-applied",
-        #[cfg(test)]
-        "unit-test",
-    ];
-
-    static VISITS: [AtomicU64; KILL_POINTS.len()] = [const { AtomicU64::new(0) }; KILL_POINTS.len()];
-    static ALL_VISITS: AtomicU64 = AtomicU64::new(0);
-
-    type Hook = Box<dyn FnMut(&'static str)>;
-
-    thread_local! {
-        static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+fn options(bytes: &[u8]) {
+    if let Ok(options) = serde_json::from_slice::<FamilyOptions>(bytes) {
+        let _ = options.validate();
     }
+}
 
-    /// A kill point's place in [`KILL_POINTS`]; does not compile for a name that is not listed.
-    pub const fn index_of(name: &str) -> usize {
-        let mut i = 0;
-        while i < KILL_POINTS.len() {
-            if same(KILL_POINTS[i].as_bytes(), name.as_bytes()) {
-                return i;
-            }
-            i += 1;
-        }
-        panic!("a kill point that is not listed in KILL_POINTS")
+fn strategy_seeds() -> Vec<Vec<u8>> {
+    lines(&["leveled", "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}"])
+}
+
+fn strategy(bytes: &[u8]) {
+    if let Ok(strategy) = String::from_utf8_lossy(bytes).parse::<StrategyOptions>() {
+        let again = strategy.to_string().parse::<StrategyOptions>();
+        assert_eq!(again.as_ref(), Ok(&strategy), "a strategy is printed as it is parsed");
     }
+}
 
-    const fn same(a: &[u8], b: &[u8]) -> bool {
-        if a.len() != b.len() {
-            return false;
-        }
-        let mut i = 0;
-        while i < a.len() {
-            if a[i] != b[i] {
-                return false;
-            }
-            i += 1;
-        }
-        true
+fn shape_seeds() -> Vec<Vec<u8>> {
+    lines(&["L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M", ""])
+}
+
+fn shape(bytes: &[u8]) {
+    if let Ok(shape) = String::from_utf8_lossy(bytes).parse::<Shape>() {
+        let _ = (shape.to_string(), shape.check(), shape.live_bytes());
     }
+}
 
-    /// What [`kill_point!`](crate::testing) does: counts, and ends the process if this is the visit asked for.
-    pub fn visit(point: usize) {
-        let nth = VISITS[point].fetch_add(1, Ordering::Relaxed) + 1;
-        let overall = ALL_VISITS.fetch_add(1, Ordering::Relaxed) + 1;
-        static ORDER: OnceLock<Option<Order>> = OnceLock::new();
-        let order = ORDER.get_or_init(|| {
-            let text = std::env::var("SILTSTONE_KILL").ok()?;
-            Some(Order::parse(&text).unwrap_or_else(|| panic!("SILTSTONE_KILL={text}: expected name:nth")))
-        });
-        if order.as_ref().is_some_and(|order| order.is_at(KILL_POINTS[point], nth, overall)) {
-            std::process::abort();
-        }
-        HOOK.with(|hook| {
-            // Taken out while it runs, so that the engine it calls may pass kill points itself.
-            let taken = hook.borrow_mut().take();
-            if let Some(mut call) = taken {
-                call(KILL_POINTS[point]);
-                hook.borrow_mut().get_or_insert(call);
-            }
-        });
-    }
+fn compression_seeds() -> Vec<Vec<u8>> {
+    lines(&["none", "lz4", "zstd", "zstd:22"])
+}
 
-    /// How often each kill point was passed in this process.
-    pub fn visits() -> Vec<(&'static str, u64)> {
-        KILL_POINTS.iter().copied().zip(VISITS.iter().map(|n| n.load(Ordering::Relaxed))).collect()
-    }
-
-    /// Runs `body` with `hook` called at each kill point that this thread passes.
-    pub fn with_kill_hook<T>(hook: impl FnMut(&'static str) + 'static, body: impl FnOnce() -> T) -> T {
-        struct Restore(Option<Hook>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                HOOK.with(|hook| *hook.borrow_mut() = self.0.take());
-            }
-        }
-        let _restore = Restore(HOOK.with(|slot| slot.borrow_mut().replace(Box::new(hook))));
-        body()
-    }
-
-    /// When to end the process.
-    #[derive(PartialEq, Eq, Debug)]
-    enum Order {
-        At { name: String, nth: u64 },
-        Random { seed: u64, cases: u64 },
-    }
-
-    impl Order {
-        fn parse(text: &str) -> Option<Self> {
-            let (name, rest) = text.split_once(':')?;
-            if name == "random" {
-                let (seed, cases) = rest.split_once(':')?;
-                return Some(Order::Random { seed: seed.parse().ok()?, cases: cases.parse().ok()? });
-            }
-            let listed = KILL_POINTS.contains(&name);
-            listed.then_some(Order::At { name: name.to_owned(), nth: rest.parse().ok()? })
-        }
-
-        fn is_at(&self, point: &str, nth: u64, overall: u64) -> bool {
-            match self {
-                Order::At { name, nth: wanted } => name == point && nth == *wanted,
-                Order::Random { seed, cases } => Rng::new(seed.wrapping_add(overall << 20)).one_in(*cases),
-            }
-        }
-    }
-
-    macro_rules! bugs {
-        ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
-            /// A mistake that tests must notice.
-            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-            pub enum Bug {
-                $($(#[$doc])* $bug,)*
-            }
-
-            impl Bug {
-                /// Every bug.
-                pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
-
-                /// Its name in `SILTSTONE_BUG`.
-                pub fn name(self) -> &'static str {
-                    match self {
-                        $(Bug::$bug => $name,)*
-                    }
-                }
-            }
-        };
-    }
-
-    bugs! {
-        /// A `Sync` write is acknowledged without the log being synced.
-        SkipLogSync = "skip-log-sync",
-        /// Recovery stops some records before the log's valid end.
-        DropLogTail = "drop-log-tail",
-        /// Names are never made durable.
-        SkipDirectorySync = "skip-directory-sync",
-        /// A `Sync` write is acknowledged before the sync is through.
-        AcknowledgeBeforeSync = "acknowledge-before-sync",
-        /// A failed sync of the log does not poison it.
-        IgnoreFailedSync = "ignore-failed-sync",
-        /// Replay does not skip what is at or below the generation in tables.
-        ReplayFlushedGenerations = "replay-flushed-generations",
-        /// The manifest edit of a flush comes before the log is synced to its end.
-        CommitBeforeLogSync = "commit-before-log-sync",
-        /// The manifest edit of a flush comes before the cells that it kept are synced.
-        KeepUnsynced = "keep-unsynced",
-        /// A flush keeps cells under a newer range tombstone that it writes to a table.
-        KeepUnderTombstone = "keep-under-tombstone",
-        /// A cleaned log file goes before what was logged again is synced.
-        CleanUnsynced = "clean-unsynced",
-        /// Blocks are used without looking at their checksum.
-        SkipBlockChecksum = "skip-block-checksum",
-        /// Log records are used without looking at their checksum.
-        SkipLogChecksum = "skip-log-checksum",
-        /// A merge drops tombstones that still have something below.
-        DropTombstoneEarly = "drop-tombstone-early",
-        /// A merge keeps only what the newest reader sees.
-        IgnoreSnapshotInMerge = "ignore-snapshot-in-merge",
-        /// A clip hides one key too many or too few.
-        ClipOffByOne = "clip-off-by-one",
-        /// A merge's output is installed without its last block.
-        LoseLastBlock = "lose-last-block",
-        /// Range tombstones are lost where an output table is cut.
-        LoseRangeTombstoneAtCut = "lose-range-tombstone-at-cut",
-        /// Recovery does not record the log's valid end.
-        ForgetLogEnd = "forget-log-end",
-        /// A log file is recycled though its cells are still needed.
-        RecycleNeededLog = "recycle-needed-log",
-        /// Log files that tables have values in are written over.
-        RecycleShelvedLog = "recycle-shelved-log",
-        /// At an open, log files that only tables need are removed.
-        ForgetShelvedLogs = "forget-shelved-logs",
-        /// The filter denies keys that are there.
-        FilterFalseNegative = "filter-false-negative",
-        /// A reader takes its read point before the version.
-        ReadPointBeforeVersion = "read-point-before-version",
-        /// A read of a range of time does not look at later versions, which leave no room for those it finds.
-        ForgetLaterVersions = "forget-later-versions",
-        /// Whether a key was written since is told from what is left of it, whatever merges dropped.
-        ForgetWhatMergesDropped = "forget-what-merges-dropped",
-        /// What log files have reserved behind their history stays reserved.
-        KeepLogTails = "keep-log-tails",
-        /// Log files of short lives are not gathered.
-        KeepLogFiles = "keep-log-files",
-        /// A read-only open takes for damage what a writer changes meanwhile.
-        ReadOnlyOnce = "read-only-once",
-        /// Each turn of a worker looks at all families.
-        PlanForAllFamilies = "plan-for-all-families",
-        /// Nobody is told of merges that fail again and again.
-        HideFailingMerges = "hide-failing-merges",
-        /// What was written between a condition's reads and its write is not looked at.
-        JudgeOutsideAlone = "judge-outside-alone",
-    }
-
-    static PLANTED: AtomicU64 = AtomicU64::new(0);
-
-    impl Bug {
-        fn bit(self) -> u64 {
-            1 << self as u64
-        }
-
-        /// Whether it is planted now.
-        pub fn is_planted(self) -> bool {
-            static FROM_ENVIRONMENT: OnceLock<u64> = OnceLock::new();
-            let always = FROM_ENVIRONMENT.get_or_init(|| {
-                let names = std::env::var("SILTSTONE_BUG").unwrap_or_default();
-                let names = names.split(',').filter(|name| !name.is_empty());
-                names.map(|name| Bug::from_name(name).expect("SILTSTONE_BUG names a bug").bit()).sum()
-            });
-            (PLANTED.load(Ordering::Relaxed) | always) & self.bit() != 0
-        }
-
-        /// Plants it until the guard is dropped.
-        #[must_use]
-        pub fn plant(self) -> Planted {
-            PLANTED.fetch_or(self.bit(), Ordering::SeqCst);
-            Planted(self)
-        }
-
-        /// The bug of that name.
-        pub fn from_name(name: &str) -> Option<Bug> {
-            Bug::ALL.iter().copied().find(|bug| bug.name() == name)
-        }
-    }
-
-    /// Takes the bug out again when dropped.
-    #[derive(Debug)]
-    pub struct Planted(Bug);
-
-    impl Drop for Planted {
-        fn drop(&mut self) {
-            PLANTED.fetch_and(!self.0.bit(), Ordering::SeqCst);
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-        use std::path::Path;
-        use std::rc::Rc;
-
-        /// The names of all uses of `kill_point!` in the engine's sources, this file apart.
-        #[allow(clippy::disallowed_methods, reason = "reads the engine's own sources")]
-        fn used(dir: &Path, names: &mut Vec<String>) {
-            for entry in std::fs::read_dir(dir).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    used(&path, names);
-                } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("src/testing.rs") {
-                    let text = std::fs::read_to_string(&path).unwrap();
-                    let uses = text.split("kill_point!(\"").skip(1);
-                    names.extend(uses.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
-                }
-            }
-        }
-
-        #[test]
-        fn every_listed_kill_point_is_used() {
-            let mut names = vec!["unit-test".to_owned()];
-            used(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
-            let stale: Vec<_> =
-                KILL_POINTS.iter().filter(|listed| !names.iter().any(|n| n == *listed)).collect();
-            assert!(stale.is_empty(), "listed but not used: {stale:?}");
-        }
-
-        #[test]
-        fn a_kill_point_counts_its_visits_and_calls_this_threads_hook() {
-            let seen = Rc::new(RefCell::new(Vec::new()));
-            let of = |visits: Vec<(_, u64)>| visits.iter().find(|v| v.0 == "unit-test").unwrap().1;
-            let before = of(visits());
-            let writer = seen.clone();
-            with_kill_hook(
-                move |name| {
-                    writer.borrow_mut().push(name);
-                    kill_point!("unit-test");
-                },
-                || kill_point!("unit-test"),
-            );
-            kill_point!("unit-test");
-            assert_eq!(*seen.borrow(), ["unit-test"]);
-            assert_eq!(of(visits()), before + 3);
-        }
-
-        #[test]
-        fn an_order_ends_the_process_at_the_visit_it_names_only() {
-            let order = Order::parse("unit-test:3").unwrap();
-            let at: Vec<u64> = (1..10).filter(|&nth| order.is_at("unit-test", nth, nth)).collect();
-            assert_eq!((at, order.is_at("other", 3, 3)), (vec![3], false));
-            assert_eq!(Order::parse("unit-test"), None);
-            assert_eq!(Order::parse("not-listed:1"), None);
-        }
-
-        #[test]
-        fn a_random_order_hits_about_as_often_as_asked_and_again_with_the_same_seed() {
-            let hits = |text: &str| {
-                let order = Order::parse(text).unwrap();
-                (1..10_000).filter(|&n| order.is_at("unit-test", n, n)).collect::<Vec<u64>>()
-            };
-            assert!((50..200).contains(&hits("random:1:100").len()));
-            assert_eq!(hits("random:1:100"), hits("random:1:100"));
-            assert_ne!(hits("random:1:100"), hits("random:2:100"));
-        }
-
-        #[test]
-        fn a_bug_is_planted_until_its_guard_is_dropped() {
-            // The last in the list, so that no other unit test of the engine is likely to run through it.
-            assert!(!planted!(Bug::ReadPointBeforeVersion));
-            let guard = Bug::from_name("read-point-before-version").unwrap().plant();
-            assert!(planted!(Bug::ReadPointBeforeVersion) && !planted!(Bug::SkipLogSync));
-            drop(guard);
-            assert!(!planted!(Bug::ReadPointBeforeVersion));
-        }
-    }
+fn compression(bytes: &[u8]) {
+    let _ = String::from_utf8_lossy(bytes).parse::<Compression>();
 }

@@ -1,7 +1,7 @@
 //! Input `n` for a decoder.
 
 use siltstone::storage::sim::Rng;
-use siltstone::testing::decoders::Target;
+use siltstone::testing::Target;
 
 /// Longer ones are cut: what a decoder does with length shows well before.
 const INPUT_BYTES_MAX: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! Running a decoder over many inputs on several threads.
 
 use crate::mutate::Maker;
-use siltstone::testing::decoders::{Target, all};
+use siltstone::testing::{Target, all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

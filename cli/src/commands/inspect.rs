@@ -7,7 +7,7 @@ use crate::text::{count, grouped, moment};
 use clap::Args;
 use serde_json::{Value, json};
 use siltstone::storage::Env;
-use siltstone::version::shape::Shape;
+use siltstone::shape::Shape;
 use siltstone::{Db, Event, Family, LogListing, Statistics, TableListing, size_text};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -133,7 +133,7 @@ fn family_json(family: &Family) -> Value {
 
 fn levels_json(shape: &Shape) -> Value {
     let key = |bytes: &[u8]| unicode(bytes);
-    let table = |t: &siltstone::version::shape::TableInfo| {
+    let table = |t: &siltstone::shape::TableInfo| {
         json!({
             "file": t.id.file_name(), "bytes": t.bytes, "live_bytes": t.live_bytes(), "cells": t.cells,
             "tombstones": t.tombstones, "range_tombstones": t.range_tombstones, "distinct": t.distinct,
@@ -143,7 +143,7 @@ fn levels_json(shape: &Shape) -> Value {
             "clip": t.clip.as_ref().map(|c| json!({ "key": key(&c.key), "bytes_below": c.bytes_below })),
         })
     };
-    let run = |run: &siltstone::version::shape::Run| json!({ "id": run.id, "tables": run.tables().iter().map(|t| table(t)).collect::<Vec<_>>() });
+    let run = |run: &siltstone::shape::Run| json!({ "id": run.id, "tables": run.tables().iter().map(|t| table(t)).collect::<Vec<_>>() });
     shape.levels.iter().map(|level| level.runs.iter().map(run).collect::<Vec<_>>()).collect()
 }
 

@@ -6,8 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::Env;
 use crate::types::{SeqNo, TableId};
-use crate::version::manifest;
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -124,7 +123,7 @@ impl Descriptor {
     /// Reads and checks the one of that number.
     pub(super) fn read(env: &Env, dir: &Path, id: u64) -> Result<Self> {
         let path = dir.join(file_name(id));
-        let bytes = manifest::read_file(env, &path)?;
+        let bytes = crate::storage::read_file(env, &path)?;
         Self::decode(&bytes, id, &path)
     }
 

@@ -4,7 +4,7 @@ use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, sto
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::storage::{DirLock, Env, copy_file, create_dir_durably, lock_dir};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -90,7 +90,7 @@ impl Backups {
     fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
-        let bytes = manifest::read_file(&self.env, &path)?;
+        let bytes = crate::storage::read_file(&self.env, &path)?;
         self.check_sum(&backup.manifest, crc32c::crc32c(&bytes))?;
         let wrong = |what: String| Error::corruption(&path, 0, what);
         let database = u64::from_str_radix(&backup.database, 16);

@@ -11,15 +11,20 @@
 //! cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by them what was read
 //! lately.
 //!
+//! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`).
+//!
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`), when a merge's
 //! come in (`db`).
 
+pub(crate) mod block;
+mod filter;
 mod warmth;
 
+pub(crate) use block::Block;
+pub(crate) use filter::Filter;
 pub(crate) use warmth::Warmth;
 
 use crate::sync::Mutex;
-use crate::table::{Block, Filter};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};

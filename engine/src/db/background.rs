@@ -22,7 +22,7 @@ use crate::schedule::{Turn, Worker};
 use crate::strategy::{DbAction, DbFacts, MergePlan, StoreFacts, plan_db};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{LogFileId, StoreId};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 

@@ -18,7 +18,7 @@ use crate::event::EventKind;
 use crate::log::LogHold;
 use crate::repair::CheckProgress;
 use crate::version::manifest;
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use crate::version::{TableHandle, TablesHeld};
 use std::path::Path;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::snapshot::Snapshot;
 use crate::types::{Generation, KeyRange, Kind, Pinned, SeqNo, StoreId, TimeRange, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
-use crate::version::shape::Shape;
+use crate::shape::Shape;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ use crate::strategy::{
     validate_flush,
 };
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
-use crate::version::shape::{Run, Shape};
+use crate::shape::{Run, Shape};
 use crate::version::{FlushSet, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -471,7 +471,7 @@ fn tombstones_of(range: &KeyRange) -> impl Fn(&Segment) -> Vec<RangeTombstone> +
 #[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
-    use crate::version::shape::TableInfo;
+    use crate::shape::TableInfo;
 
     #[test]
     fn tables_of_a_flush_end_where_those_of_its_run_begin_and_end() {

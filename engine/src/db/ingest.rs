@@ -18,7 +18,7 @@ use crate::table::{Table, TableBuilder, TableOptions};
 use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, TableId, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
-use crate::version::shape::{ShapeChange, TableInfo};
+use crate::shape::{ShapeChange, TableInfo};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::table::{Access, CursorOptions, Filled, Table};
 use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
-use crate::version::shape::{Shape, ShapeChange, TableInfo};
+use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::edit::State;
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use crate::version::{FlushSet, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::{Asked, MergePlan, Strategy, Target, cover, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, Timestamp};
-use crate::version::shape::Shape;
+use crate::shape::Shape;
 use std::sync::Arc;
 
 /// A handle to cancel a compaction and to see how far it is. Clones share it.

@@ -12,6 +12,7 @@
 
 mod background;
 mod backup;
+mod batch;
 mod budget;
 mod checkpoint;
 mod clean;
@@ -46,6 +47,7 @@ mod visible;
 mod warm;
 mod write;
 
+pub use batch::Batch;
 pub(crate) use close::Shared;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
@@ -57,9 +59,7 @@ pub(crate) use open::{read_log, refuse_leftovers};
 pub use scan::{Entry, Scan};
 pub(crate) use store::{FAMILY, OPTIONS, STORE, table_names};
 pub use transaction::{Condition, Expected, Transaction};
-pub(crate) use write::{Action as OpAction, Op};
 
-use crate::batch::Batch;
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, Events};

@@ -34,7 +34,7 @@ use crate::storage::{create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
-use crate::version::shape::{ShapeChange, TableInfo};
+use crate::shape::{ShapeChange, TableInfo};
 use crate::version::{TableHandle, TablesHeld, Version};
 use std::collections::BTreeMap;
 use std::path::Path;

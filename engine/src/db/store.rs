@@ -10,7 +10,7 @@ use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::table::TableOptions;
 use crate::types::{Generation, SeqNo, StoreId};
-use crate::version::shape::Shape;
+use crate::shape::Shape;
 use crate::version::{Graveyard, Version};
 use std::sync::{Arc, OnceLock};
 

@@ -1,8 +1,7 @@
 //! Conditional writes and optimistic transactions: reads are noted, and checked again at the moment of writing, with
 //! nothing else being written meanwhile.
 
-use super::{Db, Entry, Family, Inner};
-use crate::batch::Batch;
+use super::{Batch, Db, Entry, Family, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;

@@ -15,7 +15,7 @@ use crate::options::CacheFill;
 use crate::strategy::{MergeKind, MergePlan};
 use crate::table::ReadBack;
 use crate::types::TableId;
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use crate::version::{TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

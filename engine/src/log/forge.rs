@@ -4,7 +4,7 @@
 use super::encoder::FrameEncoder;
 use super::file::Header;
 use super::frame::{FileIdentity, HEAD_BYTES, Note, decode_frame, sign_frame};
-use crate::testing::decoders::Target;
+use crate::hooks::Target;
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::table::Filled;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, SeqNo, TableId};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::path::PathBuf;
 use std::sync::Arc;
 

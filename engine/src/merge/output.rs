@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::storage::Env;
 use crate::table::{Filled, Reference, Replaced, TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, Loaded};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

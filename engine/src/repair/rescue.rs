@@ -32,8 +32,8 @@ use crate::storage::{Env, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
-use crate::version::manifest::{self, Manifest};
-use crate::version::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
+use crate::version::manifest::Manifest;
+use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -600,7 +600,7 @@ fn free_name(env: &Env, dir: &Path, file: &str) -> Result<String> {
 
 /// Copies a small file into `lost`; what cannot be read is left out.
 fn copy_aside(env: &Env, dir: &Path, file: &str) -> Result<Option<String>> {
-    let Ok(bytes) = manifest::read_file(env, &dir.join(file)) else { return Ok(None) };
+    let Ok(bytes) = crate::storage::read_file(env, &dir.join(file)) else { return Ok(None) };
     let aside = dir.join(LOST);
     let to = aside.join(free_name(env, &aside, file)?);
     let failed = |e| Error::io("write", &to, e);

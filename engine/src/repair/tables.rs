@@ -8,7 +8,7 @@ use crate::options::FamilyOptions;
 use crate::storage::Env;
 use crate::table::{CursorOptions, ScanReport, Table, TableBuilder, TableOptions, scan_readable};
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

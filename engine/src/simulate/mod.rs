@@ -24,7 +24,7 @@ pub use report::SimulateReport;
 
 use crate::strategy::{Facts, MergeKind, MergePlan, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
-use crate::version::shape::{Run, Shape, TableInfo};
+use crate::shape::{Run, Shape, TableInfo};
 use by_range::Held;
 use content::{Content, Density, Piece};
 use line::{Line, Put};
@@ -294,7 +294,7 @@ impl<'a> Simulator<'a> {
         let tables = self.cut(&pieces, tables as usize);
         self.next_flush += 1;
         let added = tables.into_iter().map(|table| (level, self.next_flush, table)).collect();
-        let change = crate::version::shape::ShapeChange { added, ..Default::default() };
+        let change = crate::shape::ShapeChange { added, ..Default::default() };
         self.shape.change(&change).expect("a first run");
         self.filled = 1.0;
     }

@@ -4,6 +4,7 @@
 
 use super::direct::DirectRead;
 use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile, check_reserved};
+use crate::types::random::{STEP, mix};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -504,15 +505,8 @@ impl Default for OsRandom {
 
 impl Random for OsRandom {
     fn next_u64(&self) -> u64 {
-        mix(self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+        mix(self.state.fetch_add(STEP, Ordering::Relaxed))
     }
-}
-
-/// The output function of splitmix64.
-pub(super) fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -301,3 +301,13 @@ impl Env {
         }
     }
 }
+
+/// Reads a whole small file.
+pub(crate) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
+    let failed = |e| Error::io("read", path, e);
+    let file = env.storage.open(path).map_err(failed)?;
+    let len = file.len().map_err(failed)?;
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::invalid("file too large to read"))?];
+    file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+    Ok(bytes)
+}

@@ -10,7 +10,7 @@
 
 use super::{MergeKind, MergePlan};
 use crate::types::TableId;
-use crate::version::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
+use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
 use std::sync::Arc;
 
 /// One step of a merge, done.

@@ -3,7 +3,7 @@
 
 use super::MergePlan;
 use crate::types::{KeyRange, TableId};
-use crate::version::shape::Shape;
+use crate::shape::Shape;
 
 /// The memory of one key range.
 #[derive(Clone, PartialEq, Debug)]

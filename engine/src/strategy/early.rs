@@ -22,7 +22,7 @@
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
 use crate::types::{TableId, size_text};
-use crate::version::shape::{Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 use std::collections::HashSet;
 
 /// What a merge gets through in the time of a look.

@@ -13,7 +13,7 @@
 
 use super::*;
 use crate::types::{Timestamp, parse_size};
-use crate::version::shape::{Run, parse_key, parse_range};
+use crate::shape::{Run, parse_key, parse_range};
 
 struct Story {
     shape: Shape,
@@ -129,7 +129,7 @@ impl Story {
         });
         let inputs: Vec<String> = inputs.collect();
         let Target { level, run } = merge.output;
-        let range = crate::version::shape::range_text(&merge.range);
+        let range = crate::shape::range_text(&merge.range);
         let valid = match valid {
             Ok(()) => String::new(),
             Err(why) => format!("  INVALID: {why}\n"),

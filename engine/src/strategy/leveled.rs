@@ -36,7 +36,7 @@ use super::{
     ids, wrong_with_running,
 };
 use crate::types::{KeyRange, TableId, size_text};
-use crate::version::shape::{Run, Shape, TableInfo};
+use crate::shape::{Run, Shape, TableInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;

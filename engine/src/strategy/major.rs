@@ -3,7 +3,7 @@
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
 use crate::types::{KeyRange, SeqNo, Timestamp};
-use crate::version::shape::{Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 
 /// What a compaction is for.
 #[derive(Clone, Copy)]

@@ -65,7 +65,7 @@ pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
 use crate::types::{KeyRange, SeqNo, TableId};
-use crate::version::shape::{Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;

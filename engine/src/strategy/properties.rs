@@ -3,7 +3,7 @@
 //! table is a list of (key, version).
 
 use super::*;
-use crate::version::shape::Run;
+use crate::shape::Run;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
 use std::collections::BTreeMap;

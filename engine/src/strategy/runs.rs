@@ -10,7 +10,7 @@ use super::{
     validate,
 };
 use crate::types::{KeyRange, size_text};
-use crate::version::shape::{Run, Shape, TableInfo};
+use crate::shape::{Run, Shape, TableInfo};
 use std::collections::HashSet;
 use std::sync::Arc;
 

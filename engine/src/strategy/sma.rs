@@ -21,7 +21,7 @@
 use super::runs::{DEEPEST, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy};
 use crate::types::size_text;
-use crate::version::shape::{Run, Shape};
+use crate::shape::{Run, Shape};
 use serde::{Deserialize, Serialize};
 
 /// Settings of `sma`.

@@ -10,7 +10,7 @@
 
 use super::{MergeKind, MergePlan, Place, RunningMerge};
 use crate::types::{KeyRange, TableId};
-use crate::version::shape::{Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 use std::collections::HashSet;
 use std::sync::Arc;
 

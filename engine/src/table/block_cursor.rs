@@ -1,6 +1,6 @@
 //! A position in one block that owns what it needs: the block, and the key rebuilt in a reused buffer.
 
-use super::block::{Block, Entry};
+use crate::cache::block::{Block, Entry};
 use super::pin::pin;
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Pinned};

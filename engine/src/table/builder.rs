@@ -8,7 +8,7 @@ use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
 use super::ends::{FOOTER_BYTES, Footer, Header};
 use super::fill::{Filled, Filler, Replaced};
-use super::filter::Filter;
+use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::Properties;
@@ -20,7 +20,7 @@ use crate::storage::{Storage, WriteFile};
 use crate::types::{
     CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
 };
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

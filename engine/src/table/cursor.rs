@@ -5,7 +5,7 @@
 //! on block after block, twice as much each time up to the limit, so that a short scan wastes little and a merge
 //! reads in large pieces.
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;

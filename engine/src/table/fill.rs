@@ -11,10 +11,10 @@
 //! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
 //! however often it is merged.
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::cursor::Window;
-use super::filter::Filter;
+use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, open_block};
 use super::index::BlockEntry;
 use super::reader::Table;

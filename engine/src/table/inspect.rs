@@ -1,6 +1,6 @@
 //! What a table looks like inside: its blocks, and how its bytes lie over the keys.
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
 use super::ends::HEADER_BYTES;

@@ -2,8 +2,7 @@
 //!
 //! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up:
 //! `frame` puts every block under a checksum seeded with the table's identity and the block's offset, `ends` are
-//! header and footer, `compression` the codecs; `block`, `block_builder` and `block_cursor` are the sorted
-//! block, `filter` the Bloom partition, `index` separators and index entries, `properties` and `tombstones` the
+//! header and footer, `compression` the codecs; `block_builder` and `block_cursor` write and walk the sorted block (`cache/block.rs`), `index` separators and index entries, `properties` and `tombstones` the
 //! small blocks; `reference` reads values that a log table left in the log. On top stand `builder` (writes a table), `reader` (opens it, point reads), `cursor` (both ways,
 //! read-ahead), `fill` (what merges put into the cache and take out), and for people and repair `inspect`, `verify` and `scan`.
 //!
@@ -11,7 +10,6 @@
 //! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`), when
 //! a file is removed or its directory synced (the caller).
 
-mod block;
 mod block_builder;
 mod block_cursor;
 mod builder;
@@ -19,7 +17,6 @@ mod compression;
 mod cursor;
 mod ends;
 mod fill;
-mod filter;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
@@ -36,12 +33,10 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::Block;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use fill::{Filled, ReadBack, Replaced};
-pub(crate) use filter::Filter;
 pub(crate) use inspect::BlockListing;
 pub(crate) use reader::{Access, Table};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};

@@ -1,7 +1,7 @@
 //! Values that outlive the cursor or get that found them: they pin their block.
 #![expect(unsafe_code, reason = "a value is handed out without copying; its block keeps the bytes alive")]
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::reference::Fetched;
 use crate::types::{Owner, Pinned};
 use std::any::Any;

@@ -4,7 +4,7 @@
 use super::compression::Compression;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::collections::BTreeMap;
 
 /// The properties of a table.

@@ -4,11 +4,11 @@
 //! through the block cache; nothing is copied or allocated when they are there. It answers for the whole file:
 //! where part of the table has moved (its *clip*), the caller asks only for keys of the live range.
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::fill::Filled;
-use super::filter::Filter;
+use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

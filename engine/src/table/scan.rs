@@ -6,7 +6,7 @@
 //! Every checksum depends on the table's identity, which stands in header and footer; the caller may know it
 //! from the manifest.
 
-use super::block::Block;
+use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, HEAD_BYTES, Head};

@@ -6,7 +6,7 @@ use crate::storage::{LocalStorage, Storage};
 use crate::types::{
     Cell, CellRef, Cursor, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, TableId, Timestamp, hash,
 };
-use crate::version::shape::TableInfo;
+use crate::shape::TableInfo;
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 use std::path::PathBuf;

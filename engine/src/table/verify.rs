@@ -2,7 +2,7 @@
 
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, HEADER_BYTES, Header};
-use super::filter::Filter;
+use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, read_at};
 use super::properties::Properties;
 use super::reader::Table;

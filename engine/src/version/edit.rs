@@ -1,7 +1,7 @@
 //! Changes to what the manifest knows, and their encoding. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is what all edits so far add up to. Applying a change is pure.
 
-use super::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
+use crate::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::log::LogEnd;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};

@@ -10,7 +10,7 @@
 
 use super::edit::{self, Change, Edit, State};
 use crate::error::{Error, ErrorKind, Result};
-use crate::storage::{Env, WriteFile};
+use crate::storage::{Env, WriteFile, read_file};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
 
@@ -109,16 +109,6 @@ fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)
         return Err(wrong(format!("header checksum is {found:08x}, expected {expected:08x}")));
     }
     Ok((database, number))
-}
-
-/// Reads a whole small file.
-pub(crate) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
-    let failed = |e| Error::io("read", path, e);
-    let file = env.storage.open(path).map_err(failed)?;
-    let len = file.len().map_err(failed)?;
-    let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::invalid("file too large to read"))?];
-    file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-    Ok(bytes)
 }
 
 /// Which manifest is in force; `None` when the directory holds no database.
@@ -432,7 +422,7 @@ impl Manifest {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge {
     use super::*;
-    use crate::testing::decoders::Target;
+    use crate::hooks::Target;
     use crate::types::{LogFileId, SeqNo, StoreId};
 
     const DATABASE: u64 = 7;
@@ -464,12 +454,12 @@ pub(crate) mod forge {
     fn edits() -> Vec<Edit> {
         let range = crate::types::KeyRange { start: b"a".to_vec(), end: Some(b"m".to_vec()) };
         let (store, options) = (StoreId(1), "{}".to_string());
-        let shape: crate::version::shape::Shape =
+        let shape: crate::shape::Shape =
             "L0 #7: 12:[a,m) 64M, 13:[m,..) 64M tomb 20000\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M"
                 .parse()
                 .unwrap_or_default();
         let added = shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
-        let change = crate::version::shape::ShapeChange {
+        let change = crate::shape::ShapeChange {
             range: crate::types::KeyRange::all(),
             added,
             ..Default::default()

@@ -1,7 +1,6 @@
 //! What a store consists of at one moment, and the only place where that changes.
 //!
-//! `shape` is the plain data (levels of runs of tables) that strategies see; `version` joins it with memory and
-//! open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
+//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
 //! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need.
 //! Nothing here decides *what* to change.
 
@@ -9,7 +8,6 @@ mod around;
 pub(crate) mod edit;
 pub(crate) mod manifest;
 mod scattered;
-pub mod shape;
 mod shelf;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;

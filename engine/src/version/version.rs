@@ -3,7 +3,7 @@
 //! and swap it in; who loses the race builds again from the winner's.
 
 use super::scattered::Scattered;
-use super::shape::{Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 use super::shelf::Shelf;
 use crate::log;
 use crate::memory::{Active, Segment};

@@ -14,7 +14,7 @@
 //! - a file without a name is gone, and so is everything in a directory whose own name did not survive.
 
 use super::inode::Inode;
-use super::random::Rng;
+use crate::types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@
 
 use super::SECTOR;
 use super::content::{BLOCK, Content, Sector};
-use super::random::Rng;
+use crate::types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

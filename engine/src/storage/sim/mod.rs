@@ -22,7 +22,8 @@ mod random;
 mod tests;
 
 pub use faults::{Event, Mode, OpCounts, OpKind};
-pub use random::{Rng, SimClock, SimRandom};
+pub use crate::types::Rng;
+pub use random::{SimClock, SimRandom};
 
 use super::Env;
 use disk::Disk;

@@ -1,86 +1,8 @@
 //! Randomness and time that come from a seed and from the test, never from the machine.
 
 use crate::storage::{Clock, Random};
-use std::ops::Range;
+use crate::types::random::{STEP, mix};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The output function of splitmix64.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A random number generator for tests: the same seed gives the same numbers on every machine and release.
-#[derive(Clone, Debug)]
-pub struct Rng {
-    state: u64,
-}
-
-impl Rng {
-    /// Starts from that seed; neighbouring seeds give unrelated numbers.
-    pub fn new(seed: u64) -> Self {
-        Self { state: mix(seed ^ STEP) }
-    }
-
-    /// A uniformly random number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(STEP);
-        mix(self.state)
-    }
-
-    /// A number of a range, which must not be empty.
-    pub fn range(&mut self, range: Range<u64>) -> u64 {
-        assert!(range.start < range.end, "an empty range has no number to draw");
-        let width = range.end - range.start;
-        range.start + ((u128::from(self.next_u64()) * u128::from(width)) >> 64) as u64
-    }
-
-    /// An index below `len`, which must not be zero.
-    pub fn index(&mut self, len: usize) -> usize {
-        self.range(0..len as u64) as usize
-    }
-
-    /// True in that many of 100 cases: never at 0, always at 100.
-    pub fn chance(&mut self, percent: u8) -> bool {
-        self.range(0..100) < u64::from(percent)
-    }
-
-    /// True once in that many cases.
-    pub fn one_in(&mut self, cases: u64) -> bool {
-        self.range(0..cases.max(1)) == 0
-    }
-
-    /// One of the items, of which there must be some.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.index(items.len())]
-    }
-
-    /// That many random bytes.
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
-            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
-        }
-        bytes.truncate(len);
-        bytes
-    }
-
-    /// Puts the items in a random order.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.index(i + 1));
-        }
-    }
-
-    /// A generator of its own for one actor, so that what it draws does not shift what others draw.
-    #[must_use]
-    pub fn fork(&mut self) -> Self {
-        Self::new(self.next_u64())
-    }
-}
 
 /// The database's randomness, from a seed.
 #[derive(Debug)]
@@ -146,6 +68,7 @@ impl Clock for SimClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Rng;
 
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
@@ -160,15 +83,6 @@ mod tests {
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         assert_eq!(SimRandom::new(3).next_u64(), SimRandom::new(3).next_u64());
-    }
-
-    #[test]
-    fn chances_are_never_always_and_about_half() {
-        let mut rng = Rng::new(1);
-        let hits = |rng: &mut Rng, percent| (0..10_000).filter(|_| rng.chance(percent)).count();
-        assert_eq!((hits(&mut rng, 0), hits(&mut rng, 100)), (0, 10_000));
-        assert!((4_700..5_300).contains(&hits(&mut rng, 50)));
-        assert!((0..1000).map(|_| rng.range(5..8)).all(|n| (5..8).contains(&n)));
     }
 
     #[test]

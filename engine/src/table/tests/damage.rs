@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "damage is done behind the storage trait's back")]
 
 use super::*;
+use crate::cache::Block;
 use crate::ErrorKind;
 
 fn fixture(compression: &str) -> Fixture {
@@ -162,7 +163,7 @@ fn bytes_below_the_clip_may_be_gone() {
     let mut cursor = table.cursor(CursorOptions::default());
     cursor.seek(&clip).unwrap();
     let dead_end = cursor.offset();
-    fixture.info.clip = Some(crate::version::shape::Clip { key: clip.clone(), bytes_below: dead_end });
+    fixture.info.clip = Some(crate::shape::Clip { key: clip.clone(), bytes_below: dead_end });
     let mut bytes = std::fs::read(&fixture.path).unwrap();
     bytes[blocks[0].offset as usize..dead_end as usize].fill(0);
     std::fs::write(&fixture.path, bytes).unwrap();

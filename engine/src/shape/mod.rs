@@ -68,7 +68,7 @@ pub struct TableInfo {
 /// The part of a table that has moved.
 ///
 /// ```
-/// use siltstone::version::shape::Clip;
+/// use siltstone::shape::Clip;
 /// let clip = Clip { key: b"m".to_vec(), bytes_below: 4096 };
 /// assert!(clip.key.as_slice() > b"k".as_slice(), "the key k is read elsewhere");
 /// ```

@@ -10,7 +10,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// use siltstone::TableId;
-/// use siltstone::version::shape::TablePlace;
+/// use siltstone::shape::TablePlace;
 /// let place = TablePlace { level: 0, run: 1, table: TableId { epoch: 1, job: 1, part: 0 } };
 /// assert!(place < TablePlace { level: 1, ..place });
 /// ```
@@ -27,7 +27,7 @@ pub struct TablePlace {
 /// Tables that leave, tables that answer for less, tables that come.
 ///
 /// ```
-/// use siltstone::version::shape::{Shape, ShapeChange};
+/// use siltstone::shape::{Shape, ShapeChange};
 /// let mut shape = Shape::default();
 /// shape.change(&ShapeChange::default())?;
 /// assert_eq!(shape, Shape::default());

@@ -11,25 +11,25 @@
 //! The bytes come from a file and their checksum held, yet every length is checked again on use: a decoder may
 //! answer wrongly on forged bytes but it neither panics nor runs away.
 
-use crate::cache::Counted;
+use super::Counted;
 use crate::types::codec::{Decoded, Decoder, Malformed};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Low bits of an entry's flags are its kind.
-pub(super) const FLAG_KIND: u8 = 0b0000_0011;
-pub(super) const FLAG_TIMESTAMP: u8 = 0b0000_0100;
-pub(super) const FLAG_WRITTEN: u8 = 0b0000_1000;
-pub(super) const FLAG_SEQ: u8 = 0b0001_0000;
+pub(crate) const FLAG_KIND: u8 = 0b0000_0011;
+pub(crate) const FLAG_TIMESTAMP: u8 = 0b0000_0100;
+pub(crate) const FLAG_WRITTEN: u8 = 0b0000_1000;
+pub(crate) const FLAG_SEQ: u8 = 0b0001_0000;
 /// What stands for the value is a reference to the log.
-pub(super) const FLAG_REFERENCE: u8 = 0b0010_0000;
+pub(crate) const FLAG_REFERENCE: u8 = 0b0010_0000;
 const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | FLAG_REFERENCE;
 
 /// Bytes a restart point takes: offset and key bytes.
-pub(super) const RESTART_BYTES: usize = 4 + 8;
+pub(crate) const RESTART_BYTES: usize = 4 + 8;
 /// Bytes at a block's very end: length of the common prefix, number of restarts.
-pub(super) const TAIL_BYTES: usize = 8;
+pub(crate) const TAIL_BYTES: usize = 8;
 
 /// An immutable, uncompressed block.
 #[derive(Debug)]
@@ -45,17 +45,17 @@ pub(crate) struct Block {
 
 /// One decoded entry. Its key is `shared` bytes of the key before and then `suffix`.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) at: usize,
-    pub(super) end: usize,
-    pub(super) shared: usize,
-    pub(super) suffix: Range<usize>,
-    pub(super) value: Range<usize>,
-    pub(super) kind: Kind,
-    pub(super) is_reference: bool,
-    pub(super) seq: SeqNo,
-    pub(super) timestamp: Timestamp,
-    pub(super) written: u64,
+pub(crate) struct Entry {
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+    pub(crate) shared: usize,
+    pub(crate) suffix: Range<usize>,
+    pub(crate) value: Range<usize>,
+    pub(crate) kind: Kind,
+    pub(crate) is_reference: bool,
+    pub(crate) seq: SeqNo,
+    pub(crate) timestamp: Timestamp,
+    pub(crate) written: u64,
 }
 
 impl Block {
@@ -96,7 +96,7 @@ impl Block {
         Self { _count: Some(count), ..self }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -105,16 +105,16 @@ impl Block {
         size_of::<Self>() + self.bytes.capacity()
     }
 
-    pub(super) fn entries_end(&self) -> usize {
+    pub(crate) fn entries_end(&self) -> usize {
         self.entries_end
     }
 
-    pub(super) fn restarts(&self) -> usize {
+    pub(crate) fn restarts(&self) -> usize {
         self.restarts
     }
 
     #[inline]
-    pub(super) fn restart_offset(&self, i: usize) -> usize {
+    pub(crate) fn restart_offset(&self, i: usize) -> usize {
         let at = self.entries_end + 4 * i;
         match self.bytes[at..].first_chunk() {
             Some(offset) => u32::from_le_bytes(*offset) as usize,
@@ -129,14 +129,14 @@ impl Block {
     }
 
     /// The entry at a restart point, which holds its whole key.
-    pub(super) fn restart_entry(&self, i: usize) -> Decoded<Entry> {
+    pub(crate) fn restart_entry(&self, i: usize) -> Decoded<Entry> {
         let entry = self.entry(self.restart_offset(i))?;
         if entry.shared != 0 { Err(Malformed("restart point shares key bytes")) } else { Ok(entry) }
     }
 
     /// Decodes the entry at that offset.
     #[inline]
-    pub(super) fn entry(&self, at: usize) -> Decoded<Entry> {
+    pub(crate) fn entry(&self, at: usize) -> Decoded<Entry> {
         let mut d =
             Decoder::new(self.bytes.get(at..self.entries_end).ok_or(Malformed("entry beyond the block"))?);
         let (shared, unshared, value_len) = (d.length()?, d.length()?, d.length()?);
@@ -167,25 +167,25 @@ impl Block {
     }
 
     #[inline]
-    pub(super) fn suffix(&self, entry: &Entry) -> &[u8] {
+    pub(crate) fn suffix(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.suffix.clone()]
     }
 
     #[inline]
-    pub(super) fn value(&self, entry: &Entry) -> &[u8] {
+    pub(crate) fn value(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.value.clone()]
     }
 
     /// Whether the key of `entry`, which must be one found by `lower_bound(target)` or follow another entry of
     /// key `target`, is `target`.
     #[inline]
-    pub(super) fn is_key(&self, entry: &Entry, target: &[u8]) -> bool {
+    pub(crate) fn is_key(&self, entry: &Entry, target: &[u8]) -> bool {
         target.get(entry.shared..).is_some_and(|rest| rest == self.suffix(entry))
     }
 
     /// The first entry whose key is at or after `target`. Its key is `target[..shared]` and then its suffix.
     #[inline]
-    pub(super) fn lower_bound(&self, target: &[u8]) -> Decoded<Option<Entry>> {
+    pub(crate) fn lower_bound(&self, target: &[u8]) -> Decoded<Option<Entry>> {
         let first = self.restart_lower_bound(target)?;
         if first == 0 {
             return if self.restarts == 0 { Ok(None) } else { self.restart_entry(0).map(Some) };
@@ -239,13 +239,13 @@ impl Block {
     }
 
     /// The number of the restart interval that holds the entry at `at`.
-    pub(super) fn restart_of(&self, at: usize) -> usize {
+    pub(crate) fn restart_of(&self, at: usize) -> usize {
         let after = partition_point(0, self.restarts, |i| Ok(self.restart_offset(i) <= at)).unwrap_or(1);
         after.saturating_sub(1)
     }
 
     /// Number of the restart point `lower_bound(target)` would find in a block where every entry is one.
-    pub(super) fn ordinal(&self, target: &[u8]) -> Decoded<usize> {
+    pub(crate) fn ordinal(&self, target: &[u8]) -> Decoded<usize> {
         self.restart_lower_bound(target)
     }
 }

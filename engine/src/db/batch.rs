@@ -1,6 +1,7 @@
 //! A list of writes that happen together.
 
-use crate::db::{Family, Inner, Op, OpAction as Action};
+use super::write::{Action, Op};
+use super::{Family, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{KeyRange, Kind, Timestamp};
 use std::ops::{Range, RangeBounds};
