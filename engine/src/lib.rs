@@ -19,6 +19,8 @@ mod hooks;
 
 mod backup;
 mod cache;
+mod catalog;
+mod commit;
 mod db;
 mod error;
 mod event;
@@ -41,10 +43,11 @@ mod table;
 pub mod testing;
 mod types;
 mod version;
+mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
-    Batch,    BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,
+    Batch, BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Expected, Family,
     LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};

@@ -6,9 +6,9 @@
 #[doc(hidden)]
 pub use crate::hooks::*;
 use crate::options::FamilyOptions;
+use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
 use crate::table::Compression;
-use crate::shape::Shape;
 
 /// Every decoder.
 pub fn all() -> Vec<Target> {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 /// All modules of the engine, lowest first: each imports only what stands before it. The files of `testing` build on
 /// anything; `tests` and `model` folders may use anything below `db`.
 const ORDER: &[&str] = &[
-    "error", "types", "hooks", "sync", "metrics", "operator", "storage", "schedule", "shape", "cache", "log", "memory",
-    "table", "version", "strategy", "simulate", "options", "event", "snapshot", "merge", "commit", "catalog", "work",
-    "repair", "backup", "db", "testing",
+    "error", "types", "hooks", "sync", "metrics", "operator", "storage", "schedule", "shape", "cache", "log",
+    "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot", "merge", "commit",
+    "catalog", "work", "repair", "backup", "db", "testing",
 ];
 
 /// Lines of documents are at most this long.
@@ -116,11 +116,7 @@ fn documents(root: &Path, sources: &[Source]) -> Vec<String> {
         functions.extend(source.text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next()));
     }
     let mut pages = vec![root.join("README.md"), root.join("ARCHITECTURE.md"), root.join("CHANGELOG.md")];
-    let docs = std::fs::read_dir(root.join("docs"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()));
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|e| e == "md")));
+    markdown(&root.join("docs"), &mut pages);
     let mut wrong = Vec::new();
     for page in pages {
         let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
@@ -146,6 +142,20 @@ fn documents(root: &Path, sources: &[Source]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// The documents in a folder and those below it.
+fn markdown(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            markdown(&path, found);
+        } else if path.extension().is_some_and(|e| e == "md") {
+            found.push(path);
+        }
+    }
 }
 
 /// Lines of a document that are too long, by number. Tables, code and images are as long as they are, and so is a command.

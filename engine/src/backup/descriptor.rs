@@ -4,9 +4,9 @@
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
+use crate::shape::TableInfo;
 use crate::storage::Env;
 use crate::types::{SeqNo, TableId};
-use crate::shape::TableInfo;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

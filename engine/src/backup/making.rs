@@ -3,8 +3,8 @@
 use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, stored_name};
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
-use crate::storage::{DirLock, Env, copy_file, create_dir_durably, lock_dir};
 use crate::shape::TableInfo;
+use crate::storage::{DirLock, Env, copy_file, create_dir_durably, lock_dir};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

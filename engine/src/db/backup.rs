@@ -10,18 +10,14 @@
 //! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end it must still
 //!   be open, else the backup is given up.
 
-use super::checkpoint::Moment;
 use super::{Db, Inner};
 use crate::backup::{BackupInfo, Descriptor, Making};
+use crate::catalog::Held;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::log::LogHold;
 use crate::repair::CheckProgress;
 use crate::version::manifest;
-use crate::shape::TableInfo;
-use crate::version::{TableHandle, TablesHeld};
 use std::path::Path;
-use std::sync::Arc;
 
 impl Db {
     /// Adds an exact copy of the database as it is now to a directory of backups, which is created if need be; see
@@ -41,31 +37,22 @@ impl Db {
     }
 }
 
-/// The database at one moment, with everything kept that a copy of it needs.
-pub(super) struct Held {
-    pub(super) moment: Moment,
-    created_us: u64,
-    tables: Vec<Arc<TableInfo>>,
-    pub(super) log: LogHold,
-    pub(super) files: TablesHeld,
-}
-
 impl Inner {
     fn backup(&self, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<BackupInfo> {
-        self.check_writable()?;
-        let database = self.manifest.lock().state().database;
-        let mut making = Making::begin(&self.env, dir, database)?;
-        let Held { moment, created_us, tables, log, files } = self.hold_moment()?;
+        self.commit.check_writable()?;
+        let database = self.catalog.manifest.lock().state().database;
+        let mut making = Making::begin(&self.commit.env, dir, database)?;
+        let Held { moment, created_us, tables, log, files } = self.catalog.hold_moment()?;
         kill_point!("backup-moment");
         // A backup does not tell of writes that this database could still lose.
-        self.log()?.sync().inspect_err(|e| self.poison(e))?;
+        self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
         let mut logs = moment.logs.clone();
         for name in &moment.table_logs {
-            let path = self.dir.join(name);
-            let bytes = self.env.storage.open(&path).and_then(|file| file.len());
+            let path = self.catalog.dir.join(name);
+            let bytes = self.commit.env.storage.open(&path).and_then(|file| file.len());
             logs.push((name.clone(), bytes.map_err(|e| Error::io("look at", &path, e))?));
         }
         let total = missing.sum::<u64>() + logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -76,7 +63,7 @@ impl Inner {
         };
         let mut stored_logs = Vec::new();
         for (name, bytes) in &logs {
-            let from = self.dir.join(name);
+            let from = self.catalog.dir.join(name);
             stored_logs.push(making.copy(&from, name.clone(), *bytes, &mut |n| advance(name, n))?);
         }
         drop(log);
@@ -86,11 +73,13 @@ impl Inner {
             let name = info.id.file_name();
             stored_tables.push(match known {
                 Some(stored) => stored,
-                None => making.copy_table(&self.dir.join(&name), &info, &mut |n| advance(&name, n))?,
+                None => {
+                    making.copy_table(&self.catalog.dir.join(&name), &info, &mut |n| advance(&name, n))?
+                }
             });
             kill_point!("backup-table-copied");
         }
-        self.check_open()?;
+        self.commit.check_open()?;
         drop(files);
 
         let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
@@ -111,23 +100,7 @@ impl Inner {
             ("bytes", made.bytes),
             ("copied_bytes", made.copied_bytes),
         ];
-        self.events.record(EventKind::Backup, "", format!("into {}", dir.display()), &numbers);
+        self.commit.events.record(EventKind::Backup, "", format!("into {}", dir.display()), &numbers);
         Ok(made)
-    }
-
-    pub(super) fn hold_moment(&self) -> Result<Held> {
-        // No family may be on its way between the manifest and the list of families.
-        let _one = self.families.lock();
-        let manifest = self.manifest.lock();
-        let log = self.log()?.hold();
-        let moment = self.moment(&manifest)?;
-        let created_us = self.env.clock.wall_us();
-        let shapes = moment.state.stores.values().map(|store| &store.shape);
-        let tables = shapes.flat_map(|shape| shape.tables().map(|(_, _, info)| info.clone())).collect();
-        let handles = |store: &Arc<super::Store>| -> Vec<Arc<TableHandle>> {
-            store.version().tables().map(|open| open.handle.clone()).collect()
-        };
-        let files = self.graveyard.hold(self.stores().iter().flat_map(handles).collect());
-        Ok(Held { moment, created_us, tables, log, files })
     }
 }

@@ -1,7 +1,7 @@
 //! A list of writes that happen together.
 
-use super::write::{Action, Op};
 use super::{Family, Inner};
+use crate::commit::{Action, Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{KeyRange, Kind, Timestamp};
 use std::ops::{Range, RangeBounds};
@@ -161,7 +161,7 @@ impl Batch {
         if self.families.iter().any(|f| !Arc::ptr_eq(&f.db, db)) {
             return Err(Error::new(ErrorKind::Invalid, "the batch names a family of another database"));
         }
-        let now = Timestamp(db.env.clock.wall_us());
+        let now = Timestamp(db.commit.env.clock.wall_us());
         Ok(self
             .entries
             .iter()

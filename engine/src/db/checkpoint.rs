@@ -8,21 +8,18 @@
 //! copied, since ours are recycled later.
 
 use super::Inner;
-use super::backup::Held;
-use super::log_table::needed_logs;
+use crate::catalog::{Held, Moment};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::log::{LogEnd, file_name};
 use crate::storage::{copy_file, create_dir_durably};
 use crate::types::SeqNo;
-use crate::version::edit::State;
 use crate::version::manifest::Manifest;
 use std::path::Path;
 
 impl Inner {
-    pub(super) fn checkpoint(&self, to: &Path) -> Result<SeqNo> {
-        self.check_writable()?;
-        let storage = &self.env.storage;
+    pub(crate) fn checkpoint(&self, to: &Path) -> Result<SeqNo> {
+        self.commit.check_writable()?;
+        let storage = &self.commit.env.storage;
         let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if exists {
             return Err(Error::invalid(format!(
@@ -42,75 +39,45 @@ impl Inner {
                 return Err(e);
             }
         };
-        self.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
+        self.commit.events.record(
+            EventKind::Checkpoint,
+            "",
+            format!("into {}", to.display()),
+            &[("seq", seq.0)],
+        );
         Ok(seq)
     }
 
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
-        let storage = &*self.env.storage;
-        let Held { moment, log: held_log, files: held_files, .. } = self.hold_moment()?;
+        let storage = &*self.commit.env.storage;
+        let Held { moment, log: held_log, files: held_files, .. } = self.catalog.hold_moment()?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
-        self.log()?.sync().inspect_err(|e| self.poison(e))?;
+        self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
         for store in state.stores.values() {
             for (_, _, table) in store.shape.tables() {
                 let name = table.id.file_name();
-                let (from, target) = (self.dir.join(&name), to.join(&name));
+                let (from, target) = (self.catalog.dir.join(&name), to.join(&name));
                 storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             }
         }
         // Those that the log still has are copied below.
         for name in table_logs {
-            let (from, target) = (self.dir.join(&name), to.join(&name));
+            let (from, target) = (self.catalog.dir.join(&name), to.join(&name));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
         }
         kill_point!("checkpoint-tables-linked");
         for (name, bytes) in logs {
-            copy_file(storage, &self.dir.join(&name), &to.join(&name), bytes, &mut |_| {})?;
+            copy_file(storage, &self.catalog.dir.join(&name), &to.join(&name), bytes, &mut |_| {})?;
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");
         drop((held_log, held_files));
         // Another process may have opened it since it was closed, and removed what was held here.
-        self.check_open()?;
+        self.commit.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.
-        Manifest::start(&self.env, to, manifest_number, state)?;
+        Manifest::start(&self.commit.env, to, manifest_number, state)?;
         kill_point!("checkpoint-manifest-written");
         Ok(seq)
     }
-
-    /// The database between two writes. As long as the manifest stays locked its tables and log files stay too.
-    pub(super) fn moment(&self, manifest: &Manifest) -> Result<Moment> {
-        let log = self.log()?;
-        let (last, end) = self.with_writes_held(|last| (last, log.end()))?;
-        let mut state = manifest.state().clone();
-        let mut logs = Vec::new();
-        let mut next = end.file;
-        for file in log.files() {
-            next = next.max(file.file);
-            if file.file >= state.log_first && file.file <= end.file {
-                // Of the newest file nothing behind the end.
-                let bytes = if file.file == end.file { end.offset } else { file.used };
-                logs.push((file_name(file.file), bytes));
-            }
-        }
-        let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
-        state.last_seq = last;
-        state.log_synced = end;
-        state.log_ends.push(LogEnd { at: end, next: next.next() });
-        // Numbered on from ours, as the log's notes speak of ours.
-        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
-    }
-}
-
-/// What a copy of the database as it is at one moment consists of.
-pub(super) struct Moment {
-    /// For the copy's manifest: it ends history at this moment.
-    pub(super) state: State,
-    /// The number that manifest must have.
-    pub(super) manifest_number: u64,
-    /// Names of the log files that hold history, and how much of each does.
-    pub(super) logs: Vec<(String, u64)>,
-    /// Names of the log files that only tables need. They stay as long as the tables do.
-    pub(super) table_logs: Vec<String>,
 }

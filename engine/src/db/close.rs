@@ -1,49 +1,47 @@
 //! Ending in good order: workers first, then the log's end is synced and told to the manifest, so that the next open
 //! knows every byte of the log to be history.
 
-use super::{Inner, State};
+use super::Inner;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::sync::Ordering;
 use crate::version::edit::Change;
 use std::ops::Deref;
 use std::sync::Arc;
 
 impl Inner {
-    pub(super) fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         // A family being created or dropped ends first.
-        let families = self.families.lock();
-        let was = self.state.swap(State::Closed as u8, Ordering::AcqRel);
-        if was == State::Closed as u8 {
+        let families = self.catalog.families.lock();
+        if !self.commit.health.close() {
             return Ok(());
         }
         drop(families);
-        self.scheduler.notify();
-        self.scheduler.stop();
-        self.abandon_jobs();
+        self.commit.scheduler.notify();
+        self.commit.scheduler.stop();
+        self.work.abandon_jobs();
         let ended = self.end_log();
-        self.events.record(EventKind::Close, "", "closed".into(), &[]);
-        if self.log.is_some() {
+        self.commit.events.record(EventKind::Close, "", "closed".into(), &[]);
+        if self.commit.log().is_ok() {
             // For people only.
-            let _ = self.events.save();
+            let _ = self.commit.events.save();
         }
-        self.sweep_until(u64::MAX);
-        self.spares.set_room(0);
+        self.catalog.sweep_until(u64::MAX);
+        self.commit.room.spares.set_room(0);
         kill_point!("close-before-unlock");
         *self.lock.lock() = None;
         ended
     }
 
     fn end_log(&self) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
+        let Ok(log) = self.commit.log() else { return Ok(()) };
         // What was acknowledged as buffered may not be durable, and whoever closes must hear of it.
-        if let Some(error) = self.poisoned.lock().clone() {
+        if let Some(error) = self.commit.health.poisoned.lock().clone() {
             return Err(error);
         }
-        let last = self.with_writes_held(|last| last)?;
+        let last = self.commit.with_writes_held(|last| last)?;
         let synced = log.sync()?;
         kill_point!("close-log-synced");
-        self.commit_edit(&vec![Change::LastSeq(last), Change::LogSynced(synced)])?;
+        self.catalog.commit_edit(&vec![Change::LastSeq(last), Change::LogSynced(synced)])?;
         kill_point!("close-manifest-committed");
         log.close().map(|_| ())
     }
@@ -58,7 +56,7 @@ struct Handle(Arc<Inner>);
 pub(crate) struct Shared(Arc<Handle>);
 
 impl Shared {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(Arc::new(Handle(inner)))
     }
 }

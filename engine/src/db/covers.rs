@@ -11,7 +11,7 @@
 //!   write freezes it ([`Store::is_mostly_dead`]): laid out flat it has no covered cells any more, and when its index is merged
 //!   with others those go that are covered by tombstones of these.
 
-use super::store::Store;
+use crate::commit::Store;
 use crate::types::{Fragments, KeyRange, SeqNo, Timestamp};
 use crate::version::Version;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// Covered cells that are looked at one by one before the sources go past all others.
 const LOOKS: u32 = 8;
 
-pub(super) struct Covers {
-    pub(super) version: Arc<Version>,
+pub(crate) struct Covers {
+    pub(crate) version: Arc<Version>,
     store: Arc<Store>,
     read: SeqNo,
     /// Whether there are range tombstones at all.
@@ -37,7 +37,7 @@ pub(super) struct Covers {
 }
 
 impl Covers {
-    pub(super) fn new(version: Arc<Version>, store: &Arc<Store>, read: SeqNo) -> Self {
+    pub(crate) fn new(version: Arc<Version>, store: &Arc<Store>, read: SeqNo) -> Self {
         Self {
             any: version.has_ranges(),
             version,
@@ -54,7 +54,7 @@ impl Covers {
 
     /// What covers the key.
     #[inline]
-    pub(super) fn over(&mut self, key: &[u8]) -> &Fragments {
+    pub(crate) fn over(&mut self, key: &[u8]) -> &Fragments {
         if self.any && !self.known.contains(key) {
             self.look_around(key);
         }
@@ -68,19 +68,19 @@ impl Covers {
 
     /// Whether a cell of the key without a timestamp, with that sequence number, is deleted.
     #[inline]
-    pub(super) fn is_covered(&mut self, key: &[u8], seq: SeqNo) -> bool {
+    pub(crate) fn is_covered(&mut self, key: &[u8], seq: SeqNo) -> bool {
         let read = self.read;
         self.any && self.over(key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
     }
 
     /// Whether all cells of the last key asked for are, the newest of which has that number.
-    pub(super) fn covers_all(&self, newest: SeqNo) -> bool {
+    pub(crate) fn covers_all(&self, newest: SeqNo) -> bool {
         self.whole.is_some_and(|whole| newest < whole)
     }
 
     /// A covered cell was looked at, in the active segment or elsewhere. Where it is time to go past the others: the keys
     /// that are covered like it, and the tombstone that all cells of a source must be older than.
-    pub(super) fn looked(&mut self, in_active: bool) -> Option<(KeyRange, SeqNo)> {
+    pub(crate) fn looked(&mut self, in_active: bool) -> Option<(KeyRange, SeqNo)> {
         self.looks += 1;
         self.active_looks += u64::from(in_active);
         self.here += 1;

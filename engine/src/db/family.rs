@@ -1,17 +1,12 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::store::{Settings, Store, memory_options};
-use super::write::{Action, Op};
 use super::{CompactionControl, Inner, Scan, Shared, inspect::SegmentListing};
-use crate::error::{Error, ErrorKind, Result};
-use crate::event::EventKind;
-use crate::memory::Active;
+use crate::commit::{Action, Op, Store};
+use crate::error::Result;
 use crate::options::{Durability, FamilyOptions};
-use crate::snapshot::Snapshot;
-use crate::types::{Generation, KeyRange, Kind, Pinned, SeqNo, StoreId, TimeRange, Timestamp};
-use crate::version::Version;
-use crate::version::edit::Change;
 use crate::shape::Shape;
+use crate::snapshot::Snapshot;
+use crate::types::{KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -70,7 +65,7 @@ impl Family {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn alter(&self, options: FamilyOptions) -> Result<()> {
-        self.db.alter_family(&self.store, options)
+        self.db.catalog.alter_family(&self.store, options)
     }
 
     fn cell(
@@ -81,10 +76,10 @@ impl Family {
         value: &[u8],
         durability: Durability,
     ) -> Result<SeqNo> {
-        self.db.check_writable()?;
+        self.db.commit.check_writable()?;
         self.store.prefetch();
         let action = Action::Cell { kind, key, timestamp, value };
-        self.db.write(&[Op::new(&self.store, action)], durability, None)
+        self.db.catalog.write(&[Op::new(&self.store, action)], durability, None)
     }
 
     /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of them.
@@ -98,7 +93,7 @@ impl Family {
 
     fn unnamed(&self, kind: Kind) -> Timestamp {
         match self.store.settings().explicit {
-            true => self.default_timestamp(kind, Timestamp(self.db.env.clock.wall_us())),
+            true => self.default_timestamp(kind, Timestamp(self.db.commit.env.clock.wall_us())),
             false => Timestamp::ZERO,
         }
     }
@@ -143,7 +138,7 @@ impl Family {
     ) -> Result<SeqNo> {
         let range = KeyRange::from_bounds(&range);
         let action = Action::DeleteRange { range: &range, from, to };
-        self.db.write(&[Op::new(&self.store, action)], Durability::Buffered, None)
+        self.db.catalog.write(&[Op::new(&self.store, action)], Durability::Buffered, None)
     }
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.
@@ -153,13 +148,13 @@ impl Family {
 
     /// The key's newest value.
     pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
-        self.db.check_open()?;
+        self.db.commit.check_open()?;
         self.db.get(&self.store, key, None)
     }
 
     /// The values of many keys, as of one moment, in the order asked.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
-        let snapshot = self.db.snapshots.take();
+        let snapshot = self.db.commit.snapshots.take();
         self.at(&snapshot).multi_get(keys)
     }
 
@@ -177,7 +172,7 @@ impl Family {
         times: impl RangeBounds<Timestamp>,
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
-        self.db.check_open()?;
+        self.db.commit.check_open()?;
         self.db.get_versions(&self.store, key, None, TimeRange::from_bounds(&times), count)
     }
 
@@ -198,7 +193,7 @@ impl Family {
 
     /// Writes its memory to tables. Where a flush is failing it waits for the next, as what was in the way may be gone.
     pub fn flush(&self) -> Result<()> {
-        self.db.flush(&self.store)
+        self.db.work.flush(&self.store)
     }
 
     /// Merges everything in the range that was written before into the last level: by one merge, under `rangemerge` by one for each
@@ -217,7 +212,7 @@ impl Family {
         range: impl RangeBounds<K>,
         control: &CompactionControl,
     ) -> Result<()> {
-        self.db.compact(&self.store, KeyRange::from_bounds(&range), control)
+        self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
     /// Its tables as plain data.
@@ -249,8 +244,8 @@ pub struct Reader {
 
 impl Reader {
     fn check(&self) -> Result<()> {
-        self.family.db.check_open()?;
-        self.family.db.check_snapshot(&self.snapshot)?;
+        self.family.db.commit.check_open()?;
+        self.family.db.commit.check_snapshot(&self.snapshot)?;
         self.family.store.check_read_point(self.snapshot.seq())
     }
 
@@ -301,150 +296,5 @@ impl Reader {
             KeyRange::prefix(prefix),
             Some(self.snapshot.clone()),
         )
-    }
-}
-
-pub(super) fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-        return Err(Error::invalid("a family's name has 1 to 255 bytes and no control characters"));
-    }
-    Ok(())
-}
-
-fn to_json(options: &FamilyOptions) -> Result<String> {
-    serde_json::to_string(options).map_err(|e| Error::invalid(format!("family options: {e}")))
-}
-
-impl Inner {
-    pub(super) fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Arc<Store>> {
-        self.check_writable()?;
-        check_name(name)?;
-        let settings = Settings::resolve(name, options.clone(), &self.registry)?;
-        let _one = self.families.lock();
-        self.check_writable()?;
-        self.check_name_is_free(name)?;
-        let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
-        let options = to_json(&options)?;
-        self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
-        kill_point!("family-create-committed");
-        let write_memory = self.budget.write_memory();
-        let active = Arc::new(Active::new(Generation(1), memory_options(&settings.options, write_memory)));
-        let version = Version::new(active.into());
-        let name = name.to_string();
-        let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
-        store.fit_memory(write_memory);
-        self.add_store(store.clone());
-        self.events.record(EventKind::Family, &store.name, "created".into(), &[]);
-        Ok(store)
-    }
-
-    pub(super) fn check_name_is_free(&self, name: &str) -> Result<()> {
-        match self.stores().iter().any(|s| s.name == name) {
-            true => Err(Error::invalid(format!("family {name} exists"))),
-            false => Ok(()),
-        }
-    }
-
-    /// Puts a store that the manifest knows into the list. The caller has the lock of families.
-    pub(super) fn add_store(&self, store: Arc<Store>) {
-        store.use_spares(&self.spares);
-        let mut stores = (*self.stores()).clone();
-        stores.push(store);
-        self.stores.store(Arc::new(stores));
-    }
-
-    /// The family of that name, if it may be taken away.
-    pub(super) fn removable(&self, name: &str) -> Result<Arc<Store>> {
-        if name == super::DEFAULT_FAMILY {
-            return Err(Error::invalid("the default family cannot be taken away"));
-        }
-        let stores = self.stores();
-        let store = stores.iter().find(|s| s.name == name);
-        store.cloned().ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))
-    }
-
-    pub(super) fn drop_family(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _one = self.families.lock();
-        self.check_writable()?;
-        let store = self.removable(name)?;
-        self.forget(&store)?;
-        self.events.record(EventKind::Family, name, "dropped".into(), &[]);
-        Ok(())
-    }
-
-    /// Takes a store out of the database for good. The caller has the lock of families.
-    pub(super) fn forget(&self, store: &Arc<Store>) -> Result<()> {
-        // Nothing may be logged for the store after the manifest has forgotten it.
-        store.mark_dropped();
-        self.with_writes_held(|_| ())?;
-        kill_point!("family-drop-marked");
-        // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
-        let synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
-        if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
-        {
-            store.unmark_dropped();
-            // Nothing was counted of it meanwhile.
-            self.recount(store);
-            return Err(e);
-        }
-        kill_point!("family-drop-committed");
-        let version = store.version_full();
-        version.tables().for_each(|open| open.handle.make_obsolete());
-        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
-        self.discount(store);
-        self.scheduler.notify();
-        Ok(())
-    }
-
-    fn alter_family(&self, store: &Arc<Store>, options: FamilyOptions) -> Result<()> {
-        self.check_writable()?;
-        let mut settings = Settings::resolve(&store.name, options.clone(), &self.registry)?;
-        let _one = self.families.lock();
-        self.check_writable()?;
-        store.check_not_dropped()?;
-        if store.settings().options.timestamps != options.timestamps {
-            return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
-        }
-        let before = store.settings().options.strategy.clone();
-        if before == options.strategy {
-            settings.inherited = store.settings().inherited.clone();
-        }
-        self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
-        store.set_settings(settings);
-        let what = match before == options.strategy {
-            true => "options changed".to_string(),
-            false => format!("options changed: strategy {before} gives way to {}", options.strategy),
-        };
-        self.events.record(EventKind::Family, &store.name, what, &[]);
-        {
-            let mut work = store.work.lock();
-            work.merge_not_before = 0;
-            // Drawn anew, as the period may be another.
-            work.plan_state.major_due = None;
-            work.nothing_of_level0 = None;
-        }
-        self.gets_on(store);
-        // Writers that stopped for runs that the strategy before did not allow may go on.
-        self.recount(store);
-        self.touch(store.id);
-        self.scheduler.notify();
-        Ok(())
-    }
-
-    /// The family's options as the manifest has them.
-    pub(super) fn stored_options(&self, store: &Store) -> Result<FamilyOptions> {
-        let manifest = self.manifest.lock();
-        let state = manifest.state().stores.get(&store.id);
-        let json = state.map_or(String::from("{}"), |state| state.options.clone());
-        Self::parse_options(&store.name, &json)
-    }
-
-    /// The options of a family in what the manifest holds.
-    pub(super) fn parse_options(name: &str, json: &str) -> Result<FamilyOptions> {
-        serde_json::from_str(json).map_err(|e| {
-            let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");
-            Error::new(ErrorKind::Unsupported, message)
-        })
     }
 }

@@ -1,8 +1,8 @@
 //! The read of one key: sources in order, newest first, one function a kind of source.
 
-use super::store::Store;
+use super::Inner;
 use super::visible::{Found, Lookup, pin, resolve};
-use super::{Inner, visible::ReadRules};
+use crate::commit::{ReadRules, Store};
 use crate::error::Result;
 use crate::memory::Segment;
 use crate::types::{
@@ -160,17 +160,17 @@ impl Inner {
     #[inline]
     pub(crate) fn view<V>(&self, read: Option<SeqNo>, version: impl FnOnce() -> V) -> (V, SeqNo) {
         if planted!(Bug::ReadPointBeforeVersion) {
-            let read = read.unwrap_or_else(|| self.snapshots.visible());
+            let read = read.unwrap_or_else(|| self.commit.snapshots.visible());
             kill_point!("read-half-way");
             return (version(), read);
         }
         let version = version();
         kill_point!("read-half-way");
-        (version, read.unwrap_or_else(|| self.snapshots.visible()))
+        (version, read.unwrap_or_else(|| self.commit.snapshots.visible()))
     }
 
     pub(crate) fn now_for(&self, rules: &ReadRules) -> u64 {
-        if rules.needs_now() { self.env.clock.wall_us() } else { 0 }
+        if rules.needs_now() { self.commit.env.clock.wall_us() } else { 0 }
     }
 }
 

@@ -6,19 +6,18 @@
 //! active segment is exchanged for a fresh one (its generation orders the run below later flushes) and the tables
 //! are added to level 0.
 
-use super::store::Settings;
-use super::store::Store;
 use super::{Family, Inner};
+use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::options::{FamilyOptions, KEY_BYTES_MAX, Timestamps, VALUE_BYTES_MAX};
+use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::Env;
 use crate::sync::Mutex;
 use crate::table::{Table, TableBuilder, TableOptions};
 use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, TableId, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
-use crate::shape::{ShapeChange, TableInfo};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,7 +148,7 @@ impl Family {
 
 impl Inner {
     fn ingest(self: &Arc<Self>, family: &Family, paths: &[PathBuf]) -> Result<SeqNo> {
-        self.check_writable()?;
+        self.commit.check_writable()?;
         if paths.is_empty() {
             return Err(Error::invalid("no table to ingest"));
         }
@@ -169,15 +168,19 @@ impl Inner {
             ("bytes", linked.iter().map(|i| i.bytes).sum()),
             ("seq", seq.0),
         ];
-        self.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
+        self.commit.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
     }
 
     /// Opens and verifies every byte of the files.
-    fn read_foreign(&self, paths: &[PathBuf], settings: &Settings) -> Result<Vec<(PathBuf, TableInfo)>> {
+    fn read_foreign(
+        &self,
+        paths: &[PathBuf],
+        settings: &FamilySettings,
+    ) -> Result<Vec<(PathBuf, TableInfo)>> {
         let mut infos = Vec::new();
         for path in paths {
-            let table = Table::open_unknown(&self.env.storage, path, &self.cache)?;
+            let table = Table::open_unknown(&self.commit.env.storage, path, &self.catalog.cache)?;
             table.verify()?;
             let info = (**table.info()).clone();
             if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
@@ -204,12 +207,12 @@ impl Inner {
     }
 
     fn link_foreign(&self, infos: &[(PathBuf, TableInfo)]) -> Result<Vec<TableInfo>> {
-        let storage = &self.env.storage;
-        let job = self.next_job();
+        let storage = &self.commit.env.storage;
+        let job = self.catalog.next_job();
         let mut linked = Vec::new();
         for (part, (path, info)) in infos.iter().enumerate() {
-            let id = TableId { epoch: self.epoch, job, part: part as u32 };
-            let target = self.dir.join(id.file_name());
+            let id = TableId { epoch: self.catalog.epoch, job, part: part as u32 };
+            let target = self.catalog.dir.join(id.file_name());
             storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
             // Whoever brought the file may not have synced it.
             let synced = storage.append(&target).and_then(|mut file| file.sync());
@@ -217,7 +220,9 @@ impl Inner {
             linked.push(TableInfo { id, ..info.clone() });
         }
         kill_point!("ingest-linked");
-        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+        storage
+            .sync_dir(&self.catalog.dir)
+            .map_err(|e| Error::io("sync the directory", &self.catalog.dir, e))?;
         Ok(linked)
     }
 
@@ -228,10 +233,10 @@ impl Inner {
         // Its writers wait for the flush and the one edit: else they might fill memory again and again.
         let _held = Held::new(self, store)?;
         loop {
-            self.flush(store)?;
+            self.work.flush(store)?;
             // The manifest before the log stage, as everywhere.
-            let mut manifest = self.manifest.lock();
-            let turn = self.with_one_seq(SeqNo::ZERO, |seq| {
+            let mut manifest = self.catalog.manifest.lock();
+            let turn = self.commit.with_one_seq(SeqNo::ZERO, |seq| {
                 store.check_takes_writes()?;
                 if memory_overlaps(&store.version_full(), &ranges)? {
                     return Ok(false);
@@ -243,11 +248,11 @@ impl Inner {
                     Arc::new(TableInfo { ingested_at: Some(seq), seqs: (seq, seq), ..info.clone() })
                 });
                 let infos: Vec<_> = infos.collect();
-                let opened: BTreeMap<_, _> = self.open_tables(&infos, &mut [])?;
+                let opened: BTreeMap<_, _> = self.catalog.open_tables(&infos, &mut [])?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
                 // What was written before must not be lost by a power cut that keeps the ingested tables (I2).
-                let log_synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+                let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),
                     Change::LogSynced(log_synced),
@@ -255,7 +260,7 @@ impl Inner {
                     Change::LastGeneration { store: store.id, generation: active.generation() },
                 ];
                 kill_point!("ingest-before-commit");
-                let mark = self.install_change(&mut manifest, store, change, more, &opened)?;
+                let mark = self.catalog.install_change(&mut manifest, store, change, more, &opened)?;
                 kill_point!("ingest-committed");
                 *done.lock() = Some((seq, mark));
                 Ok(true)
@@ -265,8 +270,8 @@ impl Inner {
             }
         }
         let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
-        self.log_note(mark);
-        self.scheduler.notify();
+        self.commit.log_note(mark);
+        self.commit.scheduler.notify();
         Ok(seq)
     }
 }
@@ -282,7 +287,7 @@ impl<'a> Held<'a> {
         store.set_held(true);
         let held = Self { db, store };
         // Whoever was past the look is done.
-        db.with_writes_held(|_| ())?;
+        db.commit.with_writes_held(|_| ())?;
         Ok(held)
     }
 }
@@ -290,7 +295,7 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.store.set_held(false);
-        self.db.scheduler.notify();
+        self.db.commit.scheduler.notify();
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a person wants to see: a database's memory, log and statistics, and what one table file holds.
 
 use super::Inner;
-use super::store::Store;
 use crate::cache::BlockCache;
+use crate::commit::Store;
 use crate::error::Result;
 use crate::log::LogFileInfo;
 use crate::metrics::Statistics;
@@ -182,11 +182,11 @@ impl TableListing {
     }
 }
 
-pub(super) fn log_files(files: &[LogFileInfo]) -> Vec<LogListing> {
+pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<LogListing> {
     files.iter().map(|f| LogListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
 }
 
-pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
+pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
     let version = store.version();
     let list = |state: &'static str, segment: &crate::memory::Segment| SegmentListing {
         state,
@@ -206,17 +206,17 @@ pub(super) fn segments(store: &Store) -> Vec<SegmentListing> {
 }
 
 impl Inner {
-    pub(super) fn log_listing(&self) -> Vec<LogListing> {
-        self.log.as_ref().map_or_else(|| self.log_found.clone(), |log| log_files(&log.files()))
+    pub(crate) fn log_listing(&self) -> Vec<LogListing> {
+        self.commit.log().ok().map_or_else(|| self.log_found.clone(), |log| log_files(&log.files()))
     }
 
-    pub(super) fn statistics(&self) -> Statistics {
-        self.recount_all();
-        let m = &self.metrics;
-        let log = self.log.as_ref().map(|log| (log.stats(), log.bytes(), log.disk_bytes()));
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.catalog.recount_all();
+        let m = &self.commit.metrics;
+        let log = self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.disk_bytes()));
         let (log, log_bytes, log_disk_bytes) = log.unwrap_or_default();
-        let cache = self.cache.stats();
-        let stores = self.stores();
+        let cache = self.catalog.cache.stats();
+        let stores = self.catalog.stores();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
@@ -247,16 +247,16 @@ impl Inner {
             kept_bytes: m.kept_bytes.get(),
             log_cleanings: m.cleanings.get(),
             log_cleaned_bytes: m.cleaned_bytes.get(),
-            write_memory: self.memory_taken(),
-            spare_memory: self.spares.held() as u64,
-            pinned_bytes: self.cache.held_elsewhere()
-                + (self.spares.out() as u64).saturating_sub(self.memory_taken()),
+            write_memory: self.commit.memory_taken(),
+            spare_memory: self.commit.room.spares.held() as u64,
+            pinned_bytes: self.catalog.cache.held_elsewhere()
+                + (self.commit.room.spares.out() as u64).saturating_sub(self.commit.memory_taken()),
             tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
-            table_bytes: self.tally.table_bytes.get(),
-            debt: self.tally.debt.get(),
-            merge_rate: self.limiter.rate(),
-            snapshots: self.snapshots.count() as u64,
-            old_versions: self.graveyard.held() as u64,
+            table_bytes: self.commit.tally.table_bytes.get(),
+            debt: self.commit.tally.debt.get(),
+            merge_rate: self.commit.rates.merges.rate(),
+            snapshots: self.commit.snapshots.count() as u64,
+            old_versions: self.catalog.graveyard.held() as u64,
             cache_hits: cache.data.hits,
             cache_misses: cache.data.misses,
             cache_filled_blocks: cache.filled.0,
@@ -265,13 +265,15 @@ impl Inner {
             cache_evicted_bytes: cache.evicted.1,
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
-            table_memory: self.table_memory(),
+            table_memory: self.catalog.table_memory(),
             families_planned: m.planned.get(),
             background_error: self
+                .commit
+                .health
                 .poisoned
                 .lock()
                 .clone()
-                .or_else(|| self.background_failure())
+                .or_else(|| self.commit.background_failure())
                 .map(|error| error.to_string()),
         }
     }

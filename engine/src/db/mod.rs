@@ -10,207 +10,57 @@
 //! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
 //! `strategy`, `merge` and `schedule`.
 
-mod background;
 mod backup;
 mod batch;
-mod budget;
 mod checkpoint;
-mod clean;
 mod close;
 mod covers;
 mod family;
-mod flush;
 mod get;
 mod ingest;
 mod inspect;
-mod install;
-mod keep;
-mod log_table;
-mod manual;
-mod marks;
-mod merges;
 #[cfg(all(test, models))]
 mod model;
 mod moving;
 mod open;
-mod pipeline;
-mod replay;
 mod scan;
-mod scatter;
-mod store;
-mod tally;
-mod throttle;
 mod transaction;
-mod turns;
-mod unique;
 mod visible;
-mod warm;
-mod write;
 
+pub use crate::commit::DEFAULT_FAMILY;
+pub use crate::work::CompactionControl;
 pub use batch::Batch;
 pub(crate) use close::Shared;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
-pub(crate) use log_table::needed_logs;
-pub use manual::CompactionControl;
 pub use open::Builder;
-pub(crate) use open::{read_log, refuse_leftovers};
 pub use scan::{Entry, Scan};
-pub(crate) use store::{FAMILY, OPTIONS, STORE, table_names};
 pub use transaction::{Condition, Expected, Transaction};
 
-use crate::cache::BlockCache;
-use crate::error::{Error, ErrorKind, Result};
-use crate::event::{Event, Events};
-use crate::log::Log;
-use crate::memory::Spares;
-use crate::metrics::{Counter, Metrics, Statistics};
-use crate::operator::Registry;
+use crate::catalog::Catalog;
+use crate::commit::Commit;
+use crate::error::Result;
+use crate::event::Event;
+use crate::metrics::Statistics;
 use crate::options::{Durability, FamilyOptions, Options};
-use crate::schedule::{Limiter, Scheduler};
-use crate::snapshot::{Snapshot, Snapshots};
-use crate::storage::{Env, OpenFiles};
-use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::types::{Pinned, SeqNo, StoreId};
-use crate::version::Graveyard;
-use crate::version::manifest::Manifest;
-use background::Jobs;
-use budget::Budget;
-use std::collections::BTreeMap;
+use crate::snapshot::Snapshot;
+use crate::sync::Mutex;
+use crate::types::{Pinned, SeqNo};
+use crate::work::Work;
 use std::ops::RangeBounds;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use store::Store;
-use tally::Tally;
-use write::Commit;
 
 /// Everything behind the handles.
 pub(crate) struct Inner {
-    pub(crate) env: Env,
-    pub(crate) dir: PathBuf,
-    /// As at the open; how memory is divided since is in `budget`.
-    pub(crate) options: Options,
-    budget: Budget,
-    largest: marks::Largest,
-    /// One change of the cache's size at a time.
-    fitting: Mutex<()>,
-    registry: Registry,
-    epoch: u32,
-    state: AtomicU8,
-    /// Why the log or the manifest takes nothing any more.
-    poisoned: Mutex<Option<Error>>,
-    /// Why flushing fails at present.
-    background_error: Mutex<Option<Error>>,
-    /// Why merges of these families do not get on: they have failed and failed again.
-    failing: Mutex<BTreeMap<StoreId, Error>>,
-    stores: ArcSwap<Vec<Arc<Store>>>,
-    /// One change of the set of families at a time.
-    families: Mutex<()>,
-    pub(crate) snapshots: Arc<Snapshots>,
-    /// Absent when read-only.
-    log: Option<Arc<Log>>,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) work: Arc<Work>,
     /// The log's files as recovery found them; what a read-only database lists.
     log_found: Vec<LogListing>,
-    commit: Option<Commit>,
-    manifest: Mutex<Manifest>,
-    cache: Arc<BlockCache>,
-    /// The tables' files.
-    files: Arc<OpenFiles>,
-    graveyard: Arc<Graveyard>,
-    limiter: Limiter,
-    /// The fixed limit of bytes a second.
-    rate_limit: Counter,
-    /// Of what merges put into the cache.
-    fill_limiter: Limiter,
-    /// A copy is held by each merge whose steps put something into the cache.
-    filling: Arc<()>,
-    jobs: Jobs,
-    next_job: AtomicU32,
-    scheduler: Arc<dyn Scheduler>,
-    events: Events,
-    events_saved: AtomicU64,
-    metrics: Metrics,
-    /// What stores hold, and which may have something to do.
-    tally: Tally,
-    /// Chunks of memory to be used again.
-    spares: Arc<Spares>,
-    /// What merges in memory take beside that while they run.
-    joining: Counter,
-    /// What deletes have taken with the disk full since a flush or merge was done.
-    beyond_full: Counter,
-    /// What flushes under way may leave in memory.
-    keeping: Counter,
-    /// What flushing cost lately, and how many bytes that is the mean of.
-    drain_ns_per_mib: Counter,
-    drained: Counter,
-    delay_owed: AtomicU64,
     /// The directory's lock; absent when read-only.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
-}
-
-/// What a database is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Open = 0,
-    Closed = 1,
-}
-
-impl Inner {
-    fn state(&self) -> State {
-        if self.state.load(Ordering::Acquire) == State::Open as u8 { State::Open } else { State::Closed }
-    }
-
-    fn check_open(&self) -> Result<()> {
-        match self.state() {
-            State::Open => Ok(()),
-            State::Closed => Err(Error::new(ErrorKind::Closed, "the database is closed")),
-        }
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        self.check_open()?;
-        self.commit()?;
-        self.check_not_poisoned()
-    }
-
-    fn check_not_poisoned(&self) -> Result<()> {
-        match &*self.poisoned.lock() {
-            None => Ok(()),
-            Some(why) => {
-                let message = format!("writes are refused until the database is reopened, since: {why}");
-                Err(Error::new(ErrorKind::Poisoned, message))
-            }
-        }
-    }
-
-    fn poison(&self, why: &Error) {
-        self.poisoned.lock().get_or_insert_with(|| why.clone());
-        self.scheduler.notify();
-    }
-
-    fn read_only_error() -> Error {
-        Error::new(ErrorKind::ReadOnly, "the database was opened read-only")
-    }
-
-    fn commit(&self) -> Result<&Commit> {
-        self.commit.as_ref().ok_or_else(Self::read_only_error)
-    }
-
-    fn log(&self) -> Result<&Arc<Log>> {
-        self.log.as_ref().ok_or_else(Self::read_only_error)
-    }
-
-    pub(crate) fn stores(&self) -> Arc<Vec<Arc<Store>>> {
-        self.stores.load_full()
-    }
-
-    fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
-        if snapshot.belongs_to(&self.snapshots) {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Invalid, "the snapshot is of another database"))
-    }
 }
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan is
@@ -231,18 +81,15 @@ impl Inner {
 /// ```
 #[derive(Clone)]
 pub struct Db {
-    inner: Shared,
+    pub(crate) inner: Shared,
     default: Family,
 }
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Db({})", self.inner.dir.display())
+        write!(f, "Db({})", self.inner.catalog.dir.display())
     }
 }
-
-/// Name of the family that every database has.
-pub const DEFAULT_FAMILY: &str = "default";
 
 impl Db {
     /// Opens the database in a directory, creating it if there is none, with default options. `Busy` when it is open for
@@ -261,7 +108,7 @@ impl Db {
 
     /// Where it lies.
     pub fn path(&self) -> &Path {
-        &self.inner.dir
+        &self.inner.catalog.dir
     }
 
     /// The family named `default`.
@@ -271,27 +118,23 @@ impl Db {
 
     /// The family of that name; `NotFound` if there is none.
     pub fn family(&self, name: &str) -> Result<Family> {
-        let stores = self.inner.stores();
-        let store = stores.iter().find(|s| s.name == name);
-        let store =
-            store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))?;
-        Ok(Family::new(self.inner.clone(), store.clone()))
+        Ok(Family::new(self.inner.clone(), self.inner.catalog.find(name)?))
     }
 
     /// The names of all families, in order of creation.
     pub fn families(&self) -> Vec<String> {
-        self.inner.stores().iter().map(|s| s.name.clone()).collect()
+        self.inner.catalog.stores().iter().map(|s| s.name.clone()).collect()
     }
 
     /// Creates a family; `Invalid` if the name is taken.
     pub fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Family> {
-        let store = self.inner.create_family(name, options)?;
+        let store = self.inner.catalog.create_family(name, options)?;
         Ok(Family::new(self.inner.clone(), store))
     }
 
     /// Drops a family and all it holds. Handles and scans of it answer `NotFound` from now on.
     pub fn drop_family(&self, name: &str) -> Result<()> {
-        self.inner.drop_family(name)
+        self.inner.catalog.drop_family(name)
     }
 
     /// Writes a batch, all or nothing, over any of this database's families; its sequence number.
@@ -301,13 +144,14 @@ impl Db {
 
     /// [`Db::write`] with a durability of choice.
     pub fn write_with(&self, batch: &Batch, durability: Durability) -> Result<SeqNo> {
-        self.inner.write(&batch.ops(&self.inner)?, durability, None)
+        self.inner.catalog.write(&batch.ops(&self.inner)?, durability, None)
     }
 
     /// Writes the batch if all conditions hold at that moment, else `Conflict`. Atomic with respect to all other
     /// writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
-        self.inner.write(&batch.ops(&self.inner)?, durability, Some(&conditions))
+        let depends = transaction::Conditions { db: &self.inner, all: conditions };
+        self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends))
     }
 
     /// Begins an optimistic transaction.
@@ -317,7 +161,7 @@ impl Db {
 
     /// The present as a read point, over all families.
     pub fn snapshot(&self) -> Snapshot {
-        self.inner.snapshots.take()
+        self.inner.commit.snapshots.take()
     }
 
     /// The default family as the snapshot sees it.
@@ -347,18 +191,18 @@ impl Db {
 
     /// Makes everything written so far survive a power loss.
     pub fn sync(&self) -> Result<()> {
-        self.inner.check_writable()?;
-        self.inner.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.poison(e))
+        self.inner.commit.check_writable()?;
+        self.inner.commit.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.commit.poison(e))
     }
 
     /// Writes all memory of all families to tables.
     pub fn flush(&self) -> Result<()> {
-        self.inner.stores().iter().try_for_each(|store| self.inner.flush(store))
+        self.inner.catalog.stores().iter().try_for_each(|store| self.inner.work.flush(store))
     }
 
     /// Waits until no flush and no merge runs or is due. The error of background work that fails again and again ends it.
     pub fn settle(&self) -> Result<()> {
-        self.inner.settle()
+        self.inner.work.settle()
     }
 
     /// Writes an exact copy of the database as it is now into a new directory, on the same file system without
@@ -374,7 +218,7 @@ impl Db {
 
     /// The newest decisions and deeds, oldest first.
     pub fn events(&self) -> Vec<Event> {
-        self.inner.events.list()
+        self.inner.commit.events.list()
     }
 
     /// The log's files; of a read-only database those that were there when it was opened.
@@ -398,23 +242,23 @@ impl Db {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
-        self.inner.set_memory(write_memory, memory_budget)
+        self.inner.catalog.set_memory(write_memory, memory_budget)
     }
 
     /// The settings as they are now.
     pub fn options(&self) -> Options {
-        self.inner.options_now()
+        self.inner.commit.settings.now()
     }
 
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
-        self.inner.rate_limit.set(bytes_per_second);
-        self.inner.tune_rate();
+        self.inner.commit.rates.limit.set(bytes_per_second);
+        self.inner.commit.tune_rate();
     }
 
     /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.
     pub fn set_cache_fill_rate(&self, bytes_per_second: u64) {
-        self.inner.fill_limiter.set_rate(bytes_per_second);
+        self.inner.commit.rates.fills.set_rate(bytes_per_second);
     }
 
     /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not flushed is

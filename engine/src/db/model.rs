@@ -1,217 +1,267 @@
-//! A store's version, memory and read points as writers, readers and background work share them. Each model joins
-//! parts that run in production in the order in which `write`, `get` and `background` join them.
+//! Whole databases on simulated disks under shuttle: callers and workers in schedules drawn at random.
 
-#[cfg(models)]
-mod whole;
-
-use super::store::{Settings, Store};
-use super::turns::{Patience, Turns};
-use crate::memory::{Active, MemoryOptions, Segment, Sizes, Visibility};
-use crate::operator::Registry;
-use crate::options::FamilyOptions;
-use crate::snapshot::Snapshots;
-use crate::sync::thread::{spawn, yield_now};
-use crate::sync::{Limits, Mutex, check};
-use crate::types::{CellRef, Generation, Kind, SeqNo, StoreId, Timestamp};
-use crate::version::{Graveyard, Version};
-use std::ops::ControlFlow;
+use crate::schedule::ThreadScheduler;
+use crate::storage::sim::{SimStorage, SimWorld, Survive};
+use crate::sync::thread::{JoinHandle, spawn};
+use crate::sync::{Limits, check};
+use crate::{Batch, Compression, Db, Durability, ErrorKind, FamilyOptions, Options};
 use std::sync::Arc;
 
-struct Parts {
-    store: Arc<Store>,
-    graveyard: Arc<Graveyard>,
-    snapshots: Arc<Snapshots>,
-    stage: Mutex<Stage>,
-    turns: Turns,
+const LIMITS: Limits = Limits { preemptions: 0, schedules: 2_000 };
+
+fn options() -> Options {
+    Options { write_memory: 16 << 10, memory_budget: 24 << 10, log_file_bytes: 4 << 10, ..Options::default() }
 }
 
-struct Stage {
-    next_seq: u64,
-    next_ticket: u64,
+fn open(world: &SimWorld) -> Db {
+    open_with(world, options(), FamilyOptions::default())
 }
 
-fn active(generation: u64) -> Arc<Active> {
-    Arc::new(Active::new(Generation(generation), MemoryOptions { chunks: Sizes::all(1 << 10), spares: None }))
+fn open_with(world: &SimWorld, options: Options, family: FamilyOptions) -> Db {
+    let builder = Db::builder().options(options).env(world.env()).family("default", family);
+    builder.scheduler(Arc::new(ThreadScheduler::new())).open("db").unwrap()
 }
 
-fn put(active: &Active, seq: u64) {
-    let cell = CellRef {
-        key: b"k",
-        timestamp: Timestamp::ZERO,
-        seq: SeqNo(seq),
-        kind: Kind::Value,
-        written: 0,
-        value: b"v",
-    };
-    assert!(active.writer().insert(&cell));
+/// A world around what is left of a disk.
+fn world_of(storage: SimStorage) -> SimWorld {
+    SimWorld { storage, ..SimWorld::new(2) }
 }
 
-impl Parts {
-    fn new() -> Arc<Self> {
-        let graveyard = Arc::new(Graveyard::default());
-        let settings = Settings::resolve("f", FamilyOptions::default(), &Registry::default()).unwrap();
-        let (version, next) = (Version::new(active(1).into()), Generation(2));
-        let store = Store::new(StoreId(1), "f".into(), settings, version, next, graveyard.clone());
-        let stage = Mutex::new(Stage { next_seq: 1, next_ticket: 0 });
-        Arc::new(Self { store, graveyard, snapshots: Arc::default(), stage, turns: Turns::new() })
-    }
+fn beside(db: &Db, work: impl FnOnce(Db) + Send + 'static) -> JoinHandle<()> {
+    let db = db.clone();
+    spawn(move || work(db))
+}
 
-    /// Log stage and apply stage of a put; the log's record says which segment the cell is for.
-    fn write(&self) -> u64 {
-        let (seq, ticket, generation) = {
-            let mut stage = self.stage.lock();
-            let logged = (stage.next_seq, stage.next_ticket, self.store.version().active.generation());
-            stage.next_seq += 1;
-            stage.next_ticket += 1;
-            logged
-        };
-        let turn = self.turns.wait(ticket, Patience::Long);
-        let version = self.store.version();
-        assert_eq!(version.active.generation(), generation, "a cell goes where the log says it goes (I1)");
-        put(version.active(), seq);
-        self.snapshots.publish(SeqNo(seq));
-        self.turns.end(turn);
-        seq
-    }
+fn value(db: &Db, key: &[u8]) -> Option<Vec<u8>> {
+    db.get(key).unwrap().map(|value| value.to_vec())
+}
 
-    fn freeze(&self) {
-        let stage = self.stage.lock();
-        self.turns.wait_all(stage.next_ticket);
-        let fresh = Arc::new(Active::new(
-            self.store.take_generation(),
-            MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
-        ));
-        self.store.swap(|now| now.with_fresh_active(fresh.clone()));
-    }
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
 
-    /// What flattening a frozen segment does, with what readers may still see.
-    fn flatten(&self) {
-        let version = self.store.version_full();
-        let Some(segment) = version.frozen.last() else { return };
-        let visible = self.snapshots.visible();
-        let snapshots = self.snapshots.read_points();
-        let flat = segment.flatten(&Visibility { counts: false, visible, snapshots: &snapshots });
-        let generation = segment.generation();
-        self.store.swap(|now| {
-            let other = |s: &Segment| if s.generation() == generation { flat.clone() } else { s.clone() };
-            let frozen = now.frozen.iter().map(other).collect();
-            now.with_memory(now.active.clone(), frozen, now.flush.clone())
+/// Two keys that are always written together.
+fn pair(db: &Db, n: u8) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(&db.default_family(), b"a", &[n]).put(&db.default_family(), b"b", &[n]);
+    batch
+}
+
+#[test]
+fn a_batch_is_seen_whole_and_its_writer_sees_it_at_once() {
+    check(LIMITS, || {
+        let db = open(&SimWorld::new(1));
+        db.write(&pair(&db, 1)).unwrap();
+        let writers = (2..4).map(|n| {
+            beside(&db, move |db| {
+                let seq = db.write(&pair(&db, n)).unwrap();
+                assert!(db.snapshot().seq() >= seq, "a writer sees its own write");
+            })
         });
-    }
-
-    /// The newest cell that a reader who comes now sees, and its read point.
-    fn read(&self) -> (Option<u64>, u64) {
-        let version = self.store.version();
-        let read = self.snapshots.visible();
-        (newest(&version, read), read.0)
-    }
+        let writers: Vec<_> = writers.collect();
+        for _ in 0..8 {
+            let snapshot = db.snapshot();
+            let at = db.at(&snapshot);
+            let seen = at.get(b"a").unwrap().map(|v| v.to_vec());
+            assert_eq!(seen, at.get(b"b").unwrap().map(|v| v.to_vec()), "a half of a batch");
+            assert!(seen.is_some());
+        }
+        join(writers);
+        db.close().unwrap();
+    });
 }
 
-fn newest(version: &Version, read: SeqNo) -> Option<u64> {
-    let mut found = None;
-    for segment in version.memory() {
-        let _ = segment.get(b"k", read, &mut |cell, _| {
-            found = found.max(Some(cell.seq.0));
-            ControlFlow::Break(())
+#[test]
+fn what_a_sync_acknowledged_survives_a_power_cut_with_all_before_it() {
+    check(LIMITS, || {
+        let world = SimWorld::new(1);
+        let db = open(&world);
+        let other = beside(&db, |db| {
+            db.put(b"x", b"1").unwrap();
+            db.default_family().put_with(b"y", b"2", Durability::Sync).unwrap();
         });
-    }
-    found
+        let storage = world.storage.clone();
+        let third = beside(&db, move |db| {
+            db.default_family().put_with(b"z", b"3", Durability::Sync).unwrap();
+            let left = open(&world_of(storage.clone_crashed(Survive::None, 7)));
+            assert_eq!(value(&left, b"z").as_deref(), Some(&b"3"[..]));
+            assert!(value(&left, b"y").is_none() || value(&left, b"x").is_some(), "a hole");
+            left.close().unwrap();
+        });
+        join([other, third]);
+        let left = open(&world_of(world.storage.clone_crashed(Survive::None, 7)));
+        for key in [b"x", b"y", b"z"] {
+            assert!(value(&left, key).is_some(), "{}", key.escape_ascii());
+        }
+        left.close().unwrap();
+        db.close().unwrap();
+    });
 }
 
 #[test]
-fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
-    check(Limits { preemptions: 3, schedules: 5_000 }, || {
-        let parts = Parts::new();
-        put(parts.store.version().active(), 1);
-        let other = {
-            let parts = parts.clone();
-            spawn(move || {
-                parts.store.swap(|now| {
-                    now.with_memory(now.active.clone(), vec![active(1).into()], now.flush.clone())
-                })
+fn nothing_is_lost_from_sight_while_memory_becomes_tables() {
+    check(LIMITS, || {
+        let db = open(&SimWorld::new(1));
+        db.put(b"old", &[1; 700]).unwrap();
+        let writer = beside(&db, |db| {
+            db.put(b"new", &[2; 900]).unwrap();
+            db.put(b"old", &[3; 900]).unwrap();
+        });
+        let flusher = beside(&db, |db| db.flush().unwrap());
+        let snapshot = db.snapshot();
+        let first = db.at(&snapshot).get(b"old").unwrap().map(|v| v[0]);
+        for _ in 0..8 {
+            let now = value(&db, b"old").map(|v| v[0]);
+            assert!(first.is_some() && now >= first, "{first:?}, then {now:?}");
+        }
+        join([flusher]);
+        assert_eq!(db.at(&snapshot).get(b"old").unwrap().map(|v| v[0]), first, "a snapshot does not move");
+        join([writer]);
+        assert_eq!(value(&db, b"old").map(|v| v[0]), Some(3));
+        assert_eq!(value(&db, b"new").map(|v| v[0]), Some(2));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn who_finds_memory_flushed_finds_the_flush_counted() {
+    check(LIMITS, || {
+        let db = open(&SimWorld::new(1));
+        db.put(b"key", &[1; 700]).unwrap();
+        let other = beside(&db, |db| db.flush().unwrap());
+        while db.default_family().segments().iter().any(|segment| segment.cells > 0) {}
+        db.flush().unwrap();
+        assert_eq!(db.statistics().flushes, 1);
+        join([other]);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn readers_share_cached_blocks_with_a_merge_that_replaces_their_tables() {
+    check(LIMITS, || {
+        let db = open(&SimWorld::new(1));
+        for n in 1..=2 {
+            db.put(b"k", &[n; 100]).unwrap();
+            db.put(&[n], &[n; 100]).unwrap();
+            db.flush().unwrap();
+        }
+        let readers = (1..=2).map(|n| {
+            beside(&db, move |db| {
+                assert_eq!(value(&db, &[n]).map(|v| v[0]), Some(n));
+                assert_eq!(value(&db, b"k").map(|v| v[0]), Some(2));
             })
-        };
-        let fresh = active(9);
-        parts.store.swap(|now| now.with_fresh_active(fresh.clone()));
-        other.join().unwrap();
-        let version = parts.store.version();
-        assert_eq!(version.active.generation(), Generation(9));
-        assert!(!version.frozen.is_empty(), "one of the changes is gone");
-        drop(version);
-        parts.graveyard.sweep();
-        assert!(parts.graveyard.next_file().is_none());
-        assert_eq!(parts.graveyard.held(), 0, "what was swapped out is freed when nobody reads it");
+        });
+        let readers: Vec<_> = readers.collect();
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        join(readers);
+        let found: Vec<u8> = db.scan::<&[u8]>(..).map(|entry| entry.unwrap().value[0]).collect();
+        assert_eq!(found, [1, 2, 2]);
+        db.close().unwrap();
     });
 }
 
 #[test]
-fn a_write_beside_a_freeze_goes_into_the_segment_that_was_logged() {
-    check(Limits { preemptions: 3, schedules: 5_000 }, || {
-        let parts = Parts::new();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || parts.write())
-        };
-        parts.freeze();
-        let seq = writer.join().unwrap();
-        assert_eq!(parts.read(), (Some(seq), seq));
-    });
-}
-
-#[test]
-fn a_reader_beside_a_write_sees_all_that_was_visible_when_it_came() {
-    check(Limits { preemptions: 3, schedules: 5_000 }, || {
-        let parts = Parts::new();
-        parts.write();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || (0..2).for_each(|_| assert!(parts.write() > 1)))
-        };
-        let (found, read) = parts.read();
-        assert_eq!(found, Some(read), "every number up to the read point was a write of this key");
-        writer.join().unwrap();
-    });
-}
-
-#[test]
-fn a_reader_beside_a_freeze_and_a_flattening_finds_its_version_of_a_key() {
-    check(Limits { preemptions: 2, schedules: 5_000 }, || {
-        let parts = Parts::new();
-        parts.write();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || {
-                parts.write();
-                parts.freeze();
-                parts.flatten();
+fn what_was_acknowledged_before_a_close_is_there_after_it() {
+    check(LIMITS, || {
+        let world = SimWorld::new(1);
+        let db = open(&world);
+        let written = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let writers = (0..2u8).map(|n| {
+            let written = written.clone();
+            beside(&db, move |db| {
+                for key in [n, n + 10] {
+                    match db.put(&[key], &[key; 900]) {
+                        Ok(_) => written.lock().push(key),
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::Closed),
+                    }
+                }
             })
-        };
-        // No snapshot keeps the old version: only the order in which a reader takes version and read point does.
-        let (found, read) = parts.read();
-        assert_eq!(found, Some(read));
-        writer.join().unwrap();
+        });
+        let writers: Vec<_> = writers.collect();
+        db.close().unwrap();
+        join(writers);
+        drop(db);
+        let again = open(&world_of(world.storage.clone_crashed(Survive::None, 7)));
+        for key in written.lock().iter() {
+            assert_eq!(value(&again, &[*key]), Some(vec![*key; 900]));
+        }
+        again.close().unwrap();
     });
 }
 
 #[test]
-fn a_version_is_freed_by_the_sweep_and_only_when_no_reader_has_it() {
-    check(Limits { preemptions: 3, schedules: 5_000 }, || {
-        let parts = Parts::new();
-        parts.write();
-        let reader = {
-            let parts = parts.clone();
-            spawn(move || {
-                let version = parts.store.version_full();
-                yield_now();
-                assert_eq!(newest(&version, SeqNo::MAX), Some(1));
-                assert!(Arc::strong_count(&version) > 1, "a reader would free it");
-            })
+fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() {
+    check(LIMITS, || {
+        let options = Options { memory_budget: 1 << 20, log_clean_bytes: 8 << 10, ..options() };
+        let family = FamilyOptions {
+            log_tables: true,
+            log_tables_merged_max: 1e6,
+            compression: Compression::None,
+            ..FamilyOptions::default()
         };
-        let fresh = active(9);
-        parts.store.swap(|now| now.with_fresh_active(fresh.clone()));
-        parts.graveyard.sweep();
-        reader.join().unwrap();
-        parts.graveyard.sweep();
-        assert!(parts.graveyard.is_empty(), "nobody has an old version any more");
+        let world = SimWorld::new(1);
+        let db = open_with(&world, options.clone(), family.clone());
+        for n in 0..4u8 {
+            db.put(&[n], &[n; 900]).unwrap();
+        }
+        db.flush().unwrap();
+        assert!(db.statistics().log_tables > 0);
+        let writer = beside(&db, |db| {
+            for n in 4..8u8 {
+                db.put(&[n], &[n; 900]).unwrap();
+            }
+            db.put(&[0], &[9; 900]).unwrap();
+            db.flush().unwrap();
+        });
+        let merger = beside(&db, |db| db.default_family().compact::<&[u8]>(..).unwrap());
+        for n in 1..4 {
+            assert_eq!(value(&db, &[n]), Some(vec![n; 900]));
+        }
+        join([writer, merger]);
+        db.sync().unwrap();
+        let left = open_with(&world_of(world.storage.clone_crashed(Survive::None, 7)), options, family);
+        for db in [&db, &left] {
+            assert_eq!(value(db, &[0]), Some(vec![9; 900]));
+            for n in 1..8 {
+                assert_eq!(value(db, &[n]), Some(vec![n; 900]));
+            }
+        }
+        left.close().unwrap();
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn every_key_is_in_sight_while_memory_is_flushed_range_by_range() {
+    check(LIMITS, || {
+        let strategy = "rangemerge{f=16384, deltas=1}".parse().unwrap();
+        let compression = Compression::None;
+        let family = FamilyOptions { strategy, compression, ..FamilyOptions::default() };
+        let world = SimWorld::new(1);
+        let db = open_with(&world, options(), family.clone());
+        let keys = 12u8;
+        for n in 0..keys {
+            db.put(&[n * 20], &[1; 900]).unwrap();
+        }
+        let writer = beside(&db, move |db| {
+            for n in (0..keys).rev() {
+                db.put(&[n * 20], &[2; 900]).unwrap();
+            }
+        });
+        let flusher = beside(&db, |db| db.flush().unwrap());
+        for _ in 0..2 {
+            let seen: Vec<u8> = db.scan::<&[u8]>(..).map(|entry| entry.unwrap().value[0]).collect();
+            assert_eq!(seen.len(), usize::from(keys), "{seen:?}");
+            assert!(seen.is_sorted(), "the later keys were written first: {seen:?}");
+        }
+        join([writer, flusher]);
+        db.sync().unwrap();
+        let left = open_with(&world_of(world.storage.clone_crashed(Survive::None, 7)), options(), family);
+        for db in [&db, &left] {
+            assert!((0..keys).all(|n| value(db, &[n * 20]) == Some(vec![2; 900])));
+        }
+        left.close().unwrap();
+        db.close().unwrap();
     });
 }

@@ -23,18 +23,18 @@
 //! - Sequence numbers: the cells keep theirs, and this database goes on above the highest of both. A snapshot from before
 //!   would see some of the cells and not others, so it is refused ([`Store::check_read_point`]).
 
-use super::family::check_name;
-use super::store::{Settings, Store, memory_options};
 use super::{CompactionControl, DEFAULT_FAMILY, Db, Family, Inner};
+use crate::catalog::{Catalog, check_name};
+use crate::commit::{FamilySettings, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::log;
 use crate::memory::Active;
+use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::{create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
-use crate::shape::{ShapeChange, TableInfo};
 use crate::version::{TableHandle, TablesHeld, Version};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,15 +79,15 @@ fn has_log_tables(store: &Store) -> bool {
 
 impl Inner {
     fn detach(self: &Arc<Self>, name: &str, dir: &Path) -> Result<()> {
-        self.check_writable()?;
-        let storage = &self.env.storage;
+        self.commit.check_writable()?;
+        let storage = &self.commit.env.storage;
         if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
             let message = format!("{} exists; detaching needs a new directory", dir.display());
             return Err(Error::invalid(message));
         }
-        let _one = self.families.lock();
-        self.check_writable()?;
-        let store = self.removable(name)?;
+        let _one = self.catalog.families.lock();
+        self.commit.check_writable()?;
+        let store = self.catalog.removable(name)?;
         // Most of it while writes go on.
         self.merge_log_tables(&store)?;
         let left = self.leave(&store, dir);
@@ -96,13 +96,18 @@ impl Inner {
         }
         let tables = left?;
         let numbers = [("tables", tables)];
-        self.events.record(EventKind::Family, name, format!("detached into {}", dir.display()), &numbers);
+        self.commit.events.record(
+            EventKind::Family,
+            name,
+            format!("detached into {}", dir.display()),
+            &numbers,
+        );
         Ok(())
     }
 
     /// The family out of here and into the directory; how many tables it has.
     fn leave(self: &Arc<Self>, store: &Arc<Store>, dir: &Path) -> Result<u64> {
-        self.with_writes_held(|_| store.set_leaving(true))?;
+        self.commit.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
         self.flush_out(store)?;
         self.merge_log_tables(store)?;
@@ -110,7 +115,7 @@ impl Inner {
             let message = format!("family {} has values in the log that no merge took out of it", store.name);
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let storage = &self.env.storage;
+        let storage = &self.commit.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let (state, held) = self.state_alone(store)?;
         let tables = match self.write_detached(dir, state) {
@@ -127,14 +132,14 @@ impl Inner {
         };
         drop(held);
         kill_point!("detach-described");
-        self.forget(store)?;
+        self.catalog.forget(store)?;
         Ok(tables)
     }
 
     /// Compacts a store that has values in the log, which stays behind.
     fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         match has_log_tables(store) {
-            true => self.compact(store, KeyRange::all(), &CompactionControl::default()),
+            true => self.work.compact(store, KeyRange::all(), &CompactionControl::default()),
             false => Ok(()),
         }
     }
@@ -142,7 +147,7 @@ impl Inner {
     /// Flushes a store that takes no writes until nothing of it is in memory.
     fn flush_out(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         for _ in 0..FLUSHES_MAX {
-            self.flush(store)?;
+            self.work.flush(store)?;
             let version = store.version();
             if version.active.is_empty() && version.segments().next().is_none() {
                 return Ok(());
@@ -153,7 +158,7 @@ impl Inner {
 
     /// What a database would know that has only this store. Its tables are held as they are now.
     fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
-        let manifest = self.manifest.lock();
+        let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
         let of_store = now.stores.get(&store.id).cloned();
         let of_store = of_store.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
@@ -162,69 +167,76 @@ impl Inner {
         let default_id = StoreId(now.last_store.0 + 1);
         let state = State {
             // A number of its own: it goes its own way from here.
-            database: self.env.random.next_u64() | 1,
+            database: self.commit.env.random.next_u64() | 1,
             epoch: now.epoch,
-            last_seq: self.snapshots.visible(),
+            last_seq: self.commit.snapshots.visible(),
             last_store: default_id,
             stores: [(store.id, of_store), (default_id, default)].into(),
             ..State::default()
         };
         let handles = store.version().tables().map(|open| open.handle.clone()).collect();
-        Ok((state, self.graveyard.hold(handles)))
+        Ok((state, self.catalog.graveyard.hold(handles)))
     }
 
     fn write_detached(&self, dir: &Path, state: State) -> Result<u64> {
-        let storage = &self.env.storage;
+        let storage = &self.commit.env.storage;
         let mut tables = 0;
         for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
             let name = info.id.file_name();
             let target = dir.join(&name);
-            storage.link(&self.dir.join(&name), &target).map_err(|e| Error::io("link to", &target, e))?;
+            storage
+                .link(&self.catalog.dir.join(&name), &target)
+                .map_err(|e| Error::io("link to", &target, e))?;
             tables += 1;
         }
         storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
         kill_point!("detach-linked");
-        Manifest::start(&self.env, dir, 1, state)?;
+        Manifest::start(&self.commit.env, dir, 1, state)?;
         Ok(tables)
     }
 
     fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
-        self.check_writable()?;
+        self.commit.check_writable()?;
         check_name(name)?;
         // Nobody may write to it meanwhile.
-        let _reading = lock_dir(&self.env, dir, false)?;
+        let _reading = lock_dir(&self.commit.env, dir, false)?;
         let (arriving, floor) = self.read_detached(dir)?;
-        let options = Self::parse_options(name, &arriving.options)?;
-        let settings = Settings::resolve(name, options, &self.registry)?;
-        let _one = self.families.lock();
-        self.check_writable()?;
-        self.check_name_is_free(name)?;
+        let options = Catalog::parse_options(name, &arriving.options)?;
+        let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
+        let _one = self.catalog.families.lock();
+        self.commit.check_writable()?;
+        self.catalog.check_name_is_free(name)?;
         let mut linked = Vec::new();
         let done = self.link_attached(dir, &arriving, &mut linked);
         let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-        let opened = done.and_then(|()| self.open_tables(&infos, &mut []));
+        let opened = done.and_then(|()| self.catalog.open_tables(&infos, &mut []));
         // No edit names them yet.
-        let opened = opened.inspect_err(|_| self.remove_outputs(&infos))?;
+        let opened = opened.inspect_err(|_| self.catalog.remove_outputs(&infos))?;
         kill_point!("attach-linked");
         let store = self.add_attached(name, arriving, settings, linked, opened, floor)?;
         kill_point!("attach-committed");
-        self.recount(&store);
-        self.fit_cache();
-        self.touch(store.id);
-        self.scheduler.notify();
+        self.commit.recount(&store);
+        self.catalog.fit_cache();
+        self.commit.touch(store.id);
+        self.commit.scheduler.notify();
         let numbers = [("tables", store.version().tables().count() as u64)];
-        self.events.record(EventKind::Family, name, format!("attached from {}", dir.display()), &numbers);
+        self.commit.events.record(
+            EventKind::Family,
+            name,
+            format!("attached from {}", dir.display()),
+            &numbers,
+        );
         Ok(store)
     }
 
     /// The family in the directory, and the last sequence number of the database it comes from.
     fn read_detached(&self, dir: &Path) -> Result<(StoreState, SeqNo)> {
         let refuse = |why: &str| Err(Error::invalid(format!("{} {why}", dir.display())));
-        let Some(loaded) = manifest::load(&self.env, dir)? else {
+        let Some(loaded) = manifest::load(&self.commit.env, dir)? else {
             let message = format!("{} holds no detached family", dir.display());
             return Err(Error::new(ErrorKind::NotFound, message));
         };
-        let names = self.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = self.commit.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
         if names.iter().any(|name| log::parse_file_name(name).is_some()) {
             return refuse("has a log: it is a database that was opened for writing, not a detached family");
         }
@@ -240,18 +252,18 @@ impl Inner {
     /// Gives the tables names in this database, durably: each with its level, run and new info. `linked` has those that
     /// got one also after a failure.
     fn link_attached(&self, dir: &Path, arriving: &StoreState, linked: &mut Vec<Linked>) -> Result<()> {
-        let storage = &self.env.storage;
-        let job = self.next_job();
+        let storage = &self.commit.env.storage;
+        let job = self.catalog.next_job();
         for (part, (level, run, info)) in arriving.shape.tables().enumerate() {
-            let id = TableId { epoch: self.epoch, job, part: part as u32 };
-            let (from, target) = (dir.join(info.id.file_name()), self.dir.join(id.file_name()));
+            let id = TableId { epoch: self.catalog.epoch, job, part: part as u32 };
+            let (from, target) = (dir.join(info.id.file_name()), self.catalog.dir.join(id.file_name()));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
             linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
             // Whoever brought the file may not have synced it.
             let synced = storage.append(&target).and_then(|mut file| file.sync());
             synced.map_err(|e| Error::io("sync", &target, e))?;
         }
-        storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
+        storage.sync_dir(&self.catalog.dir).map_err(|e| Error::io("sync the directory", &self.catalog.dir, e))
     }
 
     /// The one edit, with writes held; after it the store is in the list.
@@ -259,7 +271,7 @@ impl Inner {
         &self,
         name: &str,
         arriving: StoreState,
-        settings: Settings,
+        settings: FamilySettings,
         linked: Vec<Linked>,
         opened: BTreeMap<TableId, Arc<TableHandle>>,
         floor: SeqNo,
@@ -267,12 +279,12 @@ impl Inner {
         // Run ids of level 0 are generations too.
         let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
         let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));
-        let mut manifest = self.manifest.lock();
+        let mut manifest = self.catalog.manifest.lock();
         let id = manifest.state().last_store.next();
         let mut attached = None;
-        self.with_one_seq(floor, |seq| {
+        self.commit.with_one_seq(floor, |seq| {
             // What was written before must not be lost by a power cut that keeps the family (I2).
-            let log_synced = self.log()?.sync().inspect_err(|e| self.poison(e))?;
+            let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
             let change = ShapeChange { range: KeyRange::all(), added: linked, ..ShapeChange::default() };
             let edit: Edit = vec![
                 Change::NewStore { id, name: name.to_string(), options: arriving.options },
@@ -283,22 +295,22 @@ impl Inner {
                 Change::LastSeq(seq),
                 Change::LogSynced(log_synced),
             ];
-            let mark = self.commit_to(&mut manifest, &edit)?;
+            let mark = self.catalog.commit_to(&mut manifest, &edit)?;
             let shape = Arc::new(manifest.state().stores[&id].shape.clone());
             attached = Some((seq, mark, shape));
             Ok(true)
         })?;
         drop(manifest);
         let (seq, mark, shape) = attached.expect("set in the turn that succeeded");
-        self.log_note(mark);
+        self.commit.log_note(mark);
         let first = Generation(last_generation.0 + 2);
-        let write_memory = self.budget.write_memory();
+        let write_memory = self.commit.settings.write_memory();
         let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into()).with_shape(shape, &opened);
         let (name, next) = (name.to_string(), Generation(first.0 + 1));
-        let store = Store::attached(id, name, settings, version, next, self.graveyard.clone(), seq);
+        let store = Store::attached(id, name, settings, version, next, self.catalog.graveyard.clone(), seq);
         store.fit_memory(write_memory);
-        self.add_store(store.clone());
+        self.catalog.add_store(store.clone());
         Ok(store)
     }
 }

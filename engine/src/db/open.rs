@@ -7,34 +7,29 @@
 //!    Only now may files that are no part of it be removed.
 //! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
 
-use super::background::{DbWorker, Jobs};
-use super::budget::Budget;
-use super::marks::Largest;
-use super::replay::Replay;
-use super::store::{Settings, Store, memory_options};
-use super::tally::Tally;
-use super::write::Commit;
-use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared, State};
+use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared};
 use crate::cache::BlockCache;
+use crate::catalog::{
+    Catalog, Found, Replay, highest_manifest, no_database, read_log, refuse_leftovers, remove_orphans,
+    remove_unnamed_tables,
+};
+use crate::commit::{Commit, FamilySettings, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{
-    Frame, Log, LogEnd, LogOptions, LogStart, RecoverOptions, Recovered, WrittenAhead, recover,
-};
-use crate::memory::{Active, Spares};
-use crate::metrics::{Counter, Metrics};
+use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead};
+use crate::memory::Active;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
-use crate::schedule::{Limiter, MakeScheduler, ThreadScheduler, Worker};
-use crate::snapshot::Snapshots;
+use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{Clock, Env, LOCK_FILE, OpenFiles, create_dir_durably, lock_dir};
-use crate::sync::{ArcSwap, AtomicU8, AtomicU32, AtomicU64, Mutex};
+use crate::sync::Mutex;
 use crate::table::{Access, Table};
-use crate::types::{Generation, SeqNo, StoreId, TableId, size_text};
+use crate::types::{Generation, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
-use crate::version::manifest::{self, Manifest, Mark};
+use crate::version::manifest::{self, Manifest};
 use crate::version::{Graveyard, TableHandle, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::work::{DbWorker, Work};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -245,13 +240,14 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     };
     let (log, appender) = Log::open(env, dir, log_options, LogStart::behind(database, &recovered))?;
     let stores = replay.finish();
-    let commit = Commit::new(appender, last_seq.next());
+    let stages = Stages::new(appender, last_seq.next());
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, files, graveyard, epoch, last_seq, log_found, events };
     let families = builder.families.clone();
-    let inner = assemble(builder, dir, parts, Some((log, commit, lock)))?;
-    inner.log_note(inner.manifest.lock().mark());
+    let found = Found { stores, manifest, cache, files, graveyard, epoch };
+    let writing = Some((log, stages, lock));
+    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing });
+    inner.commit.log_note(inner.catalog.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
         ("log_bytes", recovered.bytes),
@@ -259,8 +255,13 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         ("replay_micros", replay_micros),
         ("epoch", u64::from(epoch)),
     ];
-    let full = inner.gather_log();
-    inner.events.record(EventKind::Open, "", if created { "created" } else { "opened" }.into(), &numbers);
+    let full = inner.work.gather_log();
+    inner.commit.events.record(
+        EventKind::Open,
+        "",
+        if created { "created" } else { "opened" }.into(),
+        &numbers,
+    );
     let db = finish(inner, families)?;
     if full {
         // Whether it succeeds or not: the next open tries again.
@@ -323,8 +324,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let parts = Parts { stores, manifest, cache, files, graveyard, epoch, last_seq, log_found, events };
-    let inner = assemble(builder, dir, parts, None)?;
+    let found = Found { stores, manifest, cache, files, graveyard, epoch };
+    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing: None });
     default_of(Shared::new(inner))
 }
 
@@ -342,7 +343,7 @@ fn files_for(builder: &Builder) -> Arc<OpenFiles> {
 }
 
 fn cache_for(options: &Options) -> Arc<BlockCache> {
-    BlockCache::filled_by_merges(options.cache_bytes(), options.cache_fill.filling())
+    BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling())
 }
 
 fn events_of(builder: &Builder, dir: &Path) -> Events {
@@ -380,41 +381,6 @@ impl<'a> Replaying<'a> {
     }
 }
 
-/// Why there is nothing to open: what lies there tells whether a database lost its `CURRENT`.
-fn no_database(env: &Env, dir: &Path) -> Error {
-    let nothing = || Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()));
-    match refuse_leftovers(env, dir) {
-        Err(e) if e.kind() == ErrorKind::Corruption => e,
-        _ => nothing(),
-    }
-}
-
-/// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
-/// crash during creation leaves is one manifest and no table or log.)
-pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
-    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
-    // One that somebody has made since it was looked for is none without a `CURRENT`.
-    if names.iter().any(|name| name == "CURRENT") {
-        return Ok(());
-    }
-    let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
-    let left = has(|n| TableId::parse_file_name(n).is_some())
-        .or_else(|| has(|n| crate::log::parse_file_name(n).is_some()))
-        .or_else(|| has(|n| manifest::parse_file_name(n).is_some_and(|number| number > 1)));
-    match left {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("CURRENT is missing, expected it beside {name}");
-            Err(Error::corruption(dir.join("CURRENT"), 0, message))
-        }
-    }
-}
-
-fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
-    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
-    Ok(names.iter().filter_map(|n| manifest::parse_file_name(n)).max().unwrap_or(0))
-}
-
 /// The stores of the manifest with their tables open and nothing in memory.
 fn open_stores(
     builder: &Builder,
@@ -440,12 +406,12 @@ fn open_store(
     files: &Arc<OpenFiles>,
     graveyard: &Arc<Graveyard>,
 ) -> Result<Arc<Store>> {
-    let stored = Inner::parse_options(&state.name, &state.options)?;
+    let stored = Catalog::parse_options(&state.name, &state.options)?;
     // What the builder says counts from the beginning; it is written down when the database is open.
     let said = builder.families.iter().find(|(name, _)| *name == state.name);
     let options =
         said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
-    let settings = Settings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
+    let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
     let storage = &builder.env.storage;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
@@ -471,157 +437,49 @@ fn open_store(
     Ok(store)
 }
 
-/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
-pub(crate) fn read_log(
-    env: &Env,
-    dir: &Path,
-    state: &ManifestState,
-    mark: Option<Mark>,
-    visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Recovered> {
-    let options = RecoverOptions {
-        database_id: state.database,
-        first_file: state.log_first,
-        known_synced: state.log_synced,
-        ends: &state.log_ends,
-    };
-    let recovered = recover(env, dir, &options, visit, progress)?;
-    if let (Some(note), Some(mark)) = (recovered.note, mark)
-        && (note.manifest, note.length) > (mark.number, mark.length)
-    {
-        let path = dir.join(manifest::file_name(mark.number));
-        let message = format!(
-            "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the log knew of that much",
-            mark.length, note.length, note.manifest
-        );
-        return Err(Error::corruption(path, mark.length, message));
-    }
-    Ok(recovered)
-}
+type Writing = (Arc<Log>, Stages, Box<dyn Send + Sync>);
 
-/// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
-/// cannot be removed now is tried again at the next open.
-fn remove_orphans(env: &Env, dir: &Path, state: &ManifestState, recovered: &Recovered) {
-    let needed = super::log_table::needed_logs(state);
-    remove_unnamed_tables(env, dir, state);
-    for file in
-        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
-    {
-        let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
-    }
-}
-
-/// The part of it that can be done while the manifest before is in force.
-fn remove_unnamed_tables(env: &Env, dir: &Path, state: &ManifestState) {
-    let Ok(names) = env.storage.list(dir) else { return };
-    let tables = state.stores.values().flat_map(|store| store.shape.tables());
-    let live: BTreeSet<TableId> = tables.map(|(_, _, table)| table.id).collect();
-    for name in names {
-        let orphan = match TableId::parse_file_name(&name) {
-            // Only lower epochs: a higher one would be another owner's (invariant I5).
-            Some(id) => id.epoch < state.epoch && !live.contains(&id),
-            None => name.ends_with(".new"),
-        };
-        if orphan {
-            let _ = env.storage.remove(&dir.join(name));
-        }
-    }
-}
-
-struct Parts {
-    stores: Vec<Arc<Store>>,
-    manifest: Manifest,
-    cache: Arc<BlockCache>,
-    files: Arc<OpenFiles>,
-    graveyard: Arc<Graveyard>,
-    epoch: u32,
+/// What an open has found, and what it made for writing.
+struct Opened {
+    found: Found,
     last_seq: SeqNo,
     log_found: Vec<LogListing>,
     events: Events,
+    writing: Option<Writing>,
 }
 
-type Writing = (Arc<Log>, Commit, Box<dyn Send + Sync>);
-
-fn assemble(builder: Builder, dir: &Path, parts: Parts, writing: Option<Writing>) -> Result<Arc<Inner>> {
-    let Builder { options, env, scheduler, registry, .. } = builder;
-    let snapshots = Arc::new(Snapshots::default());
-    snapshots.publish(parts.last_seq);
-    let (log, commit, lock) = match writing {
-        Some((log, commit, lock)) => (Some(log), Some(commit), Some(lock)),
-        None => (None, None, None),
+fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inner> {
+    let Opened { found, last_seq, log_found, events, writing } = opened;
+    let (writing, lock) = match writing {
+        Some((log, stages, lock)) => (Some((log, stages)), Some(lock)),
+        None => (None, None),
     };
-    let spares = Arc::new(Spares::new());
-    parts.stores.iter().for_each(|store| store.use_spares(&spares));
-    let inner = Arc::new(Inner {
-        dir: dir.to_path_buf(),
-        registry,
-        epoch: parts.epoch,
-        state: AtomicU8::new(State::Open as u8),
-        poisoned: Mutex::new(None),
-        background_error: Mutex::new(None),
-        failing: Mutex::default(),
-        stores: ArcSwap::from_pointee(parts.stores),
-        families: Mutex::new(()),
-        snapshots,
-        log,
-        log_found: parts.log_found,
-        commit,
-        manifest: Mutex::new(parts.manifest),
-        cache: parts.cache,
-        files: parts.files,
-        graveyard: parts.graveyard,
-        limiter: Limiter::new(env.clock.clone(), options.rate_limit),
-        rate_limit: Counter::default(),
-        fill_limiter: Limiter::new(env.clock.clone(), options.cache_fill_rate),
-        filling: Arc::new(()),
-        jobs: Jobs::default(),
-        next_job: AtomicU32::new(1),
-        scheduler: scheduler(),
-        events: parts.events,
-        events_saved: AtomicU64::new(0),
-        metrics: Metrics::default(),
-        tally: Tally::default(),
-        spares,
-        joining: Counter::default(),
-        beyond_full: Counter::default(),
-        keeping: Counter::default(),
-        fitting: Mutex::new(()),
-        drain_ns_per_mib: Counter::default(),
-        drained: Counter::default(),
-        delay_owed: AtomicU64::new(0),
-        lock: Mutex::new(lock),
-        budget: Budget::of(&options),
-        largest: Largest::default(),
-        env,
-        options,
-    });
-    inner.rate_limit.set(inner.options.rate_limit);
-    inner.recount_all();
-    inner.enter_fronts();
-    inner.touch_all();
-    inner.fit_cache();
-    Ok(inner)
+    let settings = Settings::of(&builder.options);
+    let commit = Commit::new(&builder.env, settings, events, (builder.scheduler)(), writing);
+    commit.snapshots.publish(last_seq);
+    let catalog = Catalog::new(&commit, dir, builder.registry, found);
+    let work = Work::new(&catalog);
+    Arc::new(Inner { commit, catalog, work, log_found, lock: Mutex::new(lock) })
 }
 
 /// Starts the workers and makes sure the families asked for are there.
 fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
     // From here on a failure closes what was opened.
     let inner = Shared::new(inner);
-    let workers =
-        (0..inner.options.workers).map(|_| Box::new(DbWorker(Arc::downgrade(&inner))) as Box<dyn Worker>);
-    let started = inner.scheduler.start(workers.collect());
-    started.map_err(|e| Error::io("start a worker thread for", &inner.dir, e))?;
-    let known = |name: &str| inner.stores().iter().find(|s| s.name == name).cloned();
+    let workers = (0..inner.commit.settings.options.workers)
+        .map(|_| Box::new(DbWorker(Arc::downgrade(&inner.work))) as Box<dyn Worker>);
+    let started = inner.commit.scheduler.start(workers.collect());
+    started.map_err(|e| Error::io("start a worker thread for", &inner.catalog.dir, e))?;
+    let known = |name: &str| inner.catalog.find(name).ok();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {
-        inner.create_family(DEFAULT_FAMILY, FamilyOptions::default())?;
+        inner.catalog.create_family(DEFAULT_FAMILY, FamilyOptions::default())?;
     }
     for (name, options) in families {
         match known(&name) {
             None => {
-                inner.create_family(&name, options)?;
+                inner.catalog.create_family(&name, options)?;
             }
-            Some(store) if inner.stored_options(&store)? != options => {
+            Some(store) if inner.catalog.stored_options(&store)? != options => {
                 Family::new(inner.clone(), store).alter(options)?;
             }
             Some(_) => {}
@@ -631,9 +489,6 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
 }
 
 fn default_of(inner: Shared) -> Result<Db> {
-    let stores = inner.stores();
-    let store = stores.iter().find(|s| s.name == DEFAULT_FAMILY);
-    let store = store.ok_or_else(|| Error::new(ErrorKind::NotFound, "the database has no default family"))?;
-    let default = Family::new(inner.clone(), store.clone());
+    let default = Family::new(inner.clone(), inner.catalog.find(DEFAULT_FAMILY)?);
     Ok(Db { inner, default })
 }

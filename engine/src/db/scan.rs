@@ -6,9 +6,9 @@
 //! them as a get does.
 
 use super::covers::Covers;
-use super::store::{Settings, Store};
-use super::visible::{Found, ReadRules, resolve};
+use super::visible::{Found, resolve};
 use super::{Inner, Shared};
+use crate::commit::{FamilySettings, ReadRules, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Segment, SegmentCursor};
 use crate::merge::{Floor, Merging, RunCursor};
@@ -56,7 +56,7 @@ pub struct Entry {
 /// ```
 pub struct Scan {
     cursor: Merging<Source>,
-    settings: Arc<Settings>,
+    settings: Arc<FamilySettings>,
     covers: Covers,
     range: KeyRange,
     times: TimeRange,
@@ -82,10 +82,10 @@ pub struct Scan {
 
 impl Inner {
     pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
-        let refused = db.check_open().and_then(|()| store.check_not_dropped());
+        let refused = db.commit.check_open().and_then(|()| store.check_not_dropped());
         let refused = refused.and_then(|()| {
             let Some(snapshot) = &snapshot else { return Ok(()) };
-            db.check_snapshot(snapshot)?;
+            db.commit.check_snapshot(snapshot)?;
             store.check_read_point(snapshot.seq())
         });
         let settings = crate::sync::Guard::into_inner(store.settings());
@@ -430,7 +430,7 @@ impl Scan {
 
     /// What it knows of range tombstones.
     #[cfg(all(test, not(models)))]
-    pub(super) fn covers(&self) -> &Covers {
+    pub(crate) fn covers(&self) -> &Covers {
         &self.covers
     }
 

@@ -2,6 +2,7 @@
 //! nothing else being written meanwhile.
 
 use super::{Batch, Db, Entry, Family, Inner};
+use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
@@ -113,27 +114,26 @@ pub struct Transaction {
     own: BTreeMap<StoreId, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
 }
 
-/// What a conditional write rests on. It is judged with what tables hold before the write has its place in the log, so that
-/// nobody waits for a read; in that place only what was written meanwhile, which is in memory, is looked at.
-pub(crate) trait Depends {
-    /// Whether it holds now; its error is the write's answer.
-    fn judge(&self, db: &Inner) -> Result<()>;
-    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be wrong.
-    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool;
+/// The conditions of a write to that database.
+pub(super) struct Conditions<'a> {
+    pub(super) db: &'a Inner,
+    pub(super) all: &'a [Condition],
 }
 
-impl Depends for &[Condition] {
-    fn judge(&self, db: &Inner) -> Result<()> {
-        self.iter().try_for_each(|condition| condition.check(db))
+impl Depends for Conditions<'_> {
+    fn judge(&self) -> Result<()> {
+        self.all.iter().try_for_each(|condition| condition.check(self.db))
     }
 
-    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {
-        self.iter().any(|condition| db.may_have_changed(&condition.family.store, &condition.key, since))
+    fn may_have_changed(&self, since: SeqNo) -> bool {
+        let db = self.db;
+        self.all.iter().any(|condition| db.may_have_changed(&condition.family.store, &condition.key, since))
     }
 }
 
 impl Depends for Transaction {
-    fn judge(&self, db: &Inner) -> Result<()> {
+    fn judge(&self) -> Result<()> {
+        let db = &self.db.inner;
         let seq = self.snapshot.seq();
         let conflict = |message: String| Err(Error::new(ErrorKind::Conflict, message));
         for (family, keys) in self.keys.values() {
@@ -152,7 +152,8 @@ impl Depends for Transaction {
         Ok(())
     }
 
-    fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {
+    fn may_have_changed(&self, since: SeqNo) -> bool {
+        let db = &self.db.inner;
         let mut keys =
             self.keys.values().flat_map(|(family, keys)| keys.iter().map(move |key| (family, key)));
         keys.any(|(family, key)| db.may_have_changed(&family.store, key, since))
@@ -176,7 +177,7 @@ impl std::fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(super) fn new(db: Db) -> Self {
+    pub(crate) fn new(db: Db) -> Self {
         let snapshot = db.snapshot();
         let (keys, own) = (BTreeMap::new(), BTreeMap::new());
         Self { db, snapshot, keys, ranges: Vec::new(), batch: Batch::new(), own }
@@ -220,6 +221,6 @@ impl Transaction {
     /// Makes all writes true, if nothing that was read has been written since; else `Conflict`.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
-        db.write(&self.batch.ops(db)?, durability, Some(&self))
+        db.catalog.write(&self.batch.ops(db)?, durability, Some(&self))
     }
 }

@@ -39,11 +39,6 @@ struct Piece(NonNull<u8>);
 unsafe impl Send for Piece {}
 
 impl Spares {
-    /// None, and room for none.
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// A piece of that size: one that lay here, or a new one.
     pub(super) fn take(&self, len: usize) -> NonNull<u8> {
         let mut state = self.0.lock();
@@ -183,7 +178,7 @@ mod tests {
 
     #[test]
     fn pieces_come_back_as_long_as_there_is_room() {
-        let spares = Spares::new();
+        let spares = Spares::default();
         spares.set_room(300);
         let pieces = [0; 4].map(|_| spares.take(100));
         assert_eq!(spares.held(), 0);
@@ -211,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_still_looked_at_is_not_used_again() {
-        let spares = Arc::new(Spares::new());
+        let spares = Arc::new(Spares::default());
         spares.set_room(1 << 20);
         let fill = |generation: u64| {
             let memory = MemoryOptions { chunks: Sizes::all(256), spares: Some(spares.clone()) };
@@ -259,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_nobody_needed_for_a_while_goes_by_and_by() {
-        let spares = Spares::new();
+        let spares = Spares::default();
         let pieces = [0; 8].map(|_| spares.take(100));
         spares.set_room(800);
         for piece in pieces {

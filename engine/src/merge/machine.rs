@@ -7,10 +7,10 @@ use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
+use crate::shape::TableInfo;
 use crate::storage::Env;
 use crate::table::Filled;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, SeqNo, TableId};
-use crate::shape::TableInfo;
 use std::path::PathBuf;
 use std::sync::Arc;
 

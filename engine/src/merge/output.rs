@@ -7,10 +7,10 @@
 use super::keep::Keep;
 use crate::cache::{BlockCache, Filling};
 use crate::error::Result;
+use crate::shape::TableInfo;
 use crate::storage::Env;
 use crate::table::{Filled, Reference, Replaced, TableBuilder, TableOptions};
 use crate::types::{CellRef, KeyRange, TableId};
-use crate::shape::TableInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

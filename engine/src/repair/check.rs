@@ -2,16 +2,16 @@
 
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
-use crate::db::{needed_logs, read_log, refuse_leftovers};
+use crate::catalog::{needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
+use crate::shape::TableInfo;
 use crate::storage::{Env, lock_dir};
 use crate::table::Table;
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, Loaded};
-use crate::shape::TableInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

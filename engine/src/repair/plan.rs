@@ -5,7 +5,7 @@
 //! have come and gone since, and which is newer at a key is not known any more, though each cell still knows.
 
 use super::logged;
-use crate::db::{read_log, refuse_leftovers};
+use crate::catalog::{read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::Env;

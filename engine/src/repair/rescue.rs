@@ -24,16 +24,17 @@ use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
 use super::{CheckProgress, Loss, Meter, RepairReport, list};
-use crate::db::{FAMILY, OPTIONS, STORE, needed_logs, table_names};
+use crate::catalog::needed_logs;
+use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
+use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::storage::{Env, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
-use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -378,7 +379,7 @@ impl Rescue<'_> {
         let taken: Vec<&String> = self.plan.state.stores.values().map(|store| &store.name).collect();
         let name = match (name.is_empty() || taken.contains(&&name), id) {
             (false, _) => name,
-            (true, DEFAULT_STORE) => crate::db::DEFAULT_FAMILY.to_string(),
+            (true, DEFAULT_STORE) => crate::commit::DEFAULT_FAMILY.to_string(),
             (true, _) => format!("recovered-{id}"),
         };
         if before.is_none() && found.infos.is_empty() && id != DEFAULT_STORE {

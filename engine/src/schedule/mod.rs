@@ -3,7 +3,7 @@
 //! `testing`) everything happens on the caller's thread, in an order drawn from a seed.
 //!
 //! `limiter` is the one rate limiter of flushes and merges, `pace` how a merge gives way to readers. What is worth running is not decided here (see
-//! `strategy` and `db/background.rs`).
+//! `strategy` and `work/queue.rs`).
 
 mod limiter;
 mod pace;

@@ -1,5 +1,5 @@
 //! Memory held by range: puts gather in the active segment and, when that is full, in the memory of each range, and while all of it has more than its limit the strategy's victim
-//! is merged with its tables, as `db/scatter.rs` and `db/flush.rs` do it.
+//! is merged with its tables, as `work/jobs/by_range.rs` and `work/jobs/flush.rs` do it.
 
 use super::content::{self, Piece};
 use super::line::Put;

@@ -22,9 +22,9 @@ mod report;
 pub use content::Workload;
 pub use report::SimulateReport;
 
+use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{Facts, MergeKind, MergePlan, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
-use crate::shape::{Run, Shape, TableInfo};
 use by_range::Held;
 use content::{Content, Density, Piece};
 use line::{Line, Put};

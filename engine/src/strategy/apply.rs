@@ -9,8 +9,8 @@
 //! ```
 
 use super::{MergeKind, MergePlan};
-use crate::types::TableId;
 use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
+use crate::types::TableId;
 use std::sync::Arc;
 
 /// One step of a merge, done.

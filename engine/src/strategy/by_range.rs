@@ -2,8 +2,8 @@
 //! whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
 
 use super::MergePlan;
-use crate::types::{KeyRange, TableId};
 use crate::shape::Shape;
+use crate::types::{KeyRange, TableId};
 
 /// The memory of one key range.
 #[derive(Clone, PartialEq, Debug)]

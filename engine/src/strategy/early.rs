@@ -21,8 +21,8 @@
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
-use crate::types::{TableId, size_text};
 use crate::shape::{Shape, TableInfo};
+use crate::types::{TableId, size_text};
 use std::collections::HashSet;
 
 /// What a merge gets through in the time of a look.

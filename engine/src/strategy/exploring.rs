@@ -21,8 +21,8 @@
 use super::major::{Asked, major};
 use super::runs::{Placed, RunPlanner, within};
 use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target};
-use crate::types::{KeyRange, size_text};
 use crate::shape::{Run, Shape};
+use crate::types::{KeyRange, size_text};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

@@ -19,8 +19,8 @@
 
 use super::runs::{DEEPEST, Placed, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy, Target};
-use crate::types::size_text;
 use crate::shape::Shape;
+use crate::types::size_text;
 use serde::{Deserialize, Serialize};
 
 /// Settings of `geometric`. At most one of `r` and `p`; with neither, r is 2.

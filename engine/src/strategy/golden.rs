@@ -12,8 +12,8 @@
 //! and `flushed-range` (the same done: the shape that results).
 
 use super::*;
-use crate::types::{Timestamp, parse_size};
 use crate::shape::{Run, parse_key, parse_range};
+use crate::types::{Timestamp, parse_size};
 
 struct Story {
     shape: Shape,

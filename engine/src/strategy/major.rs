@@ -2,8 +2,8 @@
 //! of keys whose memory is held apart.
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
-use crate::types::{KeyRange, SeqNo, Timestamp};
 use crate::shape::{Shape, TableInfo};
+use crate::types::{KeyRange, SeqNo, Timestamp};
 
 /// What a compaction is for.
 #[derive(Clone, Copy)]

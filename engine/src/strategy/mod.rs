@@ -64,8 +64,8 @@ pub(crate) use runs::long_bytes;
 pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
-use crate::types::{KeyRange, SeqNo, TableId};
 use crate::shape::{Shape, TableInfo};
+use crate::types::{KeyRange, SeqNo, TableId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -35,8 +35,8 @@ use super::{
     ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
     Target, Unique, cover, ids, wrong_with_running,
 };
-use crate::types::{KeyRange, TableId, size_text};
 use crate::shape::{Run, Shape, TableInfo};
+use crate::types::{KeyRange, TableId, size_text};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;

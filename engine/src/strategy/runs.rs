@@ -9,8 +9,8 @@ use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
     validate,
 };
-use crate::types::{KeyRange, size_text};
 use crate::shape::{Run, Shape, TableInfo};
+use crate::types::{KeyRange, size_text};
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -20,8 +20,8 @@
 
 use super::runs::{DEEPEST, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy};
-use crate::types::size_text;
 use crate::shape::{Run, Shape};
+use crate::types::size_text;
 use serde::{Deserialize, Serialize};
 
 /// Settings of `sma`.

@@ -9,8 +9,8 @@
 //! may also touch: one writes the run that the other reads, since the tables they take are different ones.
 
 use super::{MergeKind, MergePlan, Place, RunningMerge};
-use crate::types::{KeyRange, TableId};
 use crate::shape::{Shape, TableInfo};
+use crate::types::{KeyRange, TableId};
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! Writes the sorted block that `block` reads.
 
-use crate::cache::block::{FLAG_REFERENCE, FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES};
+use crate::cache::block::{
+    FLAG_REFERENCE, FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES,
+};
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 

@@ -1,7 +1,7 @@
 //! A position in one block that owns what it needs: the block, and the key rebuilt in a reused buffer.
 
-use crate::cache::block::{Block, Entry};
 use super::pin::pin;
+use crate::cache::block::{Block, Entry};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Pinned};
 use std::sync::Arc;

@@ -8,19 +8,19 @@ use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
 use super::ends::{FOOTER_BYTES, Footer, Header};
 use super::fill::{Filled, Filler, Replaced};
-use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::Properties;
 use super::reference::Reference;
 use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
 use crate::cache::BlockCache;
+use crate::cache::Filter;
 use crate::error::{Error, Result};
+use crate::shape::TableInfo;
 use crate::storage::{Storage, WriteFile};
 use crate::types::{
     CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
 };
-use crate::shape::TableInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

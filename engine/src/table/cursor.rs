@@ -5,13 +5,13 @@
 //! on block after block, twice as much each time up to the limit, so that a short scan wastes little and a merge
 //! reads in large pieces.
 
-use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
 use super::pin::pin_fetched;
 use super::reader::Table;
 use super::reference::{Fetched, Images};
+use crate::cache::block::Block;
 use crate::error::Result;
 use crate::types::codec::Decoded;
 use crate::types::{CellRef, Cursor, Pinned};

@@ -11,13 +11,13 @@
 //! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
 //! however often it is merged.
 
-use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::cursor::Window;
-use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, open_block};
 use super::index::BlockEntry;
 use super::reader::Table;
+use crate::cache::Filter;
+use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling};
 use crate::error::Result;
 use std::sync::{Arc, Weak};

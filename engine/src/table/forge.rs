@@ -2,17 +2,17 @@
 //! a checksum would stop them, a way to sign forged ones. What is decoded is also used, as a reader would.
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
-use crate::cache::block::Block;
 use super::block_builder::BlockBuilder;
 use super::block_cursor::BlockCursor;
 use super::compression::{Codec, Compression, Compressor};
 use super::ends::{Footer, Header};
-use crate::cache::Filter;
 use super::frame::{BlockKind, HEAD_BYTES, Handle, Head, open_block, seed};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::Reference;
 use super::tombstones;
+use crate::cache::Filter;
+use crate::cache::block::Block;
 use crate::hooks::Target;
 use crate::types::{
     Cell, Fragments, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,

@@ -2,8 +2,8 @@
 //! before the next block's first; equal to both where a key's cells go on in the next block) and the block's
 //! place. The top index has one entry a partition and is held by the open table.
 
-use crate::cache::block::Block;
 use super::frame::Handle;
+use crate::cache::block::Block;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
 use crate::types::common_prefix;
 

@@ -1,12 +1,12 @@
 //! What a table looks like inside: its blocks, and how its bytes lie over the keys.
 
-use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
 use super::ends::HEADER_BYTES;
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
 use super::reader::Table;
+use crate::cache::block::Block;
 use crate::error::Result;
 use crate::types::KeyRange;
 use std::sync::Arc;

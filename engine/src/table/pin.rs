@@ -1,8 +1,8 @@
 //! Values that outlive the cursor or get that found them: they pin their block.
 #![expect(unsafe_code, reason = "a value is handed out without copying; its block keeps the bytes alive")]
 
-use crate::cache::block::Block;
 use super::reference::Fetched;
+use crate::cache::block::Block;
 use crate::types::{Owner, Pinned};
 use std::any::Any;
 use std::ops::Range;

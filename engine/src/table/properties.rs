@@ -2,9 +2,9 @@
 //! later release can add some without a new format version.
 
 use super::compression::Compression;
+use crate::shape::TableInfo;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
-use crate::shape::TableInfo;
 use std::collections::BTreeMap;
 
 /// The properties of a table.

@@ -4,22 +4,22 @@
 //! through the block cache; nothing is copied or allocated when they are there. It answers for the whole file:
 //! where part of the table has moved (its *clip*), the caller asks only for keys of the live range.
 
-use crate::cache::block::Block;
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::fill::Filled;
-use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::{Fetched, Images, Logs};
 use super::tombstones;
+use crate::cache::Filter;
+use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
 use crate::error::{Error, Result};
+use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
-use crate::shape::TableInfo;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

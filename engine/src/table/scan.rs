@@ -6,13 +6,13 @@
 //! Every checksum depends on the table's identity, which stands in header and footer; the caller may know it
 //! from the manifest.
 
-use crate::cache::block::Block;
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, HEAD_BYTES, Head};
 use super::properties::Properties;
 use super::reference::{Fetched, FoundLogs};
 use super::tombstones;
+use crate::cache::block::Block;
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::{CellRef, KeyRange, RangeTombstone, TableId, successor};

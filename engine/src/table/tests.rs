@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::cache::BlockCache;
+use crate::shape::TableInfo;
 use crate::storage::{LocalStorage, Storage};
 use crate::types::{
     Cell, CellRef, Cursor, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, TableId, Timestamp, hash,
 };
-use crate::shape::TableInfo;
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 use std::path::PathBuf;

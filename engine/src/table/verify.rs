@@ -2,11 +2,11 @@
 
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, HEADER_BYTES, Header};
-use crate::cache::Filter;
 use super::frame::{BlockKind, Handle, read_at};
 use super::properties::Properties;
 use super::reader::Table;
 use super::reference::{Fetched, Images, Reference};
+use crate::cache::Filter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Changes to what the manifest knows, and their encoding. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is what all edits so far add up to. Applying a change is pure.
 
-use crate::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::log::LogEnd;
+use crate::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use std::collections::BTreeMap;

@@ -459,11 +459,8 @@ pub(crate) mod forge {
                 .parse()
                 .unwrap_or_default();
         let added = shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
-        let change = crate::shape::ShapeChange {
-            range: crate::types::KeyRange::all(),
-            added,
-            ..Default::default()
-        };
+        let change =
+            crate::shape::ShapeChange { range: crate::types::KeyRange::all(), added, ..Default::default() };
         vec![
             vec![Change::Database { id: DATABASE }, Change::Epoch(2)],
             vec![

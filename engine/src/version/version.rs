@@ -3,13 +3,13 @@
 //! and swap it in; who loses the race builds again from the winner's.
 
 use super::scattered::Scattered;
-use crate::shape::{Shape, TableInfo};
 use super::shelf::Shelf;
 use crate::log;
 use crate::memory::{Active, Segment};
+use crate::shape::{Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
-use crate::types::{Generation, KeyRange, TableId, TimeRange, Timestamp, common_prefix, prefix64};
+use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -366,6 +366,25 @@ impl Version {
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         let frozen: u64 = self.frozen.iter().map(|s| s.bytes() as u64).sum();
         self.active.bytes() as u64 + frozen + self.scattered.bytes()
+    }
+
+    /// The oldest log file that its memory came from; `None` when it holds nothing.
+    pub(crate) fn log_front(&self) -> Option<LogFileId> {
+        let flushing = self.flush.all().filter_map(Segment::log_front);
+        flushing.chain(self.log_front_without_flush()).min()
+    }
+
+    /// The same, the flush set counted as gone.
+    pub(crate) fn log_front_without_flush(&self) -> Option<LogFileId> {
+        self.waiting().filter_map(Segment::log_front).chain(self.active.log_front()).min()
+    }
+
+    /// Whether a flush set left behind by a failed flush may be joined by newer memory: of all keys still, and without
+    /// pieces of ranges, as these lie below the segments of their set. Also where there is none.
+    pub(crate) fn may_join_flush(&self) -> bool {
+        let FlushSet { scattered, of_range, clip, end, .. } = &self.flush;
+        let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();
+        self.flush.is_empty() || (whole && self.scattered.is_empty())
     }
 
     /// Every open table.

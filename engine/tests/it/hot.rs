@@ -400,7 +400,7 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
     }
 }
 
-/// Guard: each segment that recovery makes is for a stretch of sequence numbers (`db/replay.rs`).
+/// Guard: each segment that recovery makes is for a stretch of sequence numbers (`catalog/replay.rs`).
 #[test]
 fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after_a_crash() {
     for seed in 0..3 {

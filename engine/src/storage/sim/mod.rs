@@ -21,8 +21,8 @@ mod random;
 #[cfg(test)]
 mod tests;
 
-pub use faults::{Event, Mode, OpCounts, OpKind};
 pub use crate::types::Rng;
+pub use faults::{Event, Mode, OpCounts, OpKind};
 pub use random::{SimClock, SimRandom};
 
 use super::Env;

@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "damage is done behind the storage trait's back")]
 
 use super::*;
-use crate::cache::Block;
 use crate::ErrorKind;
+use crate::cache::Block;
 
 fn fixture(compression: &str) -> Fixture {
     let tombstone = |start: &str, end: &str, seq| RangeTombstone {

@@ -1,0 +1,224 @@
+//! Making a step of a flush or merge true: durable in the manifest first, then one version swap.
+//!
+//! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the manifest's
+//! order. After a failure nothing changed in memory, and the inputs stay. Outputs that the manifest was never given are
+//! removed at once; where giving it failed it may name them all the same, so the next open looks.
+
+use super::Catalog;
+use crate::commit::Store;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Segment;
+use crate::shape::{Shape, ShapeChange, TableInfo};
+use crate::strategy::{MergePlan, Step};
+use crate::table::{CursorOptions, Filled};
+use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
+use crate::version::edit::{Change, Edit};
+use crate::version::manifest::{Manifest, Mark};
+use crate::version::{FlushSet, TableHandle, Version};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A step to install.
+pub(crate) struct Install<'a> {
+    pub(crate) store: &'a Arc<Store>,
+    pub(crate) plan: &'a MergePlan,
+    pub(crate) outputs: Vec<Arc<TableInfo>>,
+    pub(crate) upto: Option<Vec<u8>>,
+    pub(crate) flushed: Option<Flushed>,
+    /// What the cache was given of the outputs.
+    pub(crate) filled: Vec<(TableId, Filled)>,
+    /// Up to which what the merge met may have left no trace.
+    pub(crate) forgotten: SeqNo,
+    /// The outputs, if they are open already.
+    pub(crate) opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
+}
+
+/// What a step of a flush did with memory.
+#[derive(Clone)]
+pub(crate) struct Flushed {
+    /// These keys of generations up to this one are in tables now.
+    pub(crate) range: KeyRange,
+    pub(crate) generation: Generation,
+    /// Except for these cells of them, which stay. They are in the log again, durably, under a higher generation.
+    pub(crate) kept: Option<Segment>,
+}
+
+impl Catalog {
+    /// How many blocks and bytes left the cache for it.
+    pub(crate) fn install(&self, install: Install<'_>) -> Result<(u64, u64)> {
+        let outputs = install.outputs.clone();
+        let mut given = false;
+        let installed = self.install_noting(install, &mut given);
+        if installed.is_err() && !given {
+            self.remove_outputs(&outputs);
+        }
+        installed
+    }
+
+    /// The same; notes when the manifest is given the outputs.
+    fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
+        let Install { store, plan, outputs, upto, flushed, mut filled, forgotten, opened } = install;
+        if !planted!(Bug::SkipDirectorySync) {
+            let sync = self.commit.env.storage.sync_dir(&self.dir);
+            sync.map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+        }
+        let opened = opened.map_or_else(|| self.open_tables(&outputs, &mut filled), Ok)?;
+        let mut manifest = self.manifest.lock();
+        store.check_not_dropped()?;
+        let version = store.version_full();
+        let bytes_below = match &upto {
+            Some(key) => bytes_below(&version, plan, key)?,
+            None => Vec::new(),
+        };
+        let last = upto.is_none();
+        let step = Step { outputs, upto: upto.clone(), bytes_below };
+        let mut change = plan.change(&version.shape, &step);
+        if flushed.is_some() {
+            // A flush may have no inputs among the tables; what is in its way is memory.
+            change.range = KeyRange::all();
+        }
+        let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
+        let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
+        if forgotten > store.forgotten() {
+            edit.push(Change::Forgotten { store: store.id, seq: forgotten });
+        }
+        let mut front = None;
+        if let Some(Flushed { range, generation, kept }) = flushed.clone() {
+            edit.push(Change::Flushed { store: store.id, range, generation });
+            edit.push(Change::LastSeq(self.commit.snapshots.visible()));
+            edit.push(Change::LogSynced(self.commit.log()?.synced()));
+            if last {
+                let kept = kept.and_then(|kept| kept.log_front()).unwrap_or(LogFileId::MAX);
+                front = Some(match planted!(Bug::RecycleNeededLog) {
+                    false => self.commit.log_front(Some(store)).min(kept),
+                    true => self.commit.log()?.end().file,
+                });
+                edit.extend(front.map(Change::LogFirst));
+            }
+        }
+        kill_point!("install-before-commit");
+        *given = true;
+        let mark = self.commit_to(&mut manifest, &edit)?;
+        kill_point!("install-after-commit");
+        let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        if cfg!(feature = "strict") {
+            assert_eq!(shape.check(), Ok(()), "the shape after a change");
+        }
+        // Before the version that lacks it, so that who does not find it knows why.
+        store.forget(forgotten);
+        store.swap(|now| {
+            let mut next = now.with_shape(shape.clone(), &opened);
+            if let Some(flushed) = &flushed {
+                next.frozen.extend(flushed.kept.clone());
+                next.flush = match &upto {
+                    Some(key) => {
+                        let mut clip = key.clone();
+                        if planted!(Bug::ClipOffByOne) {
+                            clip.push(0);
+                        }
+                        FlushSet { clip, ..now.flush.clone() }
+                    }
+                    None => FlushSet::default(),
+                };
+            }
+            next
+        });
+        filled.into_iter().for_each(|(_, filled)| filled.published());
+        for (id, bytes) in &step.bytes_below {
+            if let Some(open) = version.tables().find(|open| open.info.id == *id) {
+                self.graveyard.punch(open.handle.clone(), *bytes);
+            }
+        }
+        for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
+            if !shape_holds(&shape, open.info.id) {
+                open.handle.make_obsolete();
+            }
+        }
+        drop(manifest);
+        let evicted = self.evict_replaced(&version, plan, upto.as_deref());
+        drop(version);
+        self.commit.recount(store);
+        self.fit_cache();
+        self.commit.touch(store.id);
+        kill_point!("install-after-swap");
+        self.commit.log_note(mark);
+        kill_point!("install-after-note");
+        if let Some(front) = front {
+            // The step is installed whatever comes of this; what is not released now is with the next flush.
+            if let Err(e) = self.release_log(front)
+                && e.kind() == ErrorKind::Poisoned
+            {
+                self.commit.poison(&e);
+            }
+        }
+        self.commit.scheduler.notify();
+        Ok(evicted)
+    }
+
+    /// Commits; a manifest that takes nothing any more poisons the database.
+    pub(crate) fn commit_to(&self, manifest: &mut Manifest, edit: &Edit) -> Result<Mark> {
+        let committed = manifest.commit(edit);
+        if manifest.is_poisoned()
+            && let Err(e) = &committed
+        {
+            self.commit.poison(e);
+        }
+        committed
+    }
+
+    /// Commits changes that concern no version.
+    pub(crate) fn commit_edit(&self, edit: &Edit) -> Result<()> {
+        let mark = self.commit_to(&mut self.manifest.lock(), edit)?;
+        self.commit.log_note(mark);
+        Ok(())
+    }
+
+    /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
+    pub(crate) fn install_change(
+        &self,
+        manifest: &mut Manifest,
+        store: &Arc<Store>,
+        change: ShapeChange,
+        more: Edit,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
+    ) -> Result<Mark> {
+        let mut edit = vec![Change::Shape { store: store.id, change }];
+        edit.extend(more);
+        let mark = self.commit_to(manifest, &edit)?;
+        let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+        if cfg!(feature = "strict") {
+            assert_eq!(shape.check(), Ok(()), "the shape after a change");
+        }
+        store.swap(|now| {
+            let mut next = now.with_shape(shape.clone(), opened);
+            next.flush = now.flush.clone();
+            next
+        });
+        self.commit.recount(store);
+        self.fit_cache();
+        self.commit.touch(store.id);
+        Ok(mark)
+    }
+}
+
+fn shape_holds(shape: &Shape, id: TableId) -> bool {
+    shape.tables().any(|(_, _, table)| table.id == id)
+}
+
+/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which
+/// is read any more by who stays at or above it.
+fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
+    let inputs: Vec<TableId> = plan.tables().collect();
+    let mut below = Vec::new();
+    for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
+        if open.start() < key && open.info.range.ends_after(key) {
+            let mut cursor = open.table().cursor(CursorOptions {
+                fill_cache: false,
+                read_ahead_bytes: 0,
+                ..CursorOptions::default()
+            });
+            below.push((open.info.id, cursor.dead_below(key)?));
+        }
+    }
+    Ok(below)
+}

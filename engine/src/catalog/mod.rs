@@ -1,0 +1,139 @@
+//! What a database consists of, durably: its stores, their tables and the manifest that names them.
+//!
+//! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of what nobody reads any
+//! more (`tables`). `install` is the one place where tables change. `moment` says what a copy consists of, `recover` and `replay`
+//! bring back what log and manifest hold.
+//!
+//! Not owned here: the path of a write (`commit`), who flushes and merges, and when (`work`).
+
+mod install;
+mod moment;
+mod recover;
+mod replay;
+mod stores;
+mod tables;
+
+pub(crate) use install::{Flushed, Install};
+pub(crate) use moment::{Held, Moment};
+pub(crate) use recover::{
+    highest_manifest, needed_logs, no_database, read_log, refuse_leftovers, remove_orphans,
+    remove_unnamed_tables,
+};
+pub(crate) use replay::Replay;
+pub(crate) use stores::check_name;
+
+use crate::cache::BlockCache;
+use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operator::Registry;
+use crate::options::Durability;
+use crate::storage::OpenFiles;
+use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
+use crate::types::SeqNo;
+use crate::version::Graveyard;
+use crate::version::manifest::Manifest;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of deletes of keys that are taken with the disk full, until a flush or merge is done; with those of ranges twice
+/// as many.
+const BEYOND_FULL_BYTES: u64 = 64 << 10;
+
+/// See the page above.
+pub(crate) struct Catalog {
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) dir: PathBuf,
+    pub(crate) epoch: u32,
+    next_job: AtomicU32,
+    pub(crate) registry: Registry,
+    stores: ArcSwap<Vec<Arc<Store>>>,
+    /// One change of the set of stores, or of how memory is divided, at a time.
+    pub(crate) families: Mutex<()>,
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) cache: Arc<BlockCache>,
+    /// The tables' files.
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) graveyard: Arc<Graveyard>,
+    /// One change of the cache's size at a time.
+    fitting: Mutex<()>,
+}
+
+/// What opening a database found, to be made a [`Catalog`] of.
+pub(crate) struct Found {
+    pub(crate) stores: Vec<Arc<Store>>,
+    pub(crate) manifest: Manifest,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) graveyard: Arc<Graveyard>,
+    pub(crate) epoch: u32,
+}
+
+impl Catalog {
+    pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
+        let Found { stores, manifest, cache, files, graveyard, epoch } = found;
+        stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
+        let catalog = Arc::new(Self {
+            commit: commit.clone(),
+            dir: dir.to_path_buf(),
+            epoch,
+            next_job: AtomicU32::new(1),
+            registry,
+            stores: ArcSwap::from_pointee(stores),
+            families: Mutex::new(()),
+            manifest: Mutex::new(manifest),
+            cache,
+            files,
+            graveyard,
+            fitting: Mutex::new(()),
+        });
+        catalog.recount_all();
+        commit.enter_fronts(&catalog.stores());
+        catalog.touch_all();
+        catalog.fit_cache();
+        catalog
+    }
+
+    /// All stores, by number.
+    pub(crate) fn stores(&self) -> Arc<Vec<Arc<Store>>> {
+        self.stores.load_full()
+    }
+
+    /// The store of the family of that name; `NotFound` if there is none.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Store>> {
+        let store = self.stores().iter().find(|store| store.name == name).cloned();
+        store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))
+    }
+
+    /// Number for the names of a job's outputs.
+    pub(crate) fn next_job(&self) -> u32 {
+        self.next_job.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// [`Commit::write`], with what is set aside for a full disk.
+    pub(crate) fn write(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        depends: Option<&dyn Depends>,
+    ) -> Result<SeqNo> {
+        let written = self.commit.write(ops, durability, depends, false);
+        let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
+        if !is_full || !ops.iter().all(Op::deletes) {
+            return written;
+        }
+        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both. Not all of
+        // it, as a table and edits must fit; keys one by one leave some to a range, which may empty all.
+        let bytes = ops.iter().map(|op| (op.bytes() + CELL_BYTES) as u64).sum();
+        let is_range = ops.iter().any(Op::deletes_range);
+        let most = if is_range { 2 * BEYOND_FULL_BYTES } else { BEYOND_FULL_BYTES };
+        if self.commit.room.beyond_full.get() + bytes > most {
+            return written;
+        }
+        self.manifest.lock().free_reserve();
+        let written = self.commit.write(ops, durability, depends, true);
+        if written.is_ok() {
+            self.commit.room.beyond_full.add(bytes);
+        }
+        written
+    }
+}

@@ -1,0 +1,77 @@
+//! The database at one moment, for a copy of it: what the copy consists of, held until it is made.
+//!
+//! The moment is taken under the manifest's lock, with no write between log and memory. It gives the log's end E; the copy's
+//! manifest is ours plus "history ends at E". From then on tables and log files are held, not the lock.
+
+use super::Catalog;
+use super::recover::needed_logs;
+use crate::commit::Store;
+use crate::error::Result;
+use crate::log::{LogEnd, LogHold, file_name};
+use crate::shape::TableInfo;
+use crate::version::edit::State;
+use crate::version::manifest::Manifest;
+use crate::version::{TableHandle, TablesHeld};
+use std::sync::Arc;
+
+/// What a copy of the database as it is at one moment consists of.
+pub(crate) struct Moment {
+    /// For the copy's manifest: it ends history at this moment.
+    pub(crate) state: State,
+    /// The number that manifest must have.
+    pub(crate) manifest_number: u64,
+    /// Names of the log files that hold history, and how much of each does.
+    pub(crate) logs: Vec<(String, u64)>,
+    /// Names of the log files that only tables need. They stay as long as the tables do.
+    pub(crate) table_logs: Vec<String>,
+}
+
+/// The database at one moment, with everything kept that a copy of it needs.
+pub(crate) struct Held {
+    pub(crate) moment: Moment,
+    pub(crate) created_us: u64,
+    pub(crate) tables: Vec<Arc<TableInfo>>,
+    pub(crate) log: LogHold,
+    pub(crate) files: TablesHeld,
+}
+
+impl Catalog {
+    /// The database between two writes. As long as the manifest stays locked its tables and log files stay too.
+    pub(crate) fn moment(&self, manifest: &Manifest) -> Result<Moment> {
+        let log = self.commit.log()?;
+        let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;
+        let mut state = manifest.state().clone();
+        let mut logs = Vec::new();
+        let mut next = end.file;
+        for file in log.files() {
+            next = next.max(file.file);
+            if file.file >= state.log_first && file.file <= end.file {
+                // Of the newest file nothing behind the end.
+                let bytes = if file.file == end.file { end.offset } else { file.used };
+                logs.push((file_name(file.file), bytes));
+            }
+        }
+        let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
+        state.last_seq = last;
+        state.log_synced = end;
+        state.log_ends.push(LogEnd { at: end, next: next.next() });
+        // Numbered on from ours, as the log's notes speak of ours.
+        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
+    }
+
+    pub(crate) fn hold_moment(&self) -> Result<Held> {
+        // No family may be on its way between the manifest and the list of families.
+        let _one = self.families.lock();
+        let manifest = self.manifest.lock();
+        let log = self.commit.log()?.hold();
+        let moment = self.moment(&manifest)?;
+        let created_us = self.commit.env.clock.wall_us();
+        let shapes = moment.state.stores.values().map(|store| &store.shape);
+        let tables = shapes.flat_map(|shape| shape.tables().map(|(_, _, info)| info.clone())).collect();
+        let handles = |store: &Arc<Store>| -> Vec<Arc<TableHandle>> {
+            store.version().tables().map(|open| open.handle.clone()).collect()
+        };
+        let files = self.graveyard.hold(self.stores().iter().flat_map(handles).collect());
+        Ok(Held { moment, created_us, tables, log, files })
+    }
+}

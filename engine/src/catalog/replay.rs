@@ -1,0 +1,113 @@
+//! The log's history, back into memory, cell by cell.
+//!
+//! What tables hold already is left out: what is at or below the generation that the manifest knows for the key
+//! (invariant I1). The rest came in the order in which it was written, except for cells that were logged *again*, by a
+//! flush that kept them or by cleaning. These are older than what stands around them in the log. A memory segment
+//! must hold only newer versions than the ones after it (invariant I3), so each segment made here holds a stretch of sequence
+//! numbers, and a cell that was logged again goes where its number belongs. There it also meets itself, if the
+//! log still holds it where it was first: it is in memory once.
+
+use crate::commit::Store;
+use crate::error::Result;
+use crate::log::{Entry, Frame, Logged};
+use crate::memory::Segment;
+use crate::types::{RangeTombstone, SeqNo, StoreId};
+use crate::version::edit::{Flushed, State};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// See the page above.
+pub(crate) struct Replay {
+    stores: BTreeMap<StoreId, Replayed>,
+    pub(crate) max_seq: SeqNo,
+}
+
+/// A store being filled.
+struct Replayed {
+    store: Arc<Store>,
+    flushed: Flushed,
+    /// All its segments, oldest first, each with the first sequence number it is for. The last one is the active.
+    segments: Vec<(SeqNo, Segment)>,
+}
+
+impl Replayed {
+    /// The segment for an entry of that sequence number.
+    fn segment(&self, seq: SeqNo) -> &Segment {
+        let after = self.segments.partition_point(|(first, _)| *first <= seq);
+        &self.segments[after.max(1) - 1].1
+    }
+}
+
+impl Replay {
+    pub(crate) fn new(state: &State, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
+        let stores = stores.into_iter().map(|(id, store)| {
+            let flushed = state.stores[&id].flushed.clone();
+            let segments = vec![(SeqNo::ZERO, store.version().active.clone())];
+            (id, Replayed { store, flushed, segments })
+        });
+        Self { stores: stores.collect(), max_seq: SeqNo::ZERO }
+    }
+
+    pub(crate) fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
+        for logged in frame.entries() {
+            // Cells of a family that was dropped since are not there any more.
+            let Some(replayed) = self.stores.get_mut(&logged.store) else { continue };
+            replayed.store.note_replayed(logged.generation);
+            let seq = logged.seq();
+            self.max_seq = self.max_seq.max(seq);
+            if !logged.copied {
+                replayed.begin_segment_if_full(seq);
+            }
+            replayed.entry(&logged, seq);
+        }
+        Ok(())
+    }
+
+    /// The stores, each with an active segment whose generation is above all that the log holds.
+    pub(crate) fn finish(self) -> Vec<Arc<Store>> {
+        let stores: Vec<_> = self.stores.into_values().map(|replayed| replayed.store).collect();
+        for store in &stores {
+            let active = store.new_active(0);
+            store.swap(|now| now.with_fresh_active(active.clone()));
+        }
+        stores
+    }
+}
+
+impl Replayed {
+    /// What is written from that sequence number on goes to a new segment, if the last one is full.
+    fn begin_segment_if_full(&mut self, seq: SeqNo) {
+        if (self.store.version().active.bytes() as u64) < self.store.active_bytes() {
+            return;
+        }
+        let active = self.store.new_active(0);
+        self.store.swap(|now| now.with_fresh_active(active.clone()));
+        // The version's own, so that both know which log file it needs.
+        self.segments.push((seq, self.store.version().active.clone()));
+    }
+
+    fn entry(&self, logged: &Logged<'_>, seq: SeqNo) {
+        let generation = logged.generation;
+        let segment = self.segment(seq);
+        let file = logged.place.at.file;
+        let active = || segment.as_active().expect("nothing is flattened before recovery has ended");
+        match &logged.entry {
+            Entry::Cell(cell) => {
+                if generation > self.flushed.at(cell.key) || planted!(Bug::ReplayFlushedGenerations) {
+                    active().writer().insert(cell);
+                    segment.fed_by(file);
+                }
+            }
+            Entry::RangeTombstone(tombstone) => {
+                // The parts that no table holds yet.
+                for (interval, at) in self.flushed.intervals() {
+                    let range = tombstone.range.intersect(&interval);
+                    if at < generation && !range.is_empty() {
+                        active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
+                        segment.fed_by(file);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The stores of a database: making, changing and dropping them, and what concerns all of them.
+
+use super::Catalog;
+use crate::commit::{DEFAULT_FAMILY, FamilySettings, Store, by_id, memory_options};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::memory::Active;
+use crate::options::{FamilyOptions, Options};
+use crate::types::{Generation, StoreId, size_text};
+use crate::version::Version;
+use crate::version::edit::Change;
+use std::sync::Arc;
+
+/// Stores among which those to flush are chosen: the ones with most memory.
+const CHOSEN_FROM: usize = 64;
+
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+        return Err(Error::invalid("a family's name has 1 to 255 bytes and no control characters"));
+    }
+    Ok(())
+}
+
+fn to_json(options: &FamilyOptions) -> Result<String> {
+    serde_json::to_string(options).map_err(|e| Error::invalid(format!("family options: {e}")))
+}
+
+impl Catalog {
+    pub(crate) fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Arc<Store>> {
+        self.commit.check_writable()?;
+        check_name(name)?;
+        let settings = FamilySettings::resolve(name, options.clone(), &self.registry)?;
+        let _one = self.families.lock();
+        self.commit.check_writable()?;
+        self.check_name_is_free(name)?;
+        let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
+        let options = to_json(&options)?;
+        self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
+        kill_point!("family-create-committed");
+        let write_memory = self.commit.settings.write_memory();
+        let active = Arc::new(Active::new(Generation(1), memory_options(&settings.options, write_memory)));
+        let version = Version::new(active.into());
+        let name = name.to_string();
+        let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
+        store.fit_memory(write_memory);
+        self.add_store(store.clone());
+        self.commit.events.record(EventKind::Family, &store.name, "created".into(), &[]);
+        Ok(store)
+    }
+
+    pub(crate) fn check_name_is_free(&self, name: &str) -> Result<()> {
+        match self.stores().iter().any(|s| s.name == name) {
+            true => Err(Error::invalid(format!("family {name} exists"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts a store that the manifest knows into the list. The caller has the lock of families.
+    pub(crate) fn add_store(&self, store: Arc<Store>) {
+        store.use_spares(&self.commit.room.spares);
+        let mut stores = (*self.stores()).clone();
+        stores.push(store);
+        self.stores.store(Arc::new(stores));
+    }
+
+    /// The family of that name, if it may be taken away.
+    pub(crate) fn removable(&self, name: &str) -> Result<Arc<Store>> {
+        if name == DEFAULT_FAMILY {
+            return Err(Error::invalid("the default family cannot be taken away"));
+        }
+        self.find(name)
+    }
+
+    pub(crate) fn drop_family(&self, name: &str) -> Result<()> {
+        self.commit.check_writable()?;
+        let _one = self.families.lock();
+        self.commit.check_writable()?;
+        let store = self.removable(name)?;
+        self.forget(&store)?;
+        self.commit.events.record(EventKind::Family, name, "dropped".into(), &[]);
+        Ok(())
+    }
+
+    /// Takes a store out of the database for good. The caller has the lock of families.
+    pub(crate) fn forget(&self, store: &Arc<Store>) -> Result<()> {
+        // Nothing may be logged for the store after the manifest has forgotten it.
+        store.mark_dropped();
+        self.commit.with_writes_held(|_| ())?;
+        kill_point!("family-drop-marked");
+        // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
+        let synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+        if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
+        {
+            store.unmark_dropped();
+            // Nothing was counted of it meanwhile.
+            self.commit.recount(store);
+            return Err(e);
+        }
+        kill_point!("family-drop-committed");
+        let version = store.version_full();
+        version.tables().for_each(|open| open.handle.make_obsolete());
+        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
+        self.commit.discount(store);
+        self.commit.scheduler.notify();
+        Ok(())
+    }
+
+    pub(crate) fn alter_family(&self, store: &Arc<Store>, options: FamilyOptions) -> Result<()> {
+        self.commit.check_writable()?;
+        let mut settings = FamilySettings::resolve(&store.name, options.clone(), &self.registry)?;
+        let _one = self.families.lock();
+        self.commit.check_writable()?;
+        store.check_not_dropped()?;
+        if store.settings().options.timestamps != options.timestamps {
+            return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
+        }
+        let before = store.settings().options.strategy.clone();
+        if before == options.strategy {
+            settings.inherited = store.settings().inherited.clone();
+        }
+        self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
+        store.set_settings(settings);
+        let what = match before == options.strategy {
+            true => "options changed".to_string(),
+            false => format!("options changed: strategy {before} gives way to {}", options.strategy),
+        };
+        self.commit.events.record(EventKind::Family, &store.name, what, &[]);
+        {
+            let mut work = store.work.lock();
+            work.merge_not_before = 0;
+            // Drawn anew, as the period may be another.
+            work.plan_state.major_due = None;
+            work.nothing_of_level0 = None;
+        }
+        self.commit.gets_on(store);
+        // Writers that stopped for runs that the strategy before did not allow may go on.
+        self.commit.recount(store);
+        self.commit.touch(store.id);
+        self.commit.scheduler.notify();
+        Ok(())
+    }
+
+    /// The family's options as the manifest has them.
+    pub(crate) fn stored_options(&self, store: &Store) -> Result<FamilyOptions> {
+        let manifest = self.manifest.lock();
+        let state = manifest.state().stores.get(&store.id);
+        let json = state.map_or(String::from("{}"), |state| state.options.clone());
+        Self::parse_options(&store.name, &json)
+    }
+
+    /// The options of a family in what the manifest holds.
+    pub(crate) fn parse_options(name: &str, json: &str) -> Result<FamilyOptions> {
+        serde_json::from_str(json).map_err(|e| {
+            let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");
+            Error::new(ErrorKind::Unsupported, message)
+        })
+    }
+
+    /// All stores are.
+    pub(crate) fn touch_all(&self) {
+        self.commit.touch_all(&self.stores());
+    }
+
+    /// The stores that planning looks at now: those that were touched, those with jobs, some in turn, and where memory
+    /// is to be made free those that have most of it. By number.
+    pub(crate) fn take_due(&self, working: &[StoreId], now: u64) -> Vec<Arc<Store>> {
+        let stores = self.stores();
+        let mut ids = self.commit.tally.take_due(&stores, now);
+        ids.extend(working);
+        if self.is_over_low(&stores) {
+            let mut by_memory: Vec<(u64, StoreId)> = stores
+                .iter()
+                .map(|store| (store.counted_memory(), store.id))
+                .filter(|(bytes, _)| *bytes > 0)
+                .collect();
+            if by_memory.len() > CHOSEN_FROM {
+                by_memory.select_nth_unstable_by_key(CHOSEN_FROM, |(bytes, _)| std::cmp::Reverse(*bytes));
+                by_memory.truncate(CHOSEN_FROM);
+            }
+            ids.extend(by_memory.into_iter().map(|(_, id)| id));
+        }
+        ids.into_iter().filter_map(|id| by_id(&stores, id).cloned()).collect()
+    }
+
+    /// The stores that were touched and not looked at yet.
+    pub(crate) fn touched(&self) -> Vec<Arc<Store>> {
+        let stores = self.stores();
+        self.commit.tally.touched().into_iter().filter_map(|id| by_id(&stores, id).cloned()).collect()
+    }
+
+    /// Counts everything anew. O(everything).
+    pub(crate) fn recount_all(&self) {
+        self.stores().iter().for_each(|store| self.commit.recount_one(store));
+        self.commit.counted();
+    }
+
+    /// Whether memory is over the mark, with the largest store looked for. O(stores) where it may be.
+    pub(crate) fn is_over_low(&self, stores: &[Arc<Store>]) -> bool {
+        let memory = self.commit.tally.memory.get();
+        if memory <= self.commit.memory_low() {
+            return false;
+        }
+        let largest = stores.iter().map(|store| store.counted_memory()).max().unwrap_or(0);
+        // What was flushed meanwhile is gone from what the next growth is counted from.
+        self.commit.room.largest.note(largest, memory.min(self.commit.tally.memory.get()));
+        memory > self.commit.memory_low()
+    }
+
+    pub(crate) fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
+        self.commit.check_open()?;
+        // Stores take their part of it under the same lock when they are made.
+        let _one = self.families.lock();
+        self.commit.check_open()?;
+        let before = self.commit.settings.now();
+        Options { write_memory, memory_budget, ..before.clone() }.validate()?;
+        self.commit.settings.set_memory(write_memory, memory_budget);
+        for store in self.stores().iter() {
+            store.fit_memory(write_memory);
+            store.work.lock().nothing_of_level0 = None;
+            self.fit_active(store);
+        }
+        self.recount_all();
+        self.touch_all();
+        self.fit_cache();
+        let reason = format!(
+            "write memory {} of {}, it was {} of {}",
+            size_text(write_memory),
+            size_text(memory_budget),
+            size_text(before.write_memory),
+            size_text(before.memory_budget)
+        );
+        let numbers = [
+            ("write_memory", write_memory),
+            ("memory_budget", memory_budget),
+            ("written_bytes", self.commit.memory_taken()),
+            ("cache_capacity", self.cache.stats().capacity),
+        ];
+        self.commit.events.record(EventKind::Memory, "", reason, &numbers);
+        self.commit.scheduler.notify();
+        Ok(())
+    }
+
+    /// Begins a new active segment where the present one is too large by now, or could only begin with a chunk of the old
+    /// size.
+    fn fit_active(&self, store: &Store) {
+        let active = store.version().active.clone();
+        if active.is_empty() || active.bytes() as u64 >= store.active_bytes() {
+            self.commit.renew_active(store, true);
+        }
+    }
+}

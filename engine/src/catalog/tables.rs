@@ -1,0 +1,140 @@
+//! Files of tables: opened, given up, swept when nobody reads them any more, with what they have in the cache.
+
+use super::Catalog;
+use crate::commit::Store;
+use crate::error::Result;
+use crate::log::Claim;
+use crate::shape::TableInfo;
+use crate::strategy::{MergeKind, MergePlan};
+use crate::table::{Access, Filled, Table};
+use crate::types::{LogFileId, TableId};
+use crate::version::{TableHandle, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Holes begin behind a table's header, at the file system's block size.
+const PUNCH_FROM: u64 = 4096;
+
+impl Catalog {
+    /// Opens tables just written or ingested.
+    pub(crate) fn open_tables(
+        &self,
+        infos: &[Arc<TableInfo>],
+        filled: &mut [(TableId, Filled)],
+    ) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
+        let mut open = |info: &Arc<TableInfo>| {
+            let of = filled.iter_mut().find(|(id, _)| *id == info.id);
+            Ok((info.id, self.open_table(info, of.map(|(_, filled)| filled))?))
+        };
+        infos.iter().map(&mut open).collect()
+    }
+
+    fn open_table(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
+        let path = self.dir.join(info.id.file_name());
+        let access =
+            Access { direct: self.commit.settings.options.direct_reads, files: Some(&self.files), filled };
+        let table = Table::open_with(&self.commit.env.storage, &path, info.clone(), &self.cache, access)?;
+        Ok(TableHandle::new(table, path, self.graveyard.clone()))
+    }
+
+    /// Bytes that open tables hold beside the cache.
+    pub(crate) fn table_memory(&self) -> u64 {
+        self.cache.table_memory()
+    }
+
+    /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is at the
+    /// next open.
+    pub(crate) fn remove_leftovers(&self, files: &[std::path::PathBuf]) {
+        for path in files {
+            let _ = self.commit.env.storage.remove(path);
+        }
+    }
+
+    /// The same of tables that were never given to a manifest.
+    pub(crate) fn remove_outputs(&self, outputs: &[Arc<TableInfo>]) {
+        let paths: Vec<_> = outputs.iter().map(|info| self.dir.join(info.id.file_name())).collect();
+        self.remove_leftovers(&paths);
+    }
+
+    /// The same up to a moment.
+    pub(crate) fn sweep_until(&self, end_ns: u64) -> bool {
+        if self.graveyard.is_empty() {
+            return false;
+        }
+        self.graveyard.sweep();
+        kill_point!("sweep-before-remove");
+        let (mut failed, mut worked) = (Vec::new(), false);
+        let is_over = || self.commit.env.clock.monotonic_ns() >= end_ns;
+        let mut over = false;
+        while !over && let Some((path, upto)) = self.graveyard.next_punch() {
+            worked = true;
+            if upto > PUNCH_FROM {
+                // Where holes cannot be punched the bytes go with the file.
+                let _ = self.commit.env.storage.punch_hole(&path, PUNCH_FROM, upto - PUNCH_FROM);
+            }
+            over = is_over();
+        }
+        // One at least: it gives back more than holes do.
+        while let Some(path) = self.graveyard.next_file() {
+            match self.commit.env.storage.remove(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(path),
+                _ => worked = true,
+            }
+            if is_over() {
+                break;
+            }
+        }
+        self.graveyard.retry(failed);
+        worked
+    }
+
+    /// Takes out of the cache what a step to `upto` has replaced, in the version before it. Blocks and bytes.
+    pub(crate) fn evict_replaced(
+        &self,
+        before: &Version,
+        plan: &MergePlan,
+        upto: Option<&[u8]>,
+    ) -> (u64, u64) {
+        let mut gone = (0, 0);
+        if plan.kind == MergeKind::Move {
+            return gone;
+        }
+        let inputs: BTreeSet<TableId> = plan.tables().collect();
+        let upto = upto.or(plan.range.end.as_deref());
+        for open in before.tables().filter(|open| inputs.contains(&open.info.id)) {
+            if upto.is_none_or(|upto| open.start() < upto) {
+                let (blocks, bytes) = open.table().evict(open.start(), upto);
+                gone = (gone.0 + blocks, gone.1 + bytes);
+            }
+        }
+        gone
+    }
+
+    /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is more, less what
+    /// open tables hold.
+    pub(crate) fn fit_cache(&self) {
+        let _one = self.fitting.lock();
+        let (memory, write_memory) =
+            (self.commit.settings.memory_budget(), self.commit.settings.write_memory());
+        let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
+        // However much the others hold, a little cache stays: without one each read would read its index anew.
+        let least = memory.saturating_sub(write_memory) / 8;
+        self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
+    }
+
+    /// Gives up the log before `front`, except for what tables need of it.
+    pub(crate) fn release_log(&self, front: LogFileId) -> Result<()> {
+        self.commit.log()?.release_unless(front, &|file| match planted!(Bug::RecycleShelvedLog) {
+            false => self.graveyard.logs.claim(file),
+            true => Claim::Never,
+        })
+    }
+
+    /// The oldest log file that memory of other stores needs which is in no flush.
+    pub(crate) fn front_of_others(&self, store: &Store) -> LogFileId {
+        let stores = self.stores();
+        let others = stores.iter().filter(|other| other.id != store.id);
+        let fronts = others.filter_map(|other| other.version().log_front_without_flush());
+        fronts.min().unwrap_or(LogFileId::MAX)
+    }
+}

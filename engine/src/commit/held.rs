@@ -1,0 +1,122 @@
+//! What is done to log and memory between writes: freezing, copies, notes, and whatever needs that nothing is being logged.
+
+use super::Commit;
+use super::store::Store;
+use super::write::LogStage;
+use crate::error::Result;
+use crate::log::{Entry, Note};
+use crate::types::{Generation, LogPosition, SeqNo};
+use crate::version::manifest::Mark;
+
+/// Bytes of a frame of copies.
+const COPIES_BYTES: u64 = 64 << 10;
+
+/// Where copies stand in the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Copied {
+    pub(crate) from: LogPosition,
+    pub(crate) to: LogPosition,
+}
+
+impl Commit {
+    /// Puts a fresh active segment in the place of the store's present one, unless that is empty.
+    pub(crate) fn freeze(&self, store: &Store) {
+        self.renew_active(store, false);
+    }
+
+    /// The same; also in the place of an empty one if that is wanted.
+    pub(crate) fn renew_active(&self, store: &Store, if_empty: bool) {
+        let Ok(stages) = self.stages() else { return };
+        let stage = stages.stage.lock();
+        stages.wait_applied(&stage);
+        let is_empty = store.version().active.is_empty();
+        if (is_empty && !if_empty) || self.check_open().is_err() {
+            return;
+        }
+        let active = store.new_active(store.version().active.bytes());
+        store.swap(|now| now.with_fresh_active(active.clone()));
+        if !is_empty {
+            store.work.lock().pipeline.froze();
+            kill_point!("segment-frozen");
+        }
+        self.recount(store);
+        self.touch(store.id);
+    }
+
+    /// Begins a new log file, so that all logged so far is in complete ones.
+    pub(crate) fn begin_log_file(&self) -> Result<()> {
+        let mut stage = self.stages()?.stage.lock();
+        let next = stage.next_seq;
+        stage.appender.begin_next(next)
+    }
+
+    /// Runs with nothing being logged and everything logged applied.
+    pub(crate) fn with_writes_held<T>(&self, run: impl FnOnce(SeqNo) -> T) -> Result<T> {
+        let stages = self.stages()?;
+        let stage = stages.stage.lock();
+        stages.wait_applied(&stage);
+        Ok(run(SeqNo(stage.next_seq.0 - 1)))
+    }
+
+    /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the number is used
+    /// up and becomes visible.
+    pub(crate) fn with_one_seq(&self, floor: SeqNo, run: impl FnOnce(SeqNo) -> Result<bool>) -> Result<bool> {
+        let stages = self.stages()?;
+        let mut stage = stages.stage.lock();
+        stages.wait_applied(&stage);
+        self.check_writable()?;
+        let seq = stage.next_seq.max(floor.next());
+        let used = run(seq)?;
+        if used {
+            self.snapshots.publish(seq);
+            stage.next_seq = seq.next();
+        }
+        Ok(used)
+    }
+
+    /// Logs entries again that stay in memory, or came from a log file that is to go: they keep their sequence numbers and
+    /// get this generation. Where the log holds them, or `None` where there were none. In frames of limited size, so
+    /// that writers get their turns between; each cell stands for itself, so it does not matter where a crash ends
+    /// that.
+    pub(crate) fn log_copies<'c>(
+        &self,
+        store: &Store,
+        generation: Generation,
+        entries: impl Iterator<Item = Entry<'c>>,
+    ) -> Result<Option<Copied>> {
+        let stages = self.stages()?;
+        let frame_bytes = COPIES_BYTES.min(self.settings.options.log_file_bytes / 4);
+        let mut entries = entries.peekable();
+        let mut copied: Option<Copied> = None;
+        while entries.peek().is_some() {
+            self.check_not_poisoned()?;
+            let mut stage = stages.stage.lock();
+            let LogStage { appender, frame, next_seq, .. } = &mut *stage;
+            frame.begin(*next_seq, self.env.clock.wall_us());
+            frame.part(store.id, generation);
+            while frame.frame_bytes() < frame_bytes
+                && let Some(entry) = entries.next()
+            {
+                match entry {
+                    Entry::Cell(cell) => frame.copied_cell(&cell),
+                    Entry::RangeTombstone(tombstone) => frame.copied_range_tombstone(&tombstone),
+                }
+            }
+            let at = self.append(appender, frame)?;
+            let from = copied.map_or(at.start, |copied| copied.from);
+            copied = Some(Copied { from, to: at.end });
+        }
+        Ok(copied)
+    }
+
+    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed. Evidence
+    /// only: where the log takes nothing (full disk, poison), the edit is still made, so nobody is told.
+    pub(crate) fn log_note(&self, mark: Mark) {
+        let Ok(stages) = self.stages() else { return };
+        let mut stage = stages.stage.lock();
+        let LogStage { appender, frame, next_seq, .. } = &mut *stage;
+        let note = Note { manifest: mark.number, length: mark.length };
+        frame.note(note, *next_seq, self.env.clock.wall_us());
+        let _ = appender.append(frame);
+    }
+}

@@ -1,0 +1,362 @@
+//! One column family inside: its options, its memory and tables (the version), its merges in flight.
+
+use super::family::{FamilySettings, table_names};
+use super::store_work::StoreWork;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{Active, MemoryOptions, Spares, prefetch_value};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
+use crate::types::{Generation, LogFileId, SeqNo, StoreId};
+use crate::version::{Graveyard, Version};
+use std::sync::{Arc, OnceLock};
+
+/// What freezing a segment costs beside its cells, in looks at one.
+const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 };
+
+/// With so many frozen segments none is added before it is full: each is one more to look into.
+const FROZEN_MAX: usize = 8;
+
+/// What each read and write touches comes first and stays together: among thousands of families all of it is cold. What
+/// writes change follows, in cache lines of its own, so that a writer does not take the first from readers.
+#[repr(C, align(64))]
+pub(crate) struct Store {
+    version: ArcSwap<Version>,
+    settings: ArcSwap<FamilySettings>,
+    /// Bytes at which the active segment is frozen: from the write memory and the options.
+    active_bytes: AtomicU64,
+    /// Runs in level 0 beyond those that its strategy lets gather.
+    level0_over: AtomicU64,
+    pub(crate) id: StoreId,
+    dropped: AtomicBool,
+    /// It is being detached: takes no writes any more.
+    leaving: AtomicBool,
+    /// Writers wait.
+    held: AtomicBool,
+    pub(crate) counted: Counted,
+    pub(crate) name: String,
+    graveyard: Arc<Graveyard>,
+    next_generation: AtomicU64,
+    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
+    replayed: AtomicU64,
+    /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
+    /// read point from before would show some of them.
+    attached_at: SeqNo,
+    /// Of keys written up to this sequence number no cell may be left.
+    forgotten: AtomicU64,
+    /// The database's write memory.
+    write_memory: AtomicU64,
+    /// The database's chunks to be used again.
+    spares: OnceLock<Arc<Spares>>,
+    /// What the last active segment that was frozen had.
+    active_expected: AtomicU64,
+    pub(crate) work: Mutex<StoreWork>,
+}
+
+/// What was last counted of a store; see `tally`.
+#[repr(align(64))]
+pub(crate) struct Counted {
+    /// Held while memory and tables are counted anew, so that who read an older version does not have the last word.
+    pub(crate) counting: Mutex<()>,
+    pub(crate) memory: AtomicU64,
+    pub(crate) tables: AtomicU64,
+    /// Of the memory, what flushes left there.
+    pub(crate) kept: AtomicU64,
+    /// The log file that it stands under; the largest number where none.
+    pub(crate) front: AtomicU64,
+    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    dead_looks: AtomicU64,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self {
+            counting: Mutex::new(()),
+            memory: AtomicU64::new(0),
+            tables: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            front: AtomicU64::new(u64::MAX),
+            dead_looks: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn new(
+        id: StoreId,
+        name: String,
+        settings: FamilySettings,
+        version: Version,
+        next_generation: Generation,
+        graveyard: Arc<Graveyard>,
+    ) -> Arc<Self> {
+        Self::attached(id, name, settings, version, next_generation, graveyard, SeqNo::ZERO)
+    }
+
+    /// One that comes from another database at that moment.
+    pub(crate) fn attached(
+        id: StoreId,
+        name: String,
+        settings: FamilySettings,
+        version: Version,
+        next_generation: Generation,
+        graveyard: Arc<Graveyard>,
+        attached_at: SeqNo,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name,
+            settings: ArcSwap::from_pointee(settings),
+            version: ArcSwap::from_pointee(version),
+            graveyard,
+            next_generation: AtomicU64::new(next_generation.0),
+            replayed: AtomicU64::new(0),
+            dropped: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            attached_at,
+            forgotten: AtomicU64::new(attached_at.0),
+            write_memory: AtomicU64::new(0),
+            spares: OnceLock::new(),
+            active_bytes: AtomicU64::new(0),
+            active_expected: AtomicU64::new(0),
+            level0_over: AtomicU64::new(0),
+            counted: Counted::new(),
+            work: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> Guard<Arc<FamilySettings>> {
+        self.settings.load()
+    }
+
+    /// What its tables say of it.
+    pub(crate) fn table_names(&self) -> Vec<(&'static str, String)> {
+        let options = serde_json::to_string(&self.settings().options).expect("options are plain data");
+        table_names(self.id, &self.name, options)
+    }
+
+    pub(crate) fn set_settings(&self, settings: FamilySettings) {
+        self.settings.store(Arc::new(settings));
+        self.fit_memory(self.write_memory.load(Ordering::Relaxed));
+    }
+
+    /// The database's write memory is that from now on. To be said of each new store before it takes writes.
+    pub(crate) fn fit_memory(&self, write_memory: u64) {
+        self.write_memory.store(write_memory, Ordering::Relaxed);
+        self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
+    }
+
+    /// How many runs level 0 has beyond those that its strategy lets gather, when it was counted last.
+    pub(crate) fn level0_over(&self) -> u64 {
+        self.level0_over.load(Ordering::Relaxed)
+    }
+
+    /// How many it had before.
+    pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
+        self.level0_over.swap(runs, Ordering::Relaxed)
+    }
+
+    /// Its segments take chunks from there from now on.
+    pub(crate) fn use_spares(&self, spares: &Arc<Spares>) {
+        let _ = self.spares.set(spares.clone());
+    }
+
+    /// Bytes at which its active segment is frozen.
+    #[inline]
+    pub(crate) fn active_bytes(&self) -> u64 {
+        self.active_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How its segments use memory.
+    pub(crate) fn memory_options(&self) -> MemoryOptions {
+        let expected = self.active_expected.load(Ordering::Relaxed) as usize;
+        MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
+    }
+
+    /// Prefetches what a write touches of its version and counters. For single writes: a batch meets its stores one after
+    /// the other before it comes to the first of them again.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_value(&self.counted);
+        prefetch_value(&self.version.load().active);
+    }
+
+    /// The store as it is now. A reader calls this first and takes its read point second.
+    #[inline]
+    pub(crate) fn version(&self) -> Guard<Arc<Version>> {
+        self.version.load()
+    }
+
+    pub(crate) fn version_full(&self) -> Arc<Version> {
+        self.version.load_full()
+    }
+
+    /// Swaps in what `change` makes of the present version, trying again when another change came between.
+    pub(crate) fn swap(&self, change: impl Fn(&Version) -> Version) {
+        let before = self.version.rcu(|now| Arc::new(change(now)));
+        self.graveyard.bury(before);
+    }
+
+    /// As `swap`, unless `change` finds that there is nothing to change any more.
+    pub(crate) fn swap_if(&self, mut change: impl FnMut(&Version) -> Option<Version>) {
+        let mut changed = false;
+        let before = self.version.rcu(|now| {
+            let next = change(now);
+            changed = next.is_some();
+            next.map_or_else(|| now.clone(), Arc::new)
+        });
+        if changed {
+            self.graveyard.bury(before);
+        }
+    }
+
+    /// The generation for a new active segment; the one before it stays reserved for cells that a flush keeps
+    /// in memory (invariant I1).
+    pub(crate) fn take_generation(&self) -> Generation {
+        Generation(self.next_generation.fetch_add(2, Ordering::Relaxed) + 1)
+    }
+
+    pub(crate) fn replayed_generation(&self) -> Generation {
+        Generation(self.replayed.load(Ordering::Relaxed))
+    }
+
+    /// The run of level 0 that the flush under way, or to be taken up again, writes.
+    pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
+        // Cells that recovery put there may have been logged under a later generation than that of their segment.
+        (!version.flush.is_empty()).then(|| version.flush.generation.max(self.replayed_generation()).0)
+    }
+
+    /// Recovery met this generation in the log.
+    pub(crate) fn note_replayed(&self, taken: Generation) {
+        self.replayed.fetch_max(taken.0, Ordering::Relaxed);
+        self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
+    }
+
+    /// An active segment that takes the place of one of that many bytes.
+    pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
+        self.active_expected.store(before as u64, Ordering::Relaxed);
+        self.counted.dead_looks.store(0, Ordering::Relaxed);
+        Arc::new(Active::new(self.take_generation(), self.memory_options()))
+    }
+
+    /// A scan looked at so many cells that a range tombstone covers.
+    pub(crate) fn note_dead_looks(&self, looks: u64) {
+        self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
+    }
+
+    /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out without them.
+    #[inline]
+    pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
+        let looks = self.counted.dead_looks.load(Ordering::Relaxed);
+        let active = &version.active;
+        looks > DEAD_LOOKS_MIN
+            && active.has_ranges()
+            && looks > 4 * active.cells() as u64
+            && version.frozen.len() < FROZEN_MAX
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn unmark_dropped(&self) {
+        self.dropped.store(false, Ordering::Release);
+    }
+
+    /// Whether its writers wait, for a moment.
+    pub(crate) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Whether it is to take writes, which it is not while it is being detached.
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_takes_writes(&self) -> Result<()> {
+        if self.is_leaving() {
+            let message = format!("family {} is being detached and takes no writes", self.name);
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        self.check_not_dropped()
+    }
+
+    /// Of keys written up to this sequence number no cell may be left: whoever finds none of a key cannot know whether it was
+    /// written after an older one. To be asked after the version that was searched was taken.
+    pub(crate) fn forgotten(&self) -> SeqNo {
+        SeqNo(self.forgotten.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn forget(&self, upto: SeqNo) {
+        self.forgotten.fetch_max(upto.0, Ordering::AcqRel);
+    }
+
+    /// When it came from another database; zero where it did not.
+    pub(crate) fn attached_at(&self) -> SeqNo {
+        self.attached_at
+    }
+
+    /// Refuses a read point from before the store was there.
+    #[inline]
+    pub(crate) fn check_read_point(&self, seq: SeqNo) -> Result<()> {
+        if seq >= self.attached_at {
+            return Ok(());
+        }
+        let message = format!("family {} was attached after the snapshot was taken", self.name);
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
+    pub(crate) fn check_not_dropped(&self) -> Result<()> {
+        if self.is_dropped() {
+            return Err(Error::new(ErrorKind::NotFound, format!("family {} was dropped", self.name)));
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Bytes of memory as last counted.
+    pub(crate) fn counted_memory(&self) -> u64 {
+        self.counted.memory.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_memory(&self, bytes: u64) -> u64 {
+        self.counted.memory.swap(bytes, Ordering::Relaxed)
+    }
+
+    /// A write took so much.
+    #[inline]
+    pub(crate) fn grew(&self, bytes: u64) {
+        self.counted.memory.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_tables(&self, bytes: u64) -> u64 {
+        self.counted.tables.swap(bytes, Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_kept(&self, bytes: u64) -> u64 {
+        self.counted.kept.swap(bytes, Ordering::Relaxed)
+    }
+
+    /// The log file that it stands under; `None` while it has no memory.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<LogFileId> {
+        Some(LogFileId(self.counted.front.load(Ordering::Relaxed))).filter(|front| *front != LogFileId::MAX)
+    }
+
+    pub(crate) fn set_front(&self, front: Option<LogFileId>) {
+        self.counted.front.store(front.unwrap_or(LogFileId::MAX).0, Ordering::Relaxed);
+    }
+}

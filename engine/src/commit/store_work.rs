@@ -1,0 +1,103 @@
+//! What background work knows of one store.
+
+use super::store::Store;
+use crate::error::Error;
+use crate::memory::Segment;
+use crate::shape::Shape;
+use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
+use crate::types::Generation;
+use crate::version::Unions;
+use std::sync::Arc;
+
+/// What only background work looks at.
+#[derive(Default)]
+pub(crate) struct StoreWork {
+    /// A flush of this store is under way.
+    pub(crate) flushing: bool,
+    /// The flush is installed, or about to be, and not told of yet.
+    pub(crate) flush_ends: bool,
+    /// Somebody asked for a flush of everything up to this generation.
+    pub(crate) flush_asked: Generation,
+    pub(crate) plan_state: PlanState,
+    /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a compaction waited.
+    pub(crate) nothing_of_level0: Option<(Arc<Shape>, usize, bool)>,
+    pub(crate) running: Vec<(u32, RunningMerge)>,
+    /// After a failed flush: not before this moment (monotonic ns).
+    pub(crate) flush_not_before: u64,
+    /// The same for merges.
+    pub(crate) merge_not_before: u64,
+    /// How many of its merges have failed since one was done.
+    pub(crate) failures: u32,
+    /// What plans asked for lately.
+    pub(crate) unions: Unions,
+    /// Debt found by the last plan, and what of it was not inherited.
+    pub(crate) debt: u64,
+    pub(crate) debt_of_writers: u64,
+    /// What the last plan put off.
+    pub(crate) deferred: Vec<Deferred>,
+    /// A frozen segment is being laid out flat, or scattered.
+    pub(crate) laying_out: bool,
+    /// An in-memory merge is under way.
+    pub(crate) joining: bool,
+    /// The newest segment that the memory policy was asked about.
+    pub(crate) joined_upto: Generation,
+    /// What that policy remembers since the last disk flush began.
+    pub(crate) pipeline: PipelineState,
+    /// How often one was tried.
+    pub(crate) flushes: u64,
+    /// Which try was the last to fail, and why.
+    pub(crate) flush_failed: Option<(u64, Error)>,
+    /// What the store's flushes met, for the choice of hot keys.
+    pub(crate) hot: HotState,
+    /// The part of the cells that the last flush wrote, where it noted that.
+    pub(crate) survived: Option<f64>,
+    /// What merges have written of what came.
+    pub(crate) rewritten: Rewritten,
+    /// Measured cost of copying in memory; zero before there was any.
+    pub(crate) copy_ns_per_byte: f64,
+}
+
+/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges wrote; the
+/// older the less they count.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    came: f64,
+    merged: f64,
+}
+
+impl Rewritten {
+    /// A flush brought so much. What came before `memory` 64 times over counts half.
+    pub(crate) fn came(&mut self, bytes: f64, memory: u64) {
+        self.came += bytes;
+        if self.came > 64.0 * memory as f64 {
+            self.came /= 2.0;
+            self.merged /= 2.0;
+        }
+    }
+
+    pub(crate) fn merged(&mut self, bytes: u64) {
+        self.merged += bytes as f64;
+    }
+
+    /// How often a byte that came was written by merges.
+    pub(crate) fn times(&self) -> f64 {
+        self.merged / self.came.max(1.0)
+    }
+}
+
+impl Store {
+    pub(crate) fn flush_is_asked(&self) -> bool {
+        let asked = self.work.lock().flush_asked;
+        let version = self.version();
+        let oldest = version.segments().map(Segment::generation).min();
+        let oldest =
+            oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
+        oldest.is_some_and(|oldest| oldest <= asked)
+    }
+
+    /// Whether that is asked of what is written now.
+    pub(crate) fn flush_is_asked_of_active(&self) -> bool {
+        let active = self.version().active.generation();
+        active <= self.work.lock().flush_asked
+    }
+}

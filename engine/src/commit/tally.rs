@@ -1,0 +1,263 @@
+//! What the stores of a database hold, counted as it changes, and which of them may have something to do. So a turn of a
+//! worker, a freeze and an install cost what they change, however many families there are.
+//!
+//! - *Memory, what of it was kept by flushes, tables, level 0, debt*: each store knows what was last counted of it, and
+//!   the sums change by the difference. One at a time counts a store, and reads its version then: the last count is of
+//!   the last version.
+//! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered by the first
+//!   write into empty memory; that memory needs only later files by now is found out when the front is asked for, of the
+//!   stores at the front alone.
+//! - *Due*: a store is looked at in the next turn when it was touched: its memory was frozen, its tables changed, a job of
+//!   it ended, somebody asked for something. Each turn looks at a few others in turn besides, since strategies also go by
+//!   time and by what readers do.
+
+use super::Commit;
+use super::store::Store;
+use super::store_work::StoreWork;
+use crate::metrics::Counter;
+use crate::sync::{Mutex, Ordering};
+use crate::types::{Counts, LogFileId, StoreId};
+use crate::version::Version;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Stores that a turn looks at though nobody touched them.
+const IN_TURN: usize = if cfg!(feature = "testing") { 2 } else { 16 };
+
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Bytes of unflushed writes; what backpressure looks at.
+    pub(crate) memory: Counter,
+    pub(crate) table_bytes: Counter,
+    /// Of the memory, what flushes left there.
+    kept: Counter,
+    pub(crate) debt: Counter,
+    pub(crate) debt_of_writers: Counter,
+    /// The most runs too many in level 0 of any store.
+    pub(crate) level0_runs: Counter,
+    /// The numbers of runs too many, of the stores that have some.
+    level0: Mutex<Counts<u64>>,
+    fronts: Mutex<BTreeMap<LogFileId, BTreeMap<StoreId, Arc<Store>>>>,
+    due: Mutex<Due>,
+}
+
+#[derive(Default)]
+struct Due {
+    touched: BTreeSet<StoreId>,
+    /// To be touched at that moment (monotonic ns).
+    later: BTreeSet<(u64, StoreId)>,
+    /// The last one that was looked at in turn.
+    last: StoreId,
+}
+
+/// Adds the difference to a sum that others change, too.
+fn change(sum: &Counter, before: u64, now: u64) {
+    match now >= before {
+        true => sum.add(now - before),
+        false => sum.sub(before - now),
+    }
+}
+
+impl Tally {
+    /// The store has so many runs too many in level 0; whether it had more before.
+    fn count_level0(&self, store: &Store, runs: u64) -> bool {
+        let before = store.set_level0_over(runs);
+        if before != runs {
+            let mut level0 = self.level0.lock();
+            level0.remove(&before);
+            if runs > 0 {
+                level0.add(runs);
+            }
+            self.level0_runs.set(level0.last().copied().unwrap_or(0));
+        }
+        runs < before
+    }
+
+    /// The store's first write since its memory was empty went there. Called with the log stage held.
+    pub(crate) fn enter_front(&self, store: &Arc<Store>, file: LogFileId) {
+        Self::place(&mut self.fronts.lock(), store, Some(file));
+    }
+
+    /// The stores whose memory may need that log file or an older one.
+    pub(crate) fn needing(&self, file: LogFileId) -> Vec<Arc<Store>> {
+        let fronts = self.fronts.lock();
+        let mut stores: Vec<_> =
+            fronts.range(..=file).flat_map(|(_, stores)| stores.values().cloned()).collect();
+        stores.sort_by_key(|store| store.id);
+        stores
+    }
+
+    pub(crate) fn place(
+        fronts: &mut BTreeMap<LogFileId, BTreeMap<StoreId, Arc<Store>>>,
+        store: &Arc<Store>,
+        front: Option<LogFileId>,
+    ) {
+        if let Some(before) = store.front()
+            && let Some(there) = fronts.get_mut(&before)
+        {
+            there.remove(&store.id);
+            if there.is_empty() {
+                fronts.remove(&before);
+            }
+        }
+        store.set_front(front);
+        if let Some(front) = front {
+            fronts.entry(front).or_default().insert(store.id, store.clone());
+        }
+    }
+
+    /// Takes the stores to look at now out of those that were touched, and some others.
+    pub(crate) fn take_due(&self, stores: &[Arc<Store>], now: u64) -> BTreeSet<StoreId> {
+        let mut due = self.due.lock();
+        while let Some((at, store)) = due.later.first().copied().filter(|(at, _)| *at <= now) {
+            due.later.remove(&(at, store));
+            due.touched.insert(store);
+        }
+        let mut taken = std::mem::take(&mut due.touched);
+        let from = stores.partition_point(|store| store.id <= due.last);
+        let in_turn = if planted!(Bug::PlanForAllFamilies) { stores.len() } else { IN_TURN };
+        let in_turn = stores[from..].iter().chain(&stores[..from]).take(in_turn);
+        for store in in_turn {
+            due.last = store.id;
+            taken.insert(store.id);
+        }
+        taken
+    }
+
+    pub(crate) fn touched(&self) -> Vec<StoreId> {
+        self.due.lock().touched.iter().copied().collect()
+    }
+}
+
+/// The store of that number. O(log n).
+pub(crate) fn by_id(stores: &[Arc<Store>], id: StoreId) -> Option<&Arc<Store>> {
+    stores.binary_search_by_key(&id, |store| store.id).ok().map(|at| &stores[at])
+}
+
+impl Commit {
+    /// The store is to be looked at.
+    pub(crate) fn touch(&self, store: StoreId) {
+        self.tally.due.lock().touched.insert(store);
+    }
+
+    /// All of these are.
+    pub(crate) fn touch_all(&self, stores: &[Arc<Store>]) {
+        self.tally.due.lock().touched.extend(stores.iter().map(|store| store.id));
+    }
+
+    /// The same of one, not before that moment.
+    pub(crate) fn touch_at(&self, store: StoreId, at_ns: u64) {
+        self.tally.due.lock().later.insert((at_ns, store));
+    }
+
+    /// Counts the runs in level 0 for which the store's writers are held up; whether there are fewer than before.
+    pub(crate) fn count_level0(&self, store: &Store, version: &Version) -> bool {
+        let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
+        let settings = store.settings();
+        let usual = settings.options.strategy.strategy().level0_runs();
+        let over = settings.inherited.level0_beyond(runs.saturating_sub(usual) as u64);
+        self.tally.count_level0(store, over)
+    }
+
+    /// The store's plan found that debt; whether writers are held up for less than before.
+    pub(crate) fn count_debt(&self, work: &mut StoreWork, debt: u64, of_writers: u64) -> bool {
+        let falls = of_writers < work.debt_of_writers;
+        change(&self.tally.debt, std::mem::replace(&mut work.debt, debt), debt);
+        let before = std::mem::replace(&mut work.debt_of_writers, of_writers);
+        change(&self.tally.debt_of_writers, before, of_writers);
+        falls
+    }
+
+    /// Counts the store's memory and tables anew: they have changed. O(its segments and tables).
+    pub(crate) fn recount(&self, store: &Store) {
+        self.recount_one(store);
+        self.counted();
+    }
+
+    pub(crate) fn recount_one(&self, store: &Store) {
+        let _counting = store.counted.counting.lock();
+        if store.is_dropped() {
+            return;
+        }
+        let version = store.version();
+        let memory = version.memory_bytes();
+        change(&self.tally.memory, store.count_memory(memory), memory);
+        let tables = version.shape.live_bytes();
+        change(&self.tally.table_bytes, store.count_tables(tables), tables);
+        let kept = version.kept_bytes();
+        change(&self.tally.kept, store.count_kept(kept), kept);
+        self.count_level0(store, &version);
+    }
+
+    /// What flushes left in the memory of all other stores.
+    pub(crate) fn kept_by_others(&self, store: &Store) -> u64 {
+        self.tally.kept.get().saturating_sub(store.counted.kept.load(Ordering::Relaxed))
+    }
+
+    /// The store is no more.
+    pub(crate) fn discount(&self, store: &Arc<Store>) {
+        self.health.failing.lock().remove(&store.id);
+        {
+            let _counting = store.counted.counting.lock();
+            change(&self.tally.memory, store.count_memory(0), 0);
+            change(&self.tally.table_bytes, store.count_tables(0), 0);
+            change(&self.tally.kept, store.count_kept(0), 0);
+            self.tally.count_level0(store, 0);
+        }
+        self.count_debt(&mut store.work.lock(), 0, 0);
+        Tally::place(&mut self.tally.fronts.lock(), store, None);
+        self.counted();
+    }
+
+    pub(crate) fn counted(&self) {
+        self.room.largest.note_memory(self.tally.memory.get());
+        // A database that is closed keeps none.
+        let room = self.settings.write_memory().saturating_sub(self.memory_taken());
+        self.room.spares.set_room(if self.health.is_open() { room as usize } else { 0 });
+        self.tune_rate();
+    }
+
+    /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
+    pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        // With writes held, so that nothing is logged into empty memory meanwhile.
+        self.with_writes_held(|_| self.log_front_held(without)).unwrap_or(LogFileId::ZERO)
+    }
+
+    fn log_front_held(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
+        let of_without = without.and_then(|store| store.version().log_front_without_flush());
+        let mut best = end.min(of_without.unwrap_or(LogFileId::MAX));
+        let mut fronts = self.tally.fronts.lock();
+        let mut from = LogFileId::ZERO;
+        // Who stands under an older file than it needs goes on to the one it needs; the first that stays is the answer.
+        while let Some((&front, there)) = fronts.range(from..).next().filter(|(front, _)| **front < best) {
+            let mut stays = false;
+            for store in there.values().cloned().collect::<Vec<_>>() {
+                // One that was dropped a moment ago needs nothing.
+                if store.is_dropped() || without.is_some_and(|without| without.id == store.id) {
+                    continue;
+                }
+                let needs = store.version().log_front();
+                debug_assert!(needs.is_none_or(|needs| needs >= front), "{needs:?} before {front:?}");
+                if needs == Some(front) {
+                    stays = true;
+                    break;
+                }
+                Tally::place(&mut fronts, &store, needs);
+            }
+            if stays {
+                best = front;
+            }
+            from = front.next();
+        }
+        best
+    }
+
+    /// Enters stores under the log that their memory needs: what recovery has found.
+    pub(crate) fn enter_fronts(&self, stores: &[Arc<Store>]) {
+        let mut fronts = self.tally.fronts.lock();
+        for store in stores {
+            Tally::place(&mut fronts, store, store.version().log_front());
+        }
+    }
+}

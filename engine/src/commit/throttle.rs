@@ -1,0 +1,228 @@
+//! How writers are held up for flushes and merges: how full memory, level 0 and what is owed are (`strategy::backpressure` says what
+//! that costs a writer), the wait at the bounds, and the rate of merges that follows what is owed.
+//!
+//! Who writes is held up for the families it writes to alone, and told of damage that keeps merges from making room.
+
+use super::Commit;
+use super::store::Store;
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::metrics::Counter;
+use crate::options::Options;
+use crate::schedule::Limiter;
+use crate::storage::Clock;
+use crate::strategy::{Delay, Pressure, backpressure, merge_rate};
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::StoreId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Writers are held up in portions of at least this.
+const PAUSE_NS: u64 = 500_000;
+
+/// A stop of writers as long as this is an event.
+const STALL_NS: u64 = 10_000_000;
+
+/// What draining a byte costs until a flush has been measured.
+const DRAIN_NS_PER_BYTE: f64 = 10.0;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// How fast merges may write, and put blocks into the cache.
+pub(crate) struct Rates {
+    pub(crate) merges: Limiter,
+    /// The fixed limit of bytes a second.
+    pub(crate) limit: Counter,
+    pub(crate) fills: Limiter,
+    /// A copy is held by each merge whose steps put something into the cache.
+    pub(crate) filling: Arc<()>,
+}
+
+impl Rates {
+    pub(crate) fn of(options: &Options, clock: &Arc<dyn Clock>) -> Self {
+        let limit = Counter::default();
+        limit.set(options.rate_limit);
+        Self {
+            merges: Limiter::new(clock.clone(), options.rate_limit),
+            limit,
+            fills: Limiter::new(clock.clone(), options.cache_fill_rate),
+            filling: Arc::new(()),
+        }
+    }
+}
+
+/// What flushing cost lately, and what writers are held up for.
+#[derive(Default)]
+pub(crate) struct Drain {
+    ns_per_mib: Counter,
+    /// Of how many bytes that is the mean.
+    bytes: Counter,
+    /// Nanoseconds that writers are still to wait.
+    delay_owed: AtomicU64,
+}
+
+impl Commit {
+    /// Lets merges write as fast as what is owed asks for.
+    pub(crate) fn tune_rate(&self) {
+        let rate = merge_rate(
+            self.settings.options.rate_limit_auto,
+            self.rates.limit.get(),
+            &Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) },
+        );
+        if rate != self.rates.merges.rate() {
+            self.rates.merges.set_rate(rate);
+        }
+    }
+
+    /// With so many runs in level 0 beyond those that may gather.
+    fn pressure(&self, level0_runs: u64) -> Pressure {
+        let memory_hard = self.settings.write_memory();
+        let memory_low = self.memory_low().midpoint(memory_hard);
+        let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
+        Pressure {
+            memory_used: self.tally.memory.get(),
+            memory_joining: self.room.joining.get(),
+            memory_low,
+            memory_hard,
+            debt: self.tally.debt_of_writers.get(),
+            debt_low,
+            debt_hard: debt_low.saturating_mul(4),
+            level0_runs,
+            level0_low: 8,
+            level0_hard: 36,
+            drain_ns_per_byte: self.drain_ns_per_byte(),
+        }
+    }
+
+    /// Whether the store's writers are held up for merges.
+    pub(crate) fn merges_press(&self, store: &Store) -> bool {
+        let p = self.pressure(store.level0_over());
+        p.debt > p.debt_low || p.level0_runs > p.level0_low
+    }
+
+    /// What flushing a byte of memory was measured to cost.
+    pub(crate) fn drain_ns_per_byte(&self) -> f64 {
+        match self.drain.ns_per_mib.get() {
+            0 => DRAIN_NS_PER_BYTE,
+            ns => ns as f64 / MIB,
+        }
+    }
+
+    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
+    /// bound until a step or a merge has made room. `fullest` is the store with most runs too many in level 0 of
+    /// those it writes to: who writes to other families is not held up for them.
+    pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
+        let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {
+            Delay::NsPerByte(0.0) => return Ok(()),
+            Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
+            Delay::Stop => return self.wait_for_room(fullest),
+        };
+        let owed = self.drain.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
+        if owed >= PAUSE_NS {
+            let owed = self.drain.delay_owed.swap(0, Ordering::Relaxed);
+            self.metrics.delays.add(1);
+            self.metrics.delayed_ns.add(owed);
+            self.scheduler.pause(owed.min(20 * PAUSE_NS));
+        }
+        Ok(())
+    }
+
+    fn wait_for_room<'s>(&self, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
+        self.metrics.stops.add(1);
+        let from = self.env.clock.monotonic_ns();
+        let now = || self.pressure(fullest().map_or(0, Store::level0_over));
+        let pressure = now();
+        self.scheduler.notify();
+        let mut failed = None;
+        self.scheduler.wait(&mut || {
+            failed = self.check_writable().err().or_else(|| self.health.background_error.lock().clone());
+            let pressure = now();
+            failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
+            failed.is_some() || backpressure(&pressure) != Delay::Stop
+        });
+        let waited = self.env.clock.monotonic_ns() - from;
+        if waited >= STALL_NS {
+            let numbers = [
+                ("micros", waited / 1_000),
+                ("memory_bytes", pressure.memory_used + pressure.memory_joining),
+                ("memory_bound", pressure.memory_hard),
+                ("debt", pressure.debt),
+                ("debt_bound", pressure.debt_hard),
+                ("level0_runs", pressure.level0_runs),
+            ];
+            self.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Why merges do not get on that writers are stopped for: those of the store with the fullest
+    /// level 0 they write to, or of one whose debt makes the difference.
+    fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
+        let stops = |debt, level0_runs| {
+            let of_merges = Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
+            backpressure(&of_merges) == Delay::Stop
+        };
+        let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
+        let failing = self.health.failing.lock().clone();
+        of_level0.and_then(|store| merge_failure(&failing, store, |_| true)).or_else(|| {
+            let decides = |debt| {
+                stops(pressure.debt, 0) && !stops(pressure.debt.saturating_sub(debt), pressure.level0_runs)
+            };
+            failing.values().find_map(|(store, _)| merge_failure(&failing, store, decides))
+        })
+    }
+
+    /// Notes what the bytes cost of a flush because memory was full, for the delay of writers: in the mean over twice the
+    /// write memory, as flushes of ranges are now cheap, now dear. Where less was flushed yet, over that.
+    pub(crate) fn note_drain(&self, bytes: u64, ns: u64) {
+        let drained = (self.drain.bytes.get() + bytes).min(2 * self.settings.write_memory());
+        self.drain.bytes.set(drained);
+        let share = (bytes as f64 / drained.max(1) as f64).min(1.0);
+        let before = self.drain_ns_per_byte() * MIB;
+        let measured = ns as f64 * MIB / bytes.max(1) as f64;
+        self.drain.ns_per_mib.set((before + (measured - before) * share).max(1.0) as u64);
+    }
+}
+
+/// Why its merges do not get on, where none runs that might, and its debt is `such`.
+fn merge_failure(
+    failing: &BTreeMap<StoreId, (Arc<Store>, Error)>,
+    store: &Store,
+    such: impl Fn(u64) -> bool,
+) -> Option<Error> {
+    let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
+    let (_, error) = failing.get(&store.id).filter(|_| such(work.debt_of_writers))?;
+    Some(error.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+
+    #[test]
+    fn what_a_byte_costs_is_its_mean_over_cheap_and_dear_flushes() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder()
+            .options(Options { write_memory: 10 << 20, ..Options::default() })
+            .open(dir.path())
+            .unwrap();
+        let inner = &db.inner.commit;
+        assert_eq!(inner.drain_ns_per_byte(), DRAIN_NS_PER_BYTE);
+        inner.note_drain(1 << 20, 5 << 20);
+        assert!(
+            (inner.drain_ns_per_byte() - 5.0).abs() < 0.01,
+            "the first one: {}",
+            inner.drain_ns_per_byte()
+        );
+        inner.note_drain(3 << 20, 3 << 20);
+        assert!((inner.drain_ns_per_byte() - 2.0).abs() < 0.1, "both: {}", inner.drain_ns_per_byte());
+        // Eight at 1 and then one at 91, all of one size.
+        for n in 0..900 {
+            let bytes = 100 << 10;
+            inner.note_drain(bytes, bytes * if n % 9 == 8 { 91 } else { 1 });
+        }
+        let mean = inner.drain_ns_per_byte();
+        assert!((10.0..12.5).contains(&mean), "{mean}");
+    }
+}

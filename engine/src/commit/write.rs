@@ -1,0 +1,400 @@
+//! The write path, and the order it keeps.
+//!
+//! The naive write: give the batch its sequence numbers, append it to the log, sync if asked, insert it into memory,
+//! make it visible. Done under one lock that is correct, but an fdatasync under the lock would hold everybody up
+//! and give each `Sync` writer a sync of its own. So there are two stages with a ticket between them:
+//!
+//! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
+//! 2. If `Sync` was asked: [`crate::log::Log::sync`], which serves everyone who arrived before it began.
+//! 3. *Apply stage*, under `turn`, in ticket order: insert into the active segments, publish the sequence number.
+//!
+//! A lone writer goes straight through two uncontended locks. Under contention appends of one writer overlap
+//! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes visible
+//! only after its own sync, and never before an older one.
+//!
+//! Who needs memory to hold everything logged so far (freezing, conditional writes) keeps `stage` locked and waits
+//! for the last ticket: nothing new is logged meanwhile, so a record's generation is that of the segment its
+//! cells are inserted into (invariants I1, I4).
+//!
+//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the log is poisoned.
+
+use super::Commit;
+use super::store::Store;
+use super::turns::{Patience, Turns, look_again};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Appended, Appender, FrameEncoder};
+use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::sync::{Mutex, MutexGuard};
+use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, StoreId, Timestamp};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// One operation of a batch.
+pub(crate) struct Op<'a> {
+    store: &'a Arc<Store>,
+    action: Action<'a>,
+    /// Whether the cell keeps its time of writing: asked once, so that log and memory say the same though the
+    /// family's options change meanwhile.
+    keeps_written: bool,
+}
+
+pub(crate) enum Action<'a> {
+    Cell { kind: Kind, key: &'a [u8], timestamp: Timestamp, value: &'a [u8] },
+    DeleteRange { range: &'a KeyRange, from: Timestamp, to: Timestamp },
+}
+
+impl<'a> Op<'a> {
+    pub(crate) fn new(store: &'a Arc<Store>, action: Action<'a>) -> Self {
+        Self { store, action, keeps_written: store.settings().keeps_written }
+    }
+
+    pub(crate) fn deletes(&self) -> bool {
+        matches!(&self.action, Action::DeleteRange { .. } | Action::Cell { kind: Kind::Tombstone, .. })
+    }
+
+    pub(crate) fn deletes_range(&self) -> bool {
+        matches!(self.action, Action::DeleteRange { .. })
+    }
+
+    fn first_key(&self) -> &[u8] {
+        match &self.action {
+            Action::Cell { key, .. } => key,
+            Action::DeleteRange { range, .. } => &range.start,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.action {
+            Action::Cell { key, value, .. } => key.len() + value.len(),
+            Action::DeleteRange { range, .. } => range.start.len() + range.end.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.store.check_not_dropped()?;
+        let key_bytes = match &self.action {
+            Action::Cell { key, .. } => key.len(),
+            Action::DeleteRange { range, .. } => {
+                range.start.len().max(range.end.as_ref().map_or(0, Vec::len))
+            }
+        };
+        if key_bytes > KEY_BYTES_MAX {
+            return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
+        }
+        let names_times = match self.action {
+            Action::Cell { timestamp, .. } => timestamp != Timestamp::ZERO,
+            Action::DeleteRange { from, to, .. } => (from, to) != (Timestamp::ZERO, Timestamp::MAX),
+        };
+        if names_times && !self.store.settings().explicit {
+            return Err(Error::invalid(format!("family {} keeps no timestamps", self.store.name)));
+        }
+        if let Action::Cell { value, kind, .. } = &self.action {
+            if value.len() > VALUE_BYTES_MAX {
+                let message = format!("value has {} bytes, the limit is {VALUE_BYTES_MAX}", value.len());
+                return Err(Error::invalid(message));
+            }
+            if *kind == Kind::Operand {
+                let settings = self.store.settings();
+                if let Some(missing) = &settings.read.operator_missing {
+                    return Err(missing.clone());
+                }
+                if settings.read.operator.is_none() {
+                    return Err(Error::invalid(format!("family {} has no merge operator", self.store.name)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a conditional write rests on. It is judged with what tables hold before the write has its place in the log, so that
+/// nobody waits for a read; in that place only what was written meanwhile, which is in memory, is looked at.
+pub(crate) trait Depends {
+    /// Whether it holds now; its error is the write's answer.
+    fn judge(&self) -> Result<()>;
+    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be wrong.
+    fn may_have_changed(&self, since: SeqNo) -> bool;
+}
+
+/// How often a condition is judged beside other writers before they are made to wait for it.
+const JUDGED_OUTSIDE: usize = 3;
+
+/// About what a cell in memory has beside key and value.
+pub(crate) const CELL_BYTES: usize = 24;
+
+/// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the processor's caches.
+const FETCHED_AHEAD: usize = 64;
+
+/// The stages a write goes through.
+pub(crate) struct Stages {
+    pub(super) stage: Mutex<LogStage>,
+    turns: Turns,
+}
+
+pub(crate) struct LogStage {
+    pub(super) appender: Appender,
+    pub(super) frame: FrameEncoder,
+    pub(super) next_seq: SeqNo,
+    next_ticket: u64,
+    /// That was written to last.
+    last_store: Option<StoreId>,
+}
+
+impl Stages {
+    pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
+        let stage =
+            LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0, last_store: None };
+        Self { stage: Mutex::new(stage), turns: Turns::new() }
+    }
+
+    /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again before sleeping.
+    fn stage_soon(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
+        look_again(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
+    }
+
+    /// Waits until everything logged so far is in memory.
+    pub(super) fn wait_applied(&self, stage: &LogStage) {
+        self.turns.wait_all(stage.next_ticket);
+    }
+}
+
+impl Commit {
+    pub(super) fn stages(&self) -> Result<&Stages> {
+        self.stages.as_ref().ok_or_else(Self::read_only_error)
+    }
+
+    /// Writes the operations, all or none, if what they rest on holds with everything older in memory and nothing newer
+    /// logged; its error is the answer. The sequence number of the last operation.
+    ///
+    /// With `makes_room` it does not wait for room in memory, and a small log file will do.
+    pub(crate) fn write(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        depends: Option<&dyn Depends>,
+        makes_room: bool,
+    ) -> Result<SeqNo> {
+        // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
+        self.check_writable()?;
+        let stages = self.stages()?;
+        let mut bytes = 0;
+        for op in ops {
+            op.check()?;
+            bytes += op.bytes() as u64;
+        }
+        let logged = bytes + 32 * ops.len() as u64;
+        let limit = self.settings.options.batch_bytes_max(self.settings.write_memory());
+        let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
+        // A value larger than that may come alone, so it may come with others.
+        if logged > limit.saturating_add(largest) {
+            return Err(Error::invalid(format!(
+                "batch has {bytes} bytes, the limit is {limit} and one value"
+            )));
+        }
+        let mut fetched = None;
+        for op in ops.iter().take(FETCHED_AHEAD) {
+            if fetched.replace(op.store.id) != Some(op.store.id) {
+                op.store.version().active.prefetch_active();
+            }
+        }
+        if !makes_room {
+            let fullest = || ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over());
+            self.throttle(bytes, &fullest)?;
+        }
+        let wall_us = self.env.clock.wall_us();
+
+        let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
+        let is_held = || ops.iter().any(|op| op.store.is_held());
+        let mut stage = loop {
+            let stage = match depends {
+                None => stages.stage_soon(patience),
+                Some(depends) => self.stage_for(stages, depends, patience)?,
+            };
+            if !is_held() {
+                break stage;
+            }
+            drop(stage);
+            self.scheduler.wait(&mut || !is_held() || self.check_writable().is_err());
+        };
+        // Under the stage's lock: closing and dropping a family wait for it after they have said so.
+        self.check_writable()?;
+        for op in ops {
+            op.store.check_takes_writes()?;
+        }
+        if ops.is_empty() {
+            return Ok(SeqNo(stage.next_seq.0 - 1));
+        }
+        let first = stage.next_seq;
+        stage.appender.take_small_files(makes_room);
+        let logged = self.log_ops(&mut stage, ops, wall_us);
+        stage.appender.take_small_files(false);
+        logged?;
+        let last = SeqNo(first.0 + ops.len() as u64 - 1);
+        let ticket = stage.next_ticket;
+        stage.next_seq = last.next();
+        stage.next_ticket += 1;
+        drop(stage);
+
+        let acked_early = planted!(Bug::AcknowledgeBeforeSync);
+        let synced = match durability {
+            Durability::Sync if !acked_early && !planted!(Bug::SkipLogSync) => self.log()?.sync().map(|_| ()),
+            _ => Ok(()),
+        };
+        kill_point!("write-logged-not-applied");
+        let turn = stages.turns.wait(ticket, patience);
+        let synced = synced.and_then(|()| self.check_not_poisoned());
+        let mut flush_is_due = false;
+        if synced.is_ok() {
+            match catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us))) {
+                Ok(is_due) => flush_is_due = is_due,
+                Err(panic) => {
+                    // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
+                    self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
+                    stages.turns.end(turn);
+                    resume_unwind(panic);
+                }
+            }
+            self.snapshots.publish(last);
+        }
+        kill_point!("write-applied-not-acknowledged");
+        stages.turns.end(turn);
+        if let Err(e) = synced {
+            self.poison(&e);
+            return Err(e);
+        }
+        self.metrics.writes.add(ops.len() as u64);
+        self.metrics.user_bytes.add(bytes);
+        for op in ops {
+            self.freeze_if_full(op.store);
+        }
+        if flush_is_due {
+            // Where memory is spread over many families none of them may be full.
+            self.scheduler.notify();
+        }
+        Ok(last)
+    }
+
+    /// The log stage, with what a write rests on found to hold there.
+    fn stage_for<'c>(
+        &self,
+        stages: &'c Stages,
+        depends: &dyn Depends,
+        patience: Patience,
+    ) -> Result<MutexGuard<'c, LogStage>> {
+        for _ in 0..JUDGED_OUTSIDE {
+            let judged_at = self.snapshots.visible();
+            depends.judge()?;
+            let stage = stages.stage_soon(patience);
+            stages.wait_applied(&stage);
+            let is_newest = SeqNo(stage.next_seq.0 - 1) == judged_at;
+            if is_newest || planted!(Bug::JudgeOutsideAlone) || !depends.may_have_changed(judged_at) {
+                return Ok(stage);
+            }
+        }
+        // Others write to the same keys all the time: now they wait.
+        let stage = stages.stage_soon(patience);
+        stages.wait_applied(&stage);
+        depends.judge()?;
+        Ok(stage)
+    }
+
+    fn log_ops(&self, stage: &mut LogStage, ops: &[Op<'_>], wall_us: u64) -> Result<()> {
+        let LogStage { appender, frame, next_seq, last_store, .. } = stage;
+        frame.begin(*next_seq, wall_us);
+        let mut part = None;
+        for op in ops {
+            if part.as_ref().is_none_or(|(store, _)| *store != op.store.id) {
+                let version = op.store.version();
+                frame.part(op.store.id, version.active.generation());
+                version.active().prefetch_for_insert(op.bytes() + CELL_BYTES);
+                if last_store.replace(op.store.id) != Some(op.store.id) {
+                    version.active().prefetch_leaf(op.first_key());
+                }
+                part = Some((op.store.id, version));
+            }
+            let _seq = match &op.action {
+                Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
+                Action::DeleteRange { range, from, to } => {
+                    let seq = SeqNo::ZERO;
+                    frame.range_tombstone(&RangeTombstone {
+                        range: (*range).clone(),
+                        from: *from,
+                        to: *to,
+                        seq,
+                    })
+                }
+            };
+        }
+        let at = self.append(appender, frame)?;
+        let mut fed = None;
+        for op in ops.iter().rev() {
+            if fed == Some(op.store.id) {
+                continue;
+            }
+            // The stage is held, so no active segment has been frozen since the frame was begun.
+            let version = match part.take() {
+                Some((store, version)) if store == op.store.id => version,
+                _ => op.store.version(),
+            };
+            version.active.fed_by(at.start.file);
+            if op.store.front().is_none() {
+                self.tally.enter_front(op.store, at.start.file);
+            }
+            fed = Some(op.store.id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn append(&self, appender: &mut Appender, frame: &mut FrameEncoder) -> Result<Appended> {
+        appender.append(frame).inspect_err(|_| {
+            // Failing to reserve a file is no poison; the log knows.
+            if let Err(poison) = self.log().and_then(|log| log.check()) {
+                self.poison(&poison);
+            }
+        })
+    }
+
+    /// Whether memory has come over the mark at which flushing begins.
+    fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) -> bool {
+        let mut all = 0;
+        for (i, op) in ops.iter().enumerate() {
+            let seq = SeqNo(first.0 + i as u64);
+            let version = op.store.version();
+            let before = version.active.bytes();
+            match &op.action {
+                Action::Cell { .. } => {
+                    version.active().writer().insert(&cell_of(op, seq, wall_us));
+                }
+                Action::DeleteRange { range, from, to } => {
+                    let tombstone = RangeTombstone { range: (*range).clone(), from: *from, to: *to, seq };
+                    version.active().writer().add_range_tombstone(tombstone);
+                }
+            }
+            let grown = (version.active.bytes() - before) as u64;
+            if grown > 0 {
+                op.store.grew(grown);
+                all += grown;
+            }
+        }
+        if all == 0 {
+            return false;
+        }
+        let before = self.tally.memory.take_add(all);
+        self.passes_low(before, before + all)
+    }
+
+    /// Freezes the store's active segment once it is full, and wakes the background.
+    fn freeze_if_full(&self, store: &Arc<Store>) {
+        let version = store.version();
+        if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
+            self.freeze(store);
+            self.scheduler.notify();
+        }
+    }
+}
+
+fn cell_of<'a>(op: &'a Op<'_>, seq: SeqNo, wall_us: u64) -> CellRef<'a> {
+    let Action::Cell { kind, key, timestamp, value } = &op.action else { unreachable!("only for cells") };
+    let written = if op.keeps_written { wall_us } else { 0 };
+    CellRef { key, timestamp: *timestamp, seq, kind: *kind, written, value }
+}

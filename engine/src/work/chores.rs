@@ -1,0 +1,125 @@
+//! Small work that belongs to no job, and whether anything is left to do.
+
+use super::Work;
+use super::jobs::{Advanced, CleanJob, lay_out_one};
+use super::queue::SLICE_NS;
+use crate::commit::Store;
+use crate::strategy::{DbFacts, plan_db};
+use crate::sync::Ordering;
+use std::sync::Arc;
+
+/// Files of history that an open leaves beside those that are full.
+const FILES_LEFT: u64 = 1;
+
+impl Work {
+    /// Nothing runs and nothing is due.
+    pub(crate) fn is_settled(&self) -> bool {
+        if !self.queue.is_empty() {
+            return false;
+        }
+        let now = self.commit.env.clock.monotonic_ns();
+        // Most that are not done are among those that were touched.
+        self.catalog.touched().iter().all(|store| self.is_store_settled(store, now))
+            && self.catalog.stores().iter().all(|store| self.is_store_settled(store, now))
+            && !self.memory_is_due(now)
+    }
+
+    /// Whether nothing of one store runs or is due; else it is looked at again.
+    fn is_store_settled(&self, store: &Arc<Store>, now: u64) -> bool {
+        // A job that is just being started is known to its store before it is in the list.
+        let begun = {
+            let work = store.work.lock();
+            // What failed is tried again.
+            work.flushing || !work.running.is_empty() || work.failures > 0
+        };
+        let version = store.version();
+        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+        let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
+        let settled = !begun
+            && !self.is_compacting(store.id)
+            && flat
+            && version.flush.is_empty()
+            && version.unflushed_bytes() <= self.commit.settings.half()
+            && self.plan_store(store, 1, now).is_empty();
+        if !settled {
+            self.commit.touch(store.id);
+        }
+        settled
+    }
+
+    /// Whether some store is to be flushed as all memory together is over its mark. O(stores) where it is.
+    fn memory_is_due(&self, now: u64) -> bool {
+        let stores = self.catalog.stores();
+        if !self.catalog.is_over_low(&stores) {
+            return false;
+        }
+        let facts: Vec<_> = stores.iter().map(|store| self.store_facts(store, &[], 0, now)).collect();
+        !plan_db(&facts, &DbFacts { workers_free: 1, ..self.memory_facts(&stores) }).is_empty()
+    }
+
+    /// The marks, and the memory of all other stores; the rest is zero.
+    pub(crate) fn memory_facts(&self, stores: &[Arc<Store>]) -> DbFacts {
+        let counted: u64 = stores.iter().map(|store| store.counted_memory()).sum();
+        DbFacts {
+            memory_elsewhere: self.commit.tally.memory.get().saturating_sub(counted),
+            memory_low: self.commit.memory_low(),
+            memory_wait: self.commit.memory_wait(),
+            ..DbFacts::default()
+        }
+    }
+
+    /// Small work that belongs to no job; whether there was any.
+    pub(super) fn chores(&self) -> bool {
+        let mut worked = false;
+        if let Ok(log) = self.commit.log()
+            && log.needs_prepare()
+        {
+            // A full disk shows again when the file is really needed.
+            worked |= log.prepare().unwrap_or(false);
+        }
+        for store in self.catalog.touched() {
+            worked |= lay_out_one(&self.catalog, &store);
+        }
+        worked |= self.sweep();
+        let now = self.commit.env.clock.monotonic_ns();
+        let saved = self.events_saved.load(Ordering::Relaxed);
+        if now.saturating_sub(saved) > 1_000_000_000
+            && self.events_saved.compare_exchange(saved, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            // For people only: a failure to write it is not worth failing for.
+            let _ = self.commit.events.save();
+            self.commit.room.spares.rest();
+        }
+        worked
+    }
+
+    /// Frees what nobody reads any more, for a slice of time at most; whether there was something.
+    fn sweep(&self) -> bool {
+        self.catalog.sweep_until(self.commit.env.clock.monotonic_ns().saturating_add(SLICE_NS))
+    }
+
+    /// Many short lives leave many log files with little in them. Before workers begin, what memory holds of the oldest is
+    /// logged again until few are left; but where that is much, the answer is `true`: memory is to be flushed. So opens
+    /// leave a bounded number of files, and each logs again at most a quarter of one. A failure changes nothing.
+    pub(crate) fn gather_log(&self) -> bool {
+        let Ok(log) = self.commit.log() else { return false };
+        loop {
+            let files = log.files();
+            let bytes: u64 = files.iter().map(|file| file.used).sum();
+            let full = bytes / self.commit.settings.options.log_file_bytes;
+            if files.len() as u64 <= full + 1 + FILES_LEFT || planted!(Bug::KeepLogFiles) {
+                return false;
+            }
+            if bytes > self.commit.settings.options.log_file_bytes / 4 {
+                return true;
+            }
+            let Some(mut job) = CleanJob::start(&self.catalog) else { return false };
+            job.must();
+            while let Ok(Advanced::More) = job.advance(&self.catalog) {}
+            self.cleaned(job.outcome());
+            if log.files().first().map(|file| file.file) == files.first().map(|file| file.file) {
+                return false;
+            }
+        }
+    }
+}

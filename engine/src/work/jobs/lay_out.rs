@@ -1,0 +1,80 @@
+//! Laying out frozen segments: flat (ACC-3), or over the ranges of a store whose memory is held by range.
+
+use super::by_range::scatter_oldest;
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::event::EventKind;
+use crate::memory::{Segment, Visibility};
+
+/// Lays one frozen segment out: flat, or over the ranges of a store whose memory is held by range. Whether there was one.
+pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
+    let settings = store.settings();
+    let by_range = settings.options.strategy.strategy().by_range();
+    let is_due = |segment: &Segment| by_range.is_some() || segment.as_active().is_some();
+    if !store.version().frozen.iter().any(is_due)
+        || std::mem::replace(&mut store.work.lock().laying_out, true)
+    {
+        return false;
+    }
+    let laid_out = match by_range {
+        Some(by_range) => scatter_oldest(catalog, store, by_range),
+        None => flatten_oldest(catalog, store),
+    };
+    store.work.lock().laying_out = false;
+    laid_out
+}
+
+/// Turns one frozen segment into a flat one (ACC-3, invariant I4).
+pub(super) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
+    let version = store.version_full();
+    let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {
+        return false;
+    };
+    // Visible first, snapshots second: one taken between them is at or above what is visible now.
+    let visible = catalog.commit.snapshots.visible();
+    let snapshots = catalog.commit.snapshots.read_points();
+    let began_ns = catalog.commit.env.clock.monotonic_ns();
+    let flat = segment.flatten(&Visibility {
+        counts: store.settings().counts_versions(),
+        visible,
+        snapshots: &snapshots,
+    });
+    let generation = segment.generation();
+    let mut swapped = false;
+    store.swap_if(|now| {
+        // A flush may have taken it.
+        let is_it = |s: &Segment| s.generation() == generation && s.as_active().is_some();
+        swapped = now.frozen.iter().any(is_it);
+        swapped.then(|| {
+            let flattened = |s: &Segment| if is_it(s) { flat.clone() } else { s.clone() };
+            let frozen = now.frozen.iter().map(flattened).collect();
+            now.with_memory(now.active.clone(), frozen, now.flush.clone())
+        })
+    });
+    if swapped {
+        note_memory_flush(catalog, store, segment, began_ns);
+    }
+    true
+}
+
+/// A full segment was laid out flat, or over the ranges of memory.
+pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Segment, began_ns: u64) {
+    catalog.commit.metrics.freezes.add(1);
+    catalog.commit.recount(store);
+    catalog.commit.touch(store.id);
+    let version = store.version();
+    let numbers = [
+        ("cells", segment.cells() as u64),
+        ("bytes", segment.bytes() as u64),
+        ("generation", segment.generation().0),
+        ("segments", version.frozen.len() as u64),
+        ("share", store.active_bytes()),
+        ("micros", (catalog.commit.env.clock.monotonic_ns() - began_ns) / 1_000),
+    ];
+    catalog.commit.events.record(
+        EventKind::MemoryFlush,
+        &store.name,
+        "a segment was frozen".into(),
+        &numbers,
+    );
+}

@@ -1,0 +1,229 @@
+//! Log tables (TRI-4): flushes that leave values in the log, and the log files that stay for them.
+//!
+//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a log file is begun, so that
+//! the memory to be flushed lies in complete files, and once the flush set is taken these files are read through, once
+//! and in order, for the places of its cells (`log/places.rs`, with the reasons). The tables are then written with
+//! references for values; before the edit that names them the log is synced as for any flush (invariant I2).
+//!
+//! A file that is referred to stays on disk for it, so most of it should be this store's: three quarters, or two fifths where
+//! no other store's memory needs the file any more, its own flush apart. (So of two families that write the same, each
+//! leaves its values in the files from before the other's last flush.) Whatever stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
+//! error: memory has all values.
+//!
+//! Which log files stay for tables is counted in `version/shelf.rs`.
+
+use super::join::surviving_share;
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::event::EventKind;
+use crate::log::{PlaceScan, Places, entry_bytes};
+use crate::merge::{LeftInLog, Merge};
+use crate::shape::TableInfo;
+use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
+use crate::table::{Reference, VALUE_BYTES_MIN};
+use crate::types::{CellRef, Kind, LogFileId, LogPosition};
+use crate::version::{FlushSet, Version};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How long an advance looks for places.
+const ADVANCE_NS: u64 = 2_000_000;
+
+/// Frames between two looks at the clock.
+const FRAMES_PER_LOOK: u32 = 32;
+
+/// Length of keys until a table tells.
+const KEY_BYTES: f64 = 24.0;
+
+/// The part of a flush that leaves its values in the log.
+pub(crate) struct LogTableJob {
+    choice: LogTableChoice,
+    /// Until places are known.
+    scan: Option<PlaceScan>,
+    files: usize,
+    left_bytes: u64,
+}
+
+/// Bytes of the log files that tables refer to, each file up to the last entry needed.
+fn referred_bytes(version: &Version) -> u64 {
+    let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
+    for (file, end) in version.tables().flat_map(|open| &open.table().properties().logs) {
+        let upto = files.entry(*file).or_default();
+        *upto = (*upto).max(*end);
+    }
+    files.values().sum()
+}
+
+impl LogTableJob {
+    /// For a flush set just taken, all of which was logged before `logged_to`.
+    pub(crate) fn new(
+        catalog: &Catalog,
+        store: &Store,
+        choice: LogTableChoice,
+        flush: &FlushSet,
+        logged_to: LogPosition,
+    ) -> Self {
+        let front = flush.all().filter_map(|segment| segment.log_front()).min();
+        let scan = front.filter(|_| choice.leave).zip(catalog.commit.log().ok()).map(|(front, log)| {
+            let mut files = log.complete_files();
+            files.retain(|f| f.file >= front && f.file <= logged_to.file);
+            PlaceScan::new(&catalog.commit.env, &catalog.dir, log.database(), store.id, files)
+        });
+        Self { choice, scan, files: 0, left_bytes: 0 }
+    }
+
+    /// Looks for places a little; when done, tells the merge. Whether there is more to do.
+    pub(crate) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
+        let Some(mut scan) = self.scan.take() else { return false };
+        let began = catalog.commit.env.clock.monotonic_ns();
+        let mut looks = 0u32;
+        loop {
+            match scan.advance() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.tell(scan.finish(), catalog.front_of_others(store), merge);
+                    return false;
+                }
+                Err(_) => {
+                    self.choice.reason = "the log could not be read back".into();
+                    return false;
+                }
+            }
+            looks += 1;
+            if looks.is_multiple_of(FRAMES_PER_LOOK)
+                && catalog.commit.env.clock.monotonic_ns() - began >= ADVANCE_NS
+            {
+                self.scan = Some(scan);
+                return true;
+            }
+        }
+    }
+
+    /// Other stores still need the log from `others` on.
+    fn tell(&mut self, mut places: Places, others: LogFileId, merge: &mut Merge) {
+        places.retain(|file| {
+            let is_alone = file.file < others;
+            4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
+        });
+        self.files = places.files();
+        kill_point!("flush-places-found");
+        if self.files > 0 {
+            let database = places.database;
+            let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));
+            merge.leave_in_log(LeftInLog { database, find });
+        }
+    }
+
+    /// Counts what an installed step left in the log.
+    pub(crate) fn note(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
+        let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
+        let bytes = outputs.iter().map(|table| table.log_bytes).sum();
+        self.left_bytes += bytes;
+        catalog.commit.metrics.log_tables.add(tables);
+        catalog.commit.metrics.log_table_bytes_saved.add(bytes);
+    }
+
+    /// Tells what was decided, on which numbers, and what it gave.
+    pub(crate) fn finish(&self, catalog: &Catalog, store: &Store) {
+        let LogTableFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
+        store
+            .work
+            .lock()
+            .rewritten
+            .came(self.left_bytes as f64 * compressed, catalog.commit.settings.write_memory());
+        let percent = |share: f64| (share * 100.0) as u64;
+        let numbers = [
+            ("cells", cells),
+            ("user_bytes", user_bytes),
+            ("survive_percent", percent(survive)),
+            ("compressed_percent", percent(compressed)),
+            ("saved_percent", self.choice.saved_percent),
+            ("live_percent", self.choice.live_percent),
+            ("log_bytes", self.choice.facts.log_bytes),
+            ("referred_bytes", self.choice.facts.referred_bytes),
+            ("merge_memory", self.choice.facts.merge_memory),
+            ("merged_percent", percent(self.choice.facts.merged)),
+            ("log_files", self.files as u64),
+            ("left_bytes", self.left_bytes),
+        ];
+        catalog.commit.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+    }
+}
+
+/// Where the cell's value is, if it is worth leaving there.
+fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
+    if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
+        return None;
+    }
+    let (file, offset) = places.find(cell.seq)?;
+    Some(Reference { file, offset, length: entry_bytes(cell) })
+}
+
+/// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
+pub(super) fn prepare_log_table(
+    catalog: &Catalog,
+    store: &Store,
+    is_cleaning: bool,
+) -> Option<LogTableChoice> {
+    // What leaves this database must not leave values behind.
+    // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
+    // the flush set, and leaves the files it came from.)
+    let settings = store.settings();
+    let by_range = settings.options.strategy.strategy().by_range().is_some();
+    if !settings.options.log_tables || by_range || store.is_leaving() {
+        return None;
+    }
+    let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
+    if choice.leave && is_cleaning {
+        choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
+    }
+    if choice.leave {
+        // Reserved and synced ahead here, so that writers hardly wait for the change of files.
+        let begun =
+            catalog.commit.log().and_then(|log| log.prepare()).and_then(|_| catalog.commit.begin_log_file());
+        kill_point!("flush-log-file-begun");
+        if begun.is_err() {
+            choice = LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
+        }
+    }
+    Some(choice)
+}
+
+pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
+    let version = store.version();
+    let front = version.log_front()?;
+    let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
+    let survived = store.work.lock().survived;
+    let mut facts = LogTableFacts {
+        cells: segments().map(|segment| segment.cells() as u64).sum(),
+        user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+        survive: surviving_share(&version, survived),
+        log_bytes: catalog
+            .commit
+            .log()
+            .ok()?
+            .files()
+            .iter()
+            .filter(|f| f.file >= front)
+            .map(|f| f.used)
+            .sum(),
+        log_file_bytes: catalog.commit.settings.options.log_file_bytes,
+        key_bytes: KEY_BYTES,
+        compressed: 1.0,
+        value_bytes_min: VALUE_BYTES_MIN as u64,
+        referred_bytes: referred_bytes(&version),
+        merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
+        merged: store.work.lock().rewritten.times(),
+        merged_max: store.settings().options.log_tables_merged_max,
+    };
+    if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
+        let p = open.table().properties();
+        facts.key_bytes = p.key_bytes as f64 / p.cells as f64;
+    }
+    if let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.is_log_table()) {
+        let p = open.table().properties();
+        facts.compressed = open.info.bytes as f64 / (p.key_bytes + p.value_bytes).max(1) as f64;
+    }
+    facts.compressed = facts.compressed.min(1.0);
+    Some(facts)
+}

@@ -1,0 +1,321 @@
+//! What is due: facts for the strategies and for the plan across stores, and jobs started from what they say.
+
+use super::Work;
+use super::asked::Manual;
+use super::jobs::{CleanJob, FlushJob, JoinJob, MergeJob, compactable_bytes, surviving_share};
+use super::queue::{Job, Slot, Urgency};
+use crate::commit::{Store, by_id};
+use crate::event::EventKind;
+use crate::strategy::{
+    DbAction, DbFacts, Deferred, Facts, MergePlan, RunningMerge, StoreFacts, long_bytes, plan_db,
+};
+use crate::sync::Ordering;
+use crate::types::{LogFileId, SeqNo, StoreId, TableId};
+use crate::version::Version;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+/// So many merges for each worker may be started at once though no place is free, each of another family.
+const BEYOND_MAX: usize = 4;
+
+/// Pause before the log is looked at again when a flush is about to free its oldest file.
+const CLEAN_AGAIN_NS: u64 = 10_000_000;
+
+/// So many merges are planned where only one of level 0 is wanted, which need not be the first.
+const PLANS_OF_LEVEL0: usize = 4;
+
+/// Plans see time in steps of this many seconds.
+const CLOCK_BUCKET_S: u64 = 60;
+
+impl Work {
+    /// Starts what is due: flushes, asked-for merges, merges by strategy. It looks at the stores that are due to be looked
+    /// at (`tally`).
+    pub(super) fn start_due(&self) {
+        let now = self.commit.env.clock.monotonic_ns();
+        self.start_manual();
+        let (flushing, merging, working) = {
+            let list = self.queue.list.lock();
+            let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.asked).count();
+            let merging = count(Urgency::Merge) + count(Urgency::Level0Merge);
+            let working: Vec<StoreId> = list.iter().filter_map(|slot| slot.store).collect();
+            (count(Urgency::Flush), merging, working)
+        };
+        let stores = self.catalog.take_due(&working, now);
+        self.commit.metrics.planned.add(stores.len() as u64);
+        for store in &stores {
+            if let Some(job) = JoinJob::start(&self.catalog, store) {
+                self.add_job(job.id(), Urgency::Join, Some(store.id), Job::Join(Box::new(job)));
+            }
+        }
+        let merges_free = self.commit.settings.options.workers.saturating_sub(merging);
+        let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
+        // Those that a store may start whatever else runs.
+        let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
+        let beyond = urgent.min(BEYOND_MAX * self.commit.settings.options.workers);
+        // What a flush would gain is of use when some are to be chosen.
+        let chosen = self.commit.tally.memory.get() > self.commit.memory_low();
+        let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
+        let log_freed =
+            |store: &Store| held_alone.filter(|(id, _)| *id == store.id).map_or(0, |(_, bytes)| bytes);
+        let facts: Vec<StoreFacts<'_>> = stores
+            .iter()
+            .zip(&plans)
+            .map(|(store, merges)| self.store_facts(store, merges, log_freed(store), now))
+            .collect();
+        let db = DbFacts {
+            log_bytes: self.commit.log().map_or(0, |log| log.bytes()),
+            log_clean_bytes: self.commit.settings.now().log_clean_limit(),
+            can_clean: self.can_clean(now),
+            workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
+            ..self.memory_facts(&stores)
+        };
+        let mut merges_left = merges_free + beyond;
+        for action in plan_db(&facts, &db) {
+            match action {
+                DbAction::Flush { store, reason } => {
+                    if let Some(store) = by_id(&stores, store) {
+                        let may_stay = !store.flush_is_asked();
+                        self.start_flush(store, reason, may_stay, None);
+                    }
+                }
+                DbAction::Clean => match CleanJob::start(&self.catalog) {
+                    Some(job) => self.add_job(job.id(), Urgency::Clean, None, Job::Clean(Box::new(job))),
+                    None => self.queue.pause_cleaning(now + CLEAN_AGAIN_NS, None),
+                },
+                DbAction::Merge { store, index } => {
+                    let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
+                    if merges_left > 0 {
+                        merges_left -= 1;
+                        self.start_merge(&stores[at], plans[at][index].clone(), None);
+                    }
+                }
+            }
+        }
+        for (store, plans) in stores.iter().zip(&plans) {
+            let asked = store.flush_is_asked();
+            if asked && now >= store.work.lock().flush_not_before {
+                self.start_flush(store, "it was asked for".into(), false, None);
+            }
+            if plans.is_empty() && merges_free > 0 {
+                self.forget_failures(store, now);
+            }
+            if asked || !plans.is_empty() || self.has_more(store) {
+                self.commit.touch(store.id);
+            }
+        }
+    }
+
+    /// Nothing is to be merged any more: what failed before is nobody's concern.
+    fn forget_failures(&self, store: &Store, now: u64) {
+        let is_over = {
+            let work = store.work.lock();
+            work.failures > 0 && now >= work.merge_not_before && work.running.is_empty()
+        };
+        if is_over {
+            self.commit.gets_on(store);
+            self.commit.scheduler.notify();
+        }
+    }
+
+    /// Whether there is something to do about the store's memory in another turn: segments to be laid out, what an
+    /// interrupted flush left, more than the store may have.
+    fn has_more(&self, store: &Store) -> bool {
+        let version = store.version();
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range().is_some();
+        let limit = settings.options.write_memory;
+        !store.is_dropped()
+            && (version.frozen.iter().any(|segment| by_range || segment.as_active().is_some())
+                || (!version.flush.is_empty() && !store.work.lock().flushing)
+                || (limit > 0 && version.unflushed_bytes() > limit))
+    }
+
+    /// Whether it is of use to look at the log's oldest file.
+    fn can_clean(&self, now: u64) -> bool {
+        let Ok(log) = self.commit.log() else { return false };
+        let files = log.files();
+        let left = self.queue.front_left.load(Ordering::Relaxed);
+        let is_left = files.first().is_some_and(|file| file.file.0 == left);
+        files.len() > 1
+            && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
+            && (!is_left || log.bytes() > self.commit.settings.now().log_limit())
+            && !self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
+    }
+
+    pub(crate) fn store_facts<'a>(
+        &self,
+        store: &Store,
+        merges: &'a [MergePlan],
+        log_freed_bytes: u64,
+        now: u64,
+    ) -> StoreFacts<'a> {
+        let version = store.version();
+        let work = store.work.lock();
+        let memory_bytes = version.unflushed_bytes();
+        let left_over = !version.flush.is_empty() && !work.flushing;
+        let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
+        // After a failure the store waits; what an interrupted flush left over is due at once.
+        let waits = now < work.flush_not_before;
+        let settings = store.settings();
+        let by_range = settings.options.strategy.strategy().by_range();
+        let rewritten = by_range.map_or(0, |by_range| by_range.rewritten(&version.shape));
+        let by_range = by_range.is_some();
+        let empty = version.active.is_empty() && version.waiting().next().is_none();
+        let due = match () {
+            () if waits || (empty && !left_over) => 0,
+            () if left_over => self.commit.settings.write_memory(),
+            () => memory_bytes,
+        };
+        // A range, or what has not been scattered yet.
+        let part = version.scattered.largest().max(version.active.bytes() as u64);
+        let written = if by_range { part } else { memory_bytes };
+        let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
+            surviving_share(&version, work.survived)
+        } else {
+            1.0
+        };
+        StoreFacts {
+            store: store.id,
+            memory_bytes: due,
+            freed_bytes: if by_range && !left_over { due.min(part) } else { due },
+            memory_limit: settings.options.write_memory,
+            compactable_bytes: compactable_bytes(store, &version, &work),
+            flushing_bytes,
+            flush_write_bytes: (written as f64 * survive) as u64 + rewritten,
+            log_freed_bytes,
+            merges,
+        }
+    }
+
+    /// The store whose memory needs the log's front, and the log that only it needs from there on. O(stores log stores).
+    fn log_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
+        let front = |store: &Arc<Store>| store.version().log_front_without_flush();
+        let mut fronts: Vec<_> = stores.iter().filter_map(|store| Some((front(store)?, store.id))).collect();
+        fronts.sort_unstable();
+        let (_, first) = *fronts.first()?;
+        let upto = fronts.get(1).map_or(LogFileId::MAX, |(front, _)| *front);
+        let files = self.commit.log().ok()?.files();
+        Some((first, files.iter().filter(|file| file.file < upto).map(|file| file.used).sum()))
+    }
+
+    /// See [`FlushJob::start`].
+    pub(crate) fn start_flush(&self, store: &Arc<Store>, reason: String, may_stay: bool, at: Option<&[u8]>) {
+        if let Some(job) = FlushJob::start(&self.catalog, store, reason, may_stay, at, self.is_cleaning()) {
+            self.drop_join_of(store);
+            self.add_job(job.id(), Urgency::Flush, Some(store.id), Job::Flush(Box::new(job)));
+        }
+    }
+
+    pub(crate) fn start_merge(
+        &self,
+        store: &Arc<Store>,
+        plan: MergePlan,
+        manual: Option<Arc<Manual>>,
+    ) -> bool {
+        let (asked, since_ns) = (manual.is_some(), self.commit.env.clock.monotonic_ns());
+        let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
+        match MergeJob::start(&self.catalog, store, plan, manual) {
+            Some(job) => {
+                let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
+                let store = Some(store.id);
+                self.queue.list.lock().push(Slot {
+                    id,
+                    urgency,
+                    asked,
+                    store,
+                    job,
+                    not_before_ns: 0,
+                    since_ns,
+                });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The merges the store's strategy would start now, best first, with so many places for merges free.
+    ///
+    /// A store whose level 0 has more than it should may start one that takes of it though no place is free (a job is no
+    /// thread), if no short one does; and while a compaction waits for merges to end, a short one within level 0.
+    pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
+        let version = store.version_full();
+        let mut work = store.work.lock();
+        if store.is_dropped() || now < work.merge_not_before {
+            return Vec::new();
+        }
+        let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let waits = self.waits_for_merges(store);
+        let level0_only = free == 0 || waits;
+        let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
+        let unions = std::mem::take(&mut work.unions);
+        let settings = store.settings();
+        let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
+        // Asked for about once a minute, and then for every table.
+        let by_table = OnceCell::new();
+        let looks = |table: TableId| looks_of(by_table.get_or_init(|| looks_in(&version)), table);
+        let facts = Facts {
+            clock: self.commit.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
+            draw: self.commit.env.random.next_u64(),
+            running: &running,
+            flushing: store.flushing_run(&version),
+            flush_bytes: match settings.options.write_memory {
+                0 => self.commit.settings.half(),
+                own => own.min(self.commit.settings.half()),
+            },
+            pressed: self.commit.merges_press(store),
+            within_level0: waits,
+            merges_max,
+            unique: &unique,
+            looks: &looks,
+            settled_to: self.commit.snapshots.oldest().unwrap_or(SeqNo::MAX),
+            ttl_us: settings.options.ttl_us,
+        };
+        let strategy = settings.options.strategy.strategy();
+        let debt = strategy.debt(&version.shape, &facts, &work.plan_state);
+        let fewer_runs = self.commit.count_level0(store, &version);
+        if self.commit.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
+            self.commit.scheduler.notify();
+        }
+        let looked_at = (version.shape.clone(), running.len(), waits);
+        let is_known = work.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
+            Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
+        });
+        if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
+            work.unions = unions;
+            return Vec::new();
+        }
+        let mut plan = strategy.plan(&version.shape, &facts, &work.plan_state);
+        let long = long_bytes(&version.shape, facts.flush_bytes);
+        work.unions = unions;
+        if level0_only {
+            let is_short = |plan: &MergePlan| plan.empties_level0() && plan.bytes < long;
+            let is_taken = running.iter().any(|merge| is_short(&merge.plan));
+            let is_within = |plan: &MergePlan| plan.output.level == 0 && is_short(plan);
+            plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
+            plan.merges.truncate(1);
+            work.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
+            return plan.merges;
+        }
+        work.plan_state = plan.state;
+        if work.deferred != plan.deferred {
+            // Told once, not at every turn until it may start.
+            for Deferred { why } in plan.deferred.iter().filter(|one| !work.deferred.contains(one)) {
+                self.commit.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
+            }
+            work.deferred = plan.deferred;
+        }
+        plan.merges
+    }
+}
+
+/// The tables that reads looked into in vain, in order, and how often.
+fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
+    let mut looks: Vec<_> =
+        version.tables().map(|open| (open.info.id, open.table().looks())).filter(|(_, n)| *n > 0).collect();
+    looks.sort_unstable();
+    looks
+}
+
+fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
+    looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
+}
