@@ -321,6 +321,8 @@ mod switches {
         PlanForAllFamilies = "plan-for-all-families",
         /// Nobody is told of merges that fail again and again.
         HideFailingMerges = "hide-failing-merges",
+        /// What a merge run elsewhere hands out is made true without being looked at.
+        UnverifiedResult = "unverified-result",
         /// What was written between a condition's reads and its write is not looked at.
         JudgeOutsideAlone = "judge-outside-alone",
     }

@@ -27,10 +27,10 @@ use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::Registry;
 use crate::options::Durability;
-use crate::storage::OpenFiles;
+use crate::merge::{Executor, Local};
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
 use crate::types::SeqNo;
-use crate::version::Graveyard;
+use crate::version::{Graveyard, OpenTables};
 use crate::version::manifest::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,8 @@ const BEYOND_FULL_BYTES: u64 = 64 << 10;
 pub(crate) struct Catalog {
     pub(crate) commit: Arc<Commit>,
     pub(crate) dir: PathBuf,
+    /// The database's random number.
+    pub(crate) database: u64,
     pub(crate) epoch: u32,
     next_job: AtomicU32,
     pub(crate) registry: Registry,
@@ -51,9 +53,11 @@ pub(crate) struct Catalog {
     pub(crate) families: Mutex<()>,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) cache: Arc<BlockCache>,
-    /// The tables' files.
-    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) tables: Arc<OpenTables>,
     pub(crate) graveyard: Arc<Graveyard>,
+    /// Runs merges here, and whoever runs them otherwise.
+    pub(crate) local: Arc<Local>,
+    pub(crate) executor: Arc<dyn Executor>,
     /// One change of the cache's size at a time.
     fitting: Mutex<()>,
 }
@@ -63,18 +67,28 @@ pub(crate) struct Found {
     pub(crate) stores: Vec<Arc<Store>>,
     pub(crate) manifest: Manifest,
     pub(crate) cache: Arc<BlockCache>,
-    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) tables: Arc<OpenTables>,
     pub(crate) graveyard: Arc<Graveyard>,
     pub(crate) epoch: u32,
+    /// Runs merges elsewhere, if anybody does.
+    pub(crate) executor: Option<Arc<dyn Executor>>,
 }
 
 impl Catalog {
     pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
-        let Found { stores, manifest, cache, files, graveyard, epoch } = found;
+        let Found { stores, manifest, cache, tables, graveyard, epoch, executor } = found;
+        let local = Arc::new(Local {
+            env: commit.env.clone(),
+            dir: dir.to_path_buf(),
+            tables: tables.clone(),
+            cache: cache.clone(),
+            registry: registry.clone(),
+        });
         stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
         let catalog = Arc::new(Self {
             commit: commit.clone(),
             dir: dir.to_path_buf(),
+            database: manifest.state().database,
             epoch,
             next_job: AtomicU32::new(1),
             registry,
@@ -82,8 +96,10 @@ impl Catalog {
             families: Mutex::new(()),
             manifest: Mutex::new(manifest),
             cache,
-            files,
+            tables,
             graveyard,
+            executor: executor.unwrap_or_else(|| local.clone()),
+            local,
             fitting: Mutex::new(()),
         });
         catalog.recount_all();

@@ -6,10 +6,11 @@ use crate::error::Result;
 use crate::log::Claim;
 use crate::shape::TableInfo;
 use crate::strategy::{MergeKind, MergePlan};
-use crate::table::{Access, Filled, Table};
+use crate::table::Filled;
 use crate::types::{LogFileId, TableId};
 use crate::version::{TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Holes begin behind a table's header, at the file system's block size.
@@ -24,17 +25,9 @@ impl Catalog {
     ) -> Result<BTreeMap<TableId, Arc<TableHandle>>> {
         let mut open = |info: &Arc<TableInfo>| {
             let of = filled.iter_mut().find(|(id, _)| *id == info.id);
-            Ok((info.id, self.open_table(info, of.map(|(_, filled)| filled))?))
+            Ok((info.id, self.tables.open(info, of.map(|(_, filled)| filled))?))
         };
         infos.iter().map(&mut open).collect()
-    }
-
-    fn open_table(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
-        let path = self.dir.join(info.id.file_name());
-        let access =
-            Access { direct: self.commit.settings.options.direct_reads, files: Some(&self.files), filled };
-        let table = Table::open_with(&self.commit.env.storage, &path, info.clone(), &self.cache, access)?;
-        Ok(TableHandle::new(table, path, self.graveyard.clone()))
     }
 
     /// Bytes that open tables hold beside the cache.
@@ -44,16 +37,21 @@ impl Catalog {
 
     /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is at the
     /// next open.
-    pub(crate) fn remove_leftovers(&self, files: &[std::path::PathBuf]) {
-        for path in files {
-            let _ = self.commit.env.storage.remove(path);
+    pub(crate) fn remove_tables(&self, tables: &[TableId]) {
+        for table in tables {
+            let _ = self.commit.env.storage.remove(&self.table_path(*table));
         }
+    }
+
+    /// Where a table lies.
+    pub(crate) fn table_path(&self, table: TableId) -> PathBuf {
+        self.dir.join(table.file_name())
     }
 
     /// The same of tables that were never given to a manifest.
     pub(crate) fn remove_outputs(&self, outputs: &[Arc<TableInfo>]) {
-        let paths: Vec<_> = outputs.iter().map(|info| self.dir.join(info.id.file_name())).collect();
-        self.remove_leftovers(&paths);
+        let tables: Vec<_> = outputs.iter().map(|info| info.id).collect();
+        self.remove_tables(&tables);
     }
 
     /// The same up to a moment.

@@ -18,16 +18,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead};
 use crate::memory::Active;
+use crate::merge::Executor;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{Clock, Env, LOCK_FILE, OpenFiles, create_dir_durably, lock_dir};
 use crate::sync::Mutex;
-use crate::table::{Access, Table};
 use crate::types::{Generation, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest};
-use crate::version::{Graveyard, TableHandle, Version};
+use crate::version::{Graveyard, OpenTables, Version};
 use crate::work::{DbWorker, Work};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,6 +53,7 @@ pub struct Builder {
     registry: Registry,
     listener: Option<Listener>,
     families: Vec<(String, FamilyOptions)>,
+    executor: Option<Arc<dyn Executor>>,
 }
 
 impl Default for Builder {
@@ -77,6 +78,7 @@ impl Builder {
             registry: Registry::default(),
             listener: None,
             families: Vec::new(),
+            executor: None,
         }
     }
 
@@ -126,6 +128,14 @@ impl Builder {
     #[must_use]
     pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
         self.families.push((name.to_string(), options));
+        self
+    }
+
+    /// Who runs merges of tables, if not this process.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub(crate) fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = Some(executor);
         self
     }
 
@@ -180,7 +190,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     }
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &files, &graveyard)?);
+    let tables = tables_for(&builder, dir, &cache, &files, &graveyard);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &tables, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
@@ -244,7 +255,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
     let families = builder.families.clone();
-    let found = Found { stores, manifest, cache, files, graveyard, epoch };
+    let found = Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
     let writing = Some((log, stages, lock));
     let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing });
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
@@ -311,7 +322,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let files = files_for(&builder);
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &cache, &files, &graveyard)?);
+    let tables = tables_for(&builder, dir, &cache, &files, &graveyard);
+    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &tables, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);
@@ -324,7 +336,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let found = Found { stores, manifest, cache, files, graveyard, epoch };
+    let found = Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
     let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing: None });
     default_of(Shared::new(inner))
 }
@@ -340,6 +352,17 @@ fn files_for(builder: &Builder) -> Arc<OpenFiles> {
         }
     };
     OpenFiles::new(storage.clone(), most)
+}
+
+fn tables_for(
+    builder: &Builder,
+    dir: &Path,
+    cache: &Arc<BlockCache>,
+    files: &Arc<OpenFiles>,
+    graveyard: &Arc<Graveyard>,
+) -> Arc<OpenTables> {
+    let direct = builder.options.direct_reads;
+    OpenTables::new(&builder.env.storage, dir.to_path_buf(), cache, files, graveyard, direct)
 }
 
 fn cache_for(options: &Options) -> Arc<BlockCache> {
@@ -386,14 +409,13 @@ fn open_stores(
     builder: &Builder,
     dir: &Path,
     state: &ManifestState,
-    cache: &Arc<BlockCache>,
-    files: &Arc<OpenFiles>,
+    tables: &OpenTables,
     graveyard: &Arc<Graveyard>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
     state
         .stores
         .iter()
-        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, cache, files, graveyard)?)))
+        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, tables, graveyard)?)))
         .collect()
 }
 
@@ -402,8 +424,7 @@ fn open_store(
     dir: &Path,
     id: StoreId,
     state: &StoreState,
-    cache: &Arc<BlockCache>,
-    files: &Arc<OpenFiles>,
+    tables: &OpenTables,
     graveyard: &Arc<Graveyard>,
 ) -> Result<Arc<Store>> {
     let stored = Catalog::parse_options(&state.name, &state.options)?;
@@ -419,9 +440,7 @@ fn open_store(
         if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
             return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
         }
-        let access = Access { direct: builder.options.direct_reads, files: Some(files), filled: None };
-        let table = Table::open_with(storage, &path, info.clone(), cache, access)?;
-        handles.insert(info.id, TableHandle::new(table, path, graveyard.clone()));
+        handles.insert(info.id, tables.open(info, None)?);
     }
     // Run ids of level 0 are generations too.
     let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));

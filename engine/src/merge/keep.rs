@@ -51,7 +51,7 @@ pub(crate) struct KeepRules {
 }
 
 /// Keys under which older data may lie outside a merge: sorted, disjoint ranges.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Below {
     ranges: Vec<KeyRange>,
 }

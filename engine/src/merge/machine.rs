@@ -3,16 +3,13 @@
 //! between merges at every advance, a simulation can interleave them, and a compaction server can run it.
 
 use super::aside::{Aside, AsideRules};
+use super::executor::{Advance, InCache, MergeRun, Step, Totals};
 use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
-use crate::shape::TableInfo;
 use crate::storage::Env;
-use crate::table::Filled;
-use crate::types::{CellRef, Cursor, Fragments, Heats, KeptCell, KeyRange, RangeTombstone, SeqNo, TableId};
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};
 
 const ADVANCE_NS: u64 = 2_000_000;
 /// The clock is asked every this many cells.
@@ -24,8 +21,8 @@ pub(crate) struct Source {
     pub(crate) tombstones: Vec<RangeTombstone>,
 }
 
-/// A merge to run.
-pub(crate) struct MergeSpec {
+/// A merge to run here: what it reads is open.
+pub(crate) struct LocalMerge {
     /// Newest first.
     pub(crate) sources: Vec<Source>,
     pub(crate) range: KeyRange,
@@ -37,26 +34,6 @@ pub(crate) struct MergeSpec {
     pub(crate) cells: Option<u64>,
     /// For a flush: which keys are not written but handed out with the step.
     pub(crate) aside: Option<AsideRules>,
-}
-
-/// What an advance came to.
-pub(crate) enum Progress {
-    /// There is more to do.
-    Working,
-    /// A step's outputs are synced: make it durable before advancing again.
-    Step(Step),
-}
-
-/// The result of one step.
-pub(crate) struct Step {
-    /// Finished, synced tables (the directory is not synced yet).
-    pub(crate) outputs: Vec<Arc<TableInfo>>,
-    /// The inputs' cells below this key are done; `None`: all are, this was the last step.
-    pub(crate) upto: Option<Vec<u8>>,
-    /// Cells of the step's interval that are in no output, in order.
-    pub(crate) aside: Vec<KeptCell>,
-    /// What the cache was given of the outputs.
-    pub(crate) filled: Vec<(TableId, Filled)>,
 }
 
 /// A running merge.
@@ -81,7 +58,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(env: &Env, spec: MergeSpec) -> Self {
+    pub(crate) fn new(env: &Env, spec: LocalMerge) -> Self {
         let mut tombstones = Vec::new();
         let mut cursors = Vec::new();
         for source in spec.sources {
@@ -113,67 +90,9 @@ impl Merge {
         }
     }
 
-    /// A step also ends after so many bytes that it put into the cache, for which a table may end at an eighth of its
-    /// size: until the step is published they are there beside those that they replace. May change at any time.
-    pub(crate) fn end_steps_at_filled(&mut self, bytes: u64) {
-        self.step_fill_bytes = bytes;
-    }
-
     /// Values of the outputs stay in the log where these places are known. To be said before the first advance.
     pub(crate) fn leave_in_log(&mut self, left: LeftInLog) {
         self.output.leave_in_log(left);
-    }
-
-    /// Does a little. After the last step (`upto` is `None`) it must not be called again.
-    pub(crate) fn advance(&mut self) -> Result<Progress> {
-        assert!(!self.done, "advance after the last step");
-        if !self.started {
-            self.started = true;
-            self.cursor.seek(&self.range.start)?;
-            return Ok(Progress::Working);
-        }
-        let began = self.env.clock.monotonic_ns();
-        let blocks = self.output.data_blocks();
-        let asks_warm = self.output.asks_what_is_warm();
-        let mut looks = 0;
-        while self.cursor.valid() {
-            let cell = self.cursor.cell();
-            if !self.range.ends_after(cell.key) {
-                break;
-            }
-            if (self.aside.is_some() || asks_warm || self.end_before(cell.key).is_some())
-                && self.keep.is_new_key(cell.key)
-            {
-                end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
-                if let Some(end) = self.end_before(cell.key) {
-                    let end = end.to_vec();
-                    if let Some(step) = self.end_table(&end)? {
-                        return Ok(Progress::Step(step));
-                    }
-                    return Ok(Progress::Working);
-                }
-                if asks_warm {
-                    let is_warm = self.cursor.is_warm();
-                    self.keys += 1;
-                    self.warm_keys += u64::from(is_warm);
-                    self.output.set_warm(is_warm);
-                }
-                if let Some(aside) = &mut self.aside {
-                    aside.begin_key(&cell, self.cursor.heat());
-                }
-            }
-            let (output, aside) = (&mut self.output, &mut self.aside);
-            self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
-            self.cursor.next()?;
-            looks += 1;
-            if self.output.data_blocks() > blocks {
-                return Ok(Progress::Working);
-            }
-            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
-                return Ok(Progress::Working);
-            }
-        }
-        self.finish().map(Progress::Step)
     }
 
     /// Where the table should end before this key, the next one.
@@ -218,12 +137,13 @@ impl Merge {
 
     fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
         let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
-        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
+        let warm = Box::new(InCache(self.output.take_filled()));
+        Step { outputs: self.output.take_finished(), upto, aside, warm }
     }
 
     /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.
     fn check_counts(&self) -> Result<()> {
-        let (taken, kept) = self.cells();
+        let (taken, kept) = (self.keep.taken, self.keep.kept);
         let wrong = match self.cells {
             Some(held) if held != taken => format!("merge met {taken} cells, its inputs hold {held}"),
             _ if self.output.cells + self.cells_aside() != kept => {
@@ -235,38 +155,7 @@ impl Merge {
         Err(Error::corruption(self.output.dir(), 0, wrong))
     }
 
-    /// Bytes written so far.
-    pub(crate) fn bytes_written(&self) -> u64 {
-        self.output.bytes_so_far()
-    }
-
-    /// Syncs the table that is being written if at least so many bytes of it are not.
-    pub(crate) fn sync_written(&mut self, at_least: u64) -> Result<()> {
-        self.output.sync_written(at_least)
-    }
-
-    /// (cells taken in, cells passed on) so far.
-    pub(crate) fn cells(&self) -> (u64, u64) {
-        (self.keep.taken, self.keep.kept)
-    }
-
-    /// Everything newer than this that was met so far left a cell of its key.
-    pub(crate) fn forgotten(&self) -> SeqNo {
-        self.keep.forgotten()
-    }
-
-    /// (keys, those of them that readers are likely to want) so far, where that matters.
-    pub(crate) fn keys_warm(&self) -> (u64, u64) {
-        (self.keys, self.warm_keys)
-    }
-
-    /// Data blocks that entered the cache so far, and their bytes.
-    pub(crate) fn filled(&self) -> (u64, u64) {
-        self.output.filled_so_far()
-    }
-
-    /// Cells set aside so far.
-    pub(crate) fn cells_aside(&self) -> u64 {
+    fn cells_aside(&self) -> u64 {
         self.aside.as_ref().map_or(0, |aside| aside.cells)
     }
 
@@ -274,10 +163,84 @@ impl Merge {
     pub(crate) fn take_heats(&mut self) -> Heats {
         self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
     }
+}
 
-    /// Files written and not handed out in a step, to be removed when the merge is given up.
-    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+impl MergeRun for Merge {
+    fn advance(&mut self) -> Result<Advance> {
+        assert!(!self.done, "advance after the last step");
+        if !self.started {
+            self.started = true;
+            self.cursor.seek(&self.range.start)?;
+            return Ok(Advance::Working);
+        }
+        let began = self.env.clock.monotonic_ns();
+        let blocks = self.output.data_blocks();
+        let asks_warm = self.output.asks_what_is_warm();
+        let mut looks = 0;
+        while self.cursor.valid() {
+            let cell = self.cursor.cell();
+            if !self.range.ends_after(cell.key) {
+                break;
+            }
+            if (self.aside.is_some() || asks_warm || self.end_before(cell.key).is_some())
+                && self.keep.is_new_key(cell.key)
+            {
+                end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
+                if let Some(end) = self.end_before(cell.key) {
+                    let end = end.to_vec();
+                    if let Some(step) = self.end_table(&end)? {
+                        return Ok(Advance::Step(step));
+                    }
+                    return Ok(Advance::Working);
+                }
+                if asks_warm {
+                    let is_warm = self.cursor.is_warm();
+                    self.keys += 1;
+                    self.warm_keys += u64::from(is_warm);
+                    self.output.set_warm(is_warm);
+                }
+                if let Some(aside) = &mut self.aside {
+                    aside.begin_key(&cell, self.cursor.heat());
+                }
+            }
+            let (output, aside) = (&mut self.output, &mut self.aside);
+            self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
+            self.cursor.next()?;
+            looks += 1;
+            if self.output.data_blocks() > blocks {
+                return Ok(Advance::Working);
+            }
+            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+                return Ok(Advance::Working);
+            }
+        }
+        self.finish().map(Advance::Step)
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            bytes_written: self.output.bytes_so_far(),
+            taken: self.keep.taken,
+            kept: self.keep.kept,
+            aside: self.cells_aside(),
+            forgotten: self.keep.forgotten(),
+            filled: self.output.filled_so_far(),
+            keys: (self.keys, self.warm_keys),
+        }
+    }
+
+    fn leftovers(&self) -> Vec<TableId> {
         self.output.leftovers()
+    }
+
+    fn sync_written(&mut self, at_least: u64) -> Result<()> {
+        self.output.sync_written(at_least)
+    }
+
+    /// For that a table may end at an eighth of its size: until the step is published what it put into the cache is there
+    /// beside what that replaces. May change at any time.
+    fn end_steps_at_filled(&mut self, bytes: u64) {
+        self.step_fill_bytes = bytes;
     }
 }
 

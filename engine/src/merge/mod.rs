@@ -1,22 +1,30 @@
 //! One merge, in steps (idea 3 of the design): sources, rules, a sink with cut rules, driven by `advance()`.
 //!
-//! `merging` joins sorted sources into one sorted stream; `run` makes a run of tables one source; `keep` decides
-//! which cells of the stream survive; `output` writes them into tables and decides where these end, `aside` which of a
-//! flush's stay out of them; `machine` joins these and stops at step ends. A flush is a merge whose only source is memory.
+//! `spec` says as plain data what a merge of tables is; `executor` is the seam behind which it runs, here or elsewhere, and
+//! `verify` what is checked of one that ran elsewhere. `merging` joins sorted sources into one sorted stream; `run` makes a
+//! run of tables one source; `keep` decides which cells of the stream survive; `output` writes them into tables and decides
+//! where these end, `aside` which of a flush's stay out of them; `machine` joins these and stops at step ends. A flush is a
+//! merge whose sources are memory, so it runs here.
 //!
 //! Nothing here knows a database: no manifest, no version swap, no choice of inputs. That is why a compaction
 //! server will run the same code.
 
 mod aside;
+mod executor;
 mod keep;
 mod machine;
 mod merging;
 mod output;
 mod run;
+mod spec;
+mod verify;
 
 pub(crate) use aside::AsideRules;
-pub(crate) use keep::{Below, KeepRules};
-pub(crate) use machine::{Merge, MergeSpec, Progress, Source, Step};
+pub(crate) use keep::Below;
+pub(crate) use executor::{Advance, Executor, Local, MergeRun, Step, Totals, run_source};
+pub(crate) use machine::{LocalMerge, Merge, Source};
 pub(crate) use merging::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
-pub(crate) use run::{Floor, PassingRun, RunCursor};
+pub(crate) use spec::{KeepSpec, MergeSpec, OutputSpec, RULES_VERSION};
+pub(crate) use verify::Verifier;
+pub(crate) use run::{Floor, RunCursor};

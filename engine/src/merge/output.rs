@@ -5,11 +5,12 @@
 //! run says anything about its neighbour's keys.
 
 use super::keep::Keep;
+use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
 use crate::error::Result;
 use crate::shape::TableInfo;
 use crate::storage::Env;
-use crate::table::{Filled, Reference, Replaced, TableBuilder, TableOptions};
+use crate::table::{Filled, Reference, Replaced, TableBuilder};
 use crate::types::{CellRef, KeyRange, TableId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +19,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct OutputRules {
     pub(crate) dir: PathBuf,
-    pub(crate) table: TableOptions,
-    /// A table ends when it has about this many bytes.
-    pub(crate) table_bytes: u64,
-    /// Tables end at these keys too, which are in order.
-    pub(crate) cuts: Vec<Vec<u8>>,
-    /// Epoch and job of the names; parts count up.
-    pub(crate) epoch: u32,
-    pub(crate) job: u32,
-    /// What each table says of its family, for a repair that finds no manifest.
-    pub(crate) names: Vec<(&'static str, String)>,
+    pub(crate) spec: OutputSpec,
     /// Blocks enter it as it says.
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) replaced: Arc<Replaced>,
@@ -70,7 +62,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
-        let cuts_passed = rules.cuts.partition_point(|cut| *cut <= low);
+        let cuts_passed = rules.spec.cuts.partition_point(|cut| *cut <= low);
         Self {
             env,
             rules,
@@ -91,18 +83,18 @@ impl Output {
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
-            let id = TableId { epoch: self.rules.epoch, job: self.rules.job, part: self.part };
+            let id = TableId { epoch: self.rules.spec.epoch, job: self.rules.spec.job, part: self.part };
             self.part += 1;
             self.unfinished = Some(id);
             let path = self.rules.dir.join(id.file_name());
             let identity = self.env.random.next_u64();
             let created = self.env.clock.wall_us();
             let storage = &*self.env.storage;
-            let mut builder = TableBuilder::new(storage, &path, id, identity, &self.rules.table, created)?;
+            let mut builder = TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
             if let Some(left) = &self.left {
                 builder.set_log_database(left.database);
             }
-            for (name, value) in &self.rules.names {
+            for (name, value) in &self.rules.spec.names {
                 builder.set_name(name, value);
             }
             builder.fill(&self.rules.cache, &self.rules.replaced);
@@ -144,16 +136,16 @@ impl Output {
 
     /// Behind what the table covers so far.
     pub(crate) fn next_cut(&self) -> Option<&[u8]> {
-        self.rules.cuts.get(self.cuts_passed).map(Vec::as_slice)
+        self.rules.spec.cuts.get(self.cuts_passed).map(Vec::as_slice)
     }
 
     fn is_full(&self) -> bool {
-        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.table_bytes)
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
     }
 
     /// Whether it has an eighth of what fills it.
     pub(crate) fn is_eighth_full(&self) -> bool {
-        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.table_bytes / 8)
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.spec.table_bytes / 8)
     }
 
     /// Data blocks of the current table so far.
@@ -222,8 +214,7 @@ impl Output {
     }
 
     /// Files that nobody was told of: the table that is not finished and those finished since the last step.
-    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
-        let ids = self.finished.iter().map(|info| info.id).chain(self.unfinished);
-        ids.map(|id| self.rules.dir.join(id.file_name())).collect()
+    pub(crate) fn leftovers(&self) -> Vec<TableId> {
+        self.finished.iter().map(|info| info.id).chain(self.unfinished).collect()
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use text::key_text;
 pub(crate) use text::{parse_key, parse_range, range_text};
 
 use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 /// assert_eq!((table.cells, table.range.contains(b"k")), (1, true));
 /// # Ok::<(), siltstone::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TableInfo {
     /// Its name.
     pub id: TableId,
@@ -72,7 +73,7 @@ pub struct TableInfo {
 /// let clip = Clip { key: b"m".to_vec(), bytes_below: 4096 };
 /// assert!(clip.key.as_slice() > b"k".as_slice(), "the key k is read elsewhere");
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Clip {
     /// Only keys at or above this one are read from the table.
     pub key: Vec<u8>,

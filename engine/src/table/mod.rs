@@ -50,7 +50,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
 
 /// How a table is laid out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct TableOptions {
     /// A data block is cut once its uncompressed size reaches this.
     pub(crate) block_bytes: usize,

@@ -34,6 +34,31 @@ impl Table {
         first.map_or(Ok(verified), Err)
     }
 
+    /// Checks the index alone: order, bounds, that data blocks lie without gaps and that their cells add up to what the table's
+    /// info says. Reads the index, and no data.
+    pub(crate) fn verify_index(&self) -> Result<()> {
+        let mut check = Check::new(self);
+        let (mut last, mut cells) = (Vec::new(), 0u64);
+        for item in self.block_entries() {
+            let (separator, entry) = item?;
+            check.tile(entry.handle)?;
+            if separator < last {
+                return Err(self.bad(entry.handle.offset, "index entry is out of order"));
+            }
+            cells = cells.saturating_add(entry.cells);
+            last = separator;
+        }
+        let info = self.info();
+        if cells != info.cells {
+            let message = format!("index counts {cells} cells, expected {}", info.cells);
+            return Err(self.bad(self.footer.top.offset, message));
+        }
+        if cells > 0 && last < info.range.start {
+            return Err(self.bad(self.footer.top.offset, "index ends before the table's first key"));
+        }
+        Ok(())
+    }
+
     /// The same; goes on behind a damaged data block, and tells of each.
     pub(crate) fn verify_telling(&self, told: &mut dyn FnMut(Error)) -> Result<Verified> {
         let mut lost = false;

@@ -7,12 +7,14 @@
 mod around;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+mod open_tables;
 mod scattered;
 mod shelf;
 mod unions;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
 
+pub(crate) use open_tables::OpenTables;
 pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use unions::Unions;
 pub(crate) use version::{FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version};

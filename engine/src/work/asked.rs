@@ -4,6 +4,7 @@
 //! these ranges, one after another: memory of a range cannot be merged with its tables meanwhile, and so that of all others can.
 
 use super::Work;
+use super::jobs::Layout;
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::Shape;
@@ -126,13 +127,12 @@ impl Manual {
     }
 
     /// The next merge, of the first part of what is left that there is something to do about; `None` at the end.
-    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, asked: Asked) -> Option<MergePlan> {
+    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, bounds: &[Vec<u8>], asked: Asked) -> Option<MergePlan> {
         let mut state = self.state.lock();
-        let bounds = strategy.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape));
         loop {
             let (part, plan) = match state.left.is_empty() {
                 true => (state.left.clone(), None),
-                false => major_part(shape, &state.left, &bounds, asked, strategy),
+                false => major_part(shape, &state.left, bounds, asked, strategy),
             };
             if let Some(plan) = plan {
                 // Another strategy has another place for it, also for what is done.
@@ -190,10 +190,10 @@ impl Work {
                 continue;
             }
             let settings = store.settings();
-            let strategy = settings.options.strategy.strategy();
+            let (strategy, layout) = (settings.options.strategy.strategy(), Layout::of(&settings));
             let running = store.work.lock().running.clone();
             // Beside flushes of other ranges, of which there is always one.
-            if !running.is_empty() && strategy.by_range().is_none() {
+            if !running.is_empty() && layout.is_whole() {
                 continue;
             }
             let version = store.version_full();
@@ -204,18 +204,15 @@ impl Work {
                 rewrite: settings.options.filter.is_some(),
                 expired: expired.map(Timestamp),
             };
-            let Some(mut plan) = manual.plan(&version.shape, strategy, asked) else {
+            let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked) else {
                 self.commit.scheduler.notify();
                 continue;
             };
             if running.iter().any(|(_, other)| other.range_left().overlaps(&plan.range)) {
                 continue;
             }
-            if let Some(by_range) = strategy.by_range() {
-                let unions = Unions::default();
-                by_range
-                    .cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
-            }
+            let unions = Unions::default();
+            layout.cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
             manual.state.lock().progress = Progress::Running;
             if self.start_merge(store, plan, Some(manual.clone())) {
                 continue;

@@ -1,7 +1,7 @@
 //! Small work that belongs to no job, and whether anything is left to do.
 
 use super::Work;
-use super::jobs::{Advanced, CleanJob, lay_out_one};
+use super::jobs::{Advanced, CleanJob, Layout, lay_out_one};
 use super::queue::SLICE_NS;
 use crate::commit::Store;
 use crate::strategy::{DbFacts, plan_db};
@@ -33,8 +33,9 @@ impl Work {
             work.flushing || !work.running.is_empty() || work.failures > 0
         };
         let version = store.version();
-        let by_range = store.settings().options.strategy.strategy().by_range().is_some();
-        let flat = version.frozen.iter().all(|s| s.as_active().is_none() && !by_range);
+        let settings = store.settings();
+        let layout = Layout::of(&settings);
+        let flat = !version.frozen.iter().any(|segment| layout.is_due(segment));
         let settled = !begun
             && !self.is_compacting(store.id)
             && flat

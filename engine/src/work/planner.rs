@@ -2,8 +2,8 @@
 
 use super::Work;
 use super::asked::Manual;
-use super::jobs::{CleanJob, FlushJob, JoinJob, MergeJob, compactable_bytes, surviving_share};
-use super::queue::{Job, Slot, Urgency};
+use super::jobs::{CleanJob, FlushWanted, Job, JoinJob, Layout, MergeJob, compactable_bytes, surviving_share};
+use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;
 use crate::strategy::{
@@ -44,7 +44,7 @@ impl Work {
         self.commit.metrics.planned.add(stores.len() as u64);
         for store in &stores {
             if let Some(job) = JoinJob::start(&self.catalog, store) {
-                self.add_job(job.id(), Urgency::Join, Some(store.id), Job::Join(Box::new(job)));
+                self.add_job(Urgency::Join, Some(store.id), Job::Join(Box::new(job)));
             }
         }
         let merges_free = self.commit.settings.options.workers.saturating_sub(merging);
@@ -75,11 +75,11 @@ impl Work {
                 DbAction::Flush { store, reason } => {
                     if let Some(store) = by_id(&stores, store) {
                         let may_stay = !store.flush_is_asked();
-                        self.start_flush(store, reason, may_stay, None);
+                        self.start_flush(FlushWanted { store: store.clone(), reason, may_stay, at: None });
                     }
                 }
                 DbAction::Clean => match CleanJob::start(&self.catalog) {
-                    Some(job) => self.add_job(job.id(), Urgency::Clean, None, Job::Clean(Box::new(job))),
+                    Some(job) => self.add_job(Urgency::Clean, None, Job::Clean(Box::new(job))),
                     None => self.queue.pause_cleaning(now + CLEAN_AGAIN_NS, None),
                 },
                 DbAction::Merge { store, index } => {
@@ -94,7 +94,8 @@ impl Work {
         for (store, plans) in stores.iter().zip(&plans) {
             let asked = store.flush_is_asked();
             if asked && now >= store.work.lock().flush_not_before {
-                self.start_flush(store, "it was asked for".into(), false, None);
+                let (store, reason) = (store.clone(), "it was asked for".into());
+                self.start_flush(FlushWanted { store, reason, may_stay: false, at: None });
             }
             if plans.is_empty() && merges_free > 0 {
                 self.forget_failures(store, now);
@@ -122,10 +123,10 @@ impl Work {
     fn has_more(&self, store: &Store) -> bool {
         let version = store.version();
         let settings = store.settings();
-        let by_range = settings.options.strategy.strategy().by_range().is_some();
+        let layout = Layout::of(&settings);
         let limit = settings.options.write_memory;
         !store.is_dropped()
-            && (version.frozen.iter().any(|segment| by_range || segment.as_active().is_some())
+            && (version.frozen.iter().any(|segment| layout.is_due(segment))
                 || (!version.flush.is_empty() && !store.work.lock().flushing)
                 || (limit > 0 && version.unflushed_bytes() > limit))
     }
@@ -157,18 +158,13 @@ impl Work {
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush_not_before;
         let settings = store.settings();
-        let by_range = settings.options.strategy.strategy().by_range();
-        let rewritten = by_range.map_or(0, |by_range| by_range.rewritten(&version.shape));
-        let by_range = by_range.is_some();
         let empty = version.active.is_empty() && version.waiting().next().is_none();
         let due = match () {
             () if waits || (empty && !left_over) => 0,
             () if left_over => self.commit.settings.write_memory(),
             () => memory_bytes,
         };
-        // A range, or what has not been scattered yet.
-        let part = version.scattered.largest().max(version.active.bytes() as u64);
-        let written = if by_range { part } else { memory_bytes };
+        let size = Layout::of(&settings).flush_size(&version, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
             surviving_share(&version, work.survived)
         } else {
@@ -177,11 +173,11 @@ impl Work {
         StoreFacts {
             store: store.id,
             memory_bytes: due,
-            freed_bytes: if by_range && !left_over { due.min(part) } else { due },
+            freed_bytes: size.freed,
             memory_limit: settings.options.write_memory,
             compactable_bytes: compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: (written as f64 * survive) as u64 + rewritten,
+            flush_write_bytes: (size.memory as f64 * survive) as u64 + size.rewritten,
             log_freed_bytes,
             merges,
         }
@@ -198,11 +194,13 @@ impl Work {
         Some((first, files.iter().filter(|file| file.file < upto).map(|file| file.used).sum()))
     }
 
-    /// See [`FlushJob::start`].
-    pub(crate) fn start_flush(&self, store: &Arc<Store>, reason: String, may_stay: bool, at: Option<&[u8]>) {
-        if let Some(job) = FlushJob::start(&self.catalog, store, reason, may_stay, at, self.is_cleaning()) {
-            self.drop_join_of(store);
-            self.add_job(job.id(), Urgency::Flush, Some(store.id), Job::Flush(Box::new(job)));
+    /// Begins a flush of a store, if none is under way there.
+    pub(crate) fn start_flush(&self, wanted: FlushWanted) {
+        let store = wanted.store.clone();
+        let settings = store.settings();
+        if let Some(job) = Layout::of(&settings).flush(&self.catalog, wanted, self.is_cleaning()) {
+            self.drop_join_of(&store);
+            self.add_job(Urgency::Flush, Some(store.id), job);
         }
     }
 

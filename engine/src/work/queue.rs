@@ -4,7 +4,7 @@
 //! for a merge to end, and one worker can carry any number of merges.
 
 use super::Work;
-use super::jobs::{Advanced, CleanJob, Cleaned, FlushJob, FlushWanted, JoinJob, MergeJob};
+use super::jobs::{Advanced, Cleaned, Job};
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind};
 use crate::event::EventKind;
@@ -12,7 +12,7 @@ use crate::schedule::{Turn, Worker};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{LogFileId, StoreId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// How long a worker stays with one job before it looks at the others.
 pub(super) const SLICE_NS: u64 = 4_000_000;
@@ -101,13 +101,6 @@ pub(super) enum Urgency {
     Flush,
 }
 
-pub(super) enum Job {
-    Flush(Box<FlushJob>),
-    Merge(Box<MergeJob>),
-    Join(Box<JoinJob>),
-    Clean(Box<CleanJob>),
-}
-
 /// Takes turns on behalf of a database, as long as that is there.
 pub(crate) struct DbWorker(pub(crate) Weak<Work>);
 
@@ -193,8 +186,8 @@ impl Work {
 
     /// Does what a look at the log's oldest file leads to.
     pub(super) fn cleaned(&self, outcome: Cleaned) {
-        if let Some(FlushWanted { store, reason, may_stay, at }) = outcome.flush {
-            self.start_flush(&store, reason, may_stay, at.as_deref());
+        if let Some(wanted) = outcome.flush {
+            self.start_flush(wanted);
         }
         if let Some(until_ns) = outcome.pause_until {
             self.queue.pause_cleaning(until_ns, outcome.left);
@@ -229,12 +222,7 @@ impl Work {
     pub(super) fn run_slice(&self, id: u32, mut job: Job, began: u64) {
         let mut worked = false;
         loop {
-            let advanced = match &mut job {
-                Job::Flush(job) => job.advance(&self.catalog),
-                Job::Merge(job) => job.advance(&self.catalog),
-                Job::Join(job) => job.advance(&self.catalog),
-                Job::Clean(job) => job.advance(&self.catalog),
-            };
+            let advanced = job.advance(&self.catalog);
             let now = self.commit.env.clock.monotonic_ns();
             match advanced {
                 Ok(Advanced::More) if now - began < SLICE_NS && self.commit.health.is_open() => worked = true,
@@ -274,52 +262,32 @@ impl Work {
         let not_before = now + pause;
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
         let matters = |store: &Store| error.kind() != ErrorKind::Canceled && !store.is_dropped();
-        let (store, what) = match job {
-            Job::Flush(job) => {
-                // One of a range that met damage in the range's tables is taken up again at once, and goes around them.
-                let goes_around = job.reads_tables() && is_damage;
-                let number = job.number();
-                let store = job.abandon(&self.catalog, error);
-                if matters(&store) && !goes_around {
-                    let mut work = store.work.lock();
-                    work.flush_not_before = not_before;
-                    work.flush_failed = Some((number, error.clone()));
-                    drop(work);
-                    self.commit.touch_at(store.id, not_before);
-                    *self.commit.health.background_error.lock() = Some(error.clone());
-                }
-                (store, "flush")
-            }
-            Job::Merge(job) => {
-                let asked = job.is_asked();
-                let store = job.abandon(&self.catalog, error);
-                if matters(&store) && !asked {
-                    let mut work = store.work.lock();
-                    work.failures += u32::from(!planted!(Bug::HideFailingMerges));
-                    // What fails again and again is tried ever more seldom.
-                    let longer = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
-                    work.merge_not_before = now + longer;
-                    let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
-                    if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
-                        self.commit.health.failing.lock().insert(store.id, (store.clone(), error.clone()));
-                    }
-                    self.commit.touch_at(store.id, now + longer);
-                }
-                (store, "merge")
-            }
-            Job::Join(job) => {
-                let store = job.abandon(&self.catalog);
-                if matters(&store) {
-                    store.work.lock().merge_not_before = not_before;
-                    self.commit.touch_at(store.id, not_before);
-                }
-                (store, "in-memory merge")
-            }
+        let job = match job {
             Job::Clean(mut job) => {
                 job.abandon(&self.catalog, error, pause);
                 return self.cleaned(job.outcome());
             }
+            job => job,
         };
+        let flush = job.flush();
+        let (is_merge, is_asked) = match &job {
+            Job::Merge(job) => (true, job.is_asked()),
+            _ => (false, false),
+        };
+        let Some((store, what)) = job.abandon(&self.catalog, error) else { return };
+        let matter = matters(&store);
+        match flush {
+            // One of a range that met damage in the range's tables is taken up again at once, and goes around them.
+            Some((_, true)) if is_damage => {}
+            Some((number, _)) if matter => self.flush_failed(&store, number, error, not_before),
+            Some(_) => {}
+            None if is_merge && matter && !is_asked => self.merge_failed(&store, error, now, pause),
+            None if !is_merge && matter => {
+                store.work.lock().merge_not_before = not_before;
+                self.commit.touch_at(store.id, not_before);
+            }
+            None => {}
+        }
         if matters(&store) {
             self.commit.events.record(
                 EventKind::Failure,
@@ -334,6 +302,31 @@ impl Work {
         if self.catalog.manifest.lock().is_poisoned() {
             self.commit.poison(error);
         }
+    }
+
+    /// The store's flush of that number failed: the next one comes not before that moment.
+    fn flush_failed(&self, store: &Store, number: u64, error: &Error, not_before: u64) {
+        let mut work = store.work.lock();
+        work.flush_not_before = not_before;
+        work.flush_failed = Some((number, error.clone()));
+        drop(work);
+        self.commit.touch_at(store.id, not_before);
+        *self.commit.health.background_error.lock() = Some(error.clone());
+    }
+
+    /// A merge of the store's strategy failed. What fails again and again is tried ever more seldom.
+    fn merge_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
+        let is_damage = error.kind() == ErrorKind::Corruption;
+        let mut work = store.work.lock();
+        work.failures += u32::from(!planted!(Bug::HideFailingMerges));
+        let longer = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
+        work.merge_not_before = now + longer;
+        let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
+        if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
+            self.commit.health.failing.lock().insert(store.id, (store.clone(), error.clone()));
+        }
+        drop(work);
+        self.commit.touch_at(store.id, now + longer);
     }
 
     /// Drops a join whose segments a flush has taken, so that it does not hold their memory until its next turn. One that
@@ -355,7 +348,8 @@ impl Work {
         }
     }
 
-    pub(super) fn add_job(&self, id: u32, urgency: Urgency, store: Option<StoreId>, job: Job) {
+    pub(super) fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
+        let id = job.id();
         let since_ns = self.commit.env.clock.monotonic_ns();
         let slot = Slot { id, urgency, asked: false, store, job: Some(job), not_before_ns: 0, since_ns };
         self.queue.list.lock().push(slot);
@@ -365,12 +359,8 @@ impl Work {
     pub(crate) fn abandon_jobs(&self) {
         let closed = Error::new(ErrorKind::Closed, "the database was closed");
         for slot in std::mem::take(&mut *self.queue.list.lock()) {
-            match slot.job {
-                Some(Job::Flush(job)) => drop(job.abandon(&self.catalog, &closed)),
-                Some(Job::Merge(job)) => drop(job.abandon(&self.catalog, &closed)),
-                Some(Job::Join(job)) => drop(job.abandon(&self.catalog)),
-                Some(Job::Clean(mut job)) => job.abandon(&self.catalog, &closed, 0),
-                None => {}
+            if let Some(job) = slot.job {
+                drop(job.abandon(&self.catalog, &closed));
             }
         }
     }

@@ -16,6 +16,7 @@
 //! once (`replay.rs`).
 
 use super::Advanced;
+use super::layout::{FlushWanted, Layout};
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,15 +47,6 @@ pub(crate) struct Cleaned {
     pub(crate) pause_until: Option<u64>,
     /// That file is not looked at again while the log is below its limit.
     pub(crate) left: Option<LogFileId>,
-}
-
-/// A flush to be started.
-pub(crate) struct FlushWanted {
-    pub(crate) store: Arc<Store>,
-    pub(crate) reason: String,
-    pub(crate) may_stay: bool,
-    /// A key of the range to be flushed, where memory is held by range.
-    pub(crate) at: Option<Vec<u8>>,
 }
 
 pub(crate) struct CleanJob {
@@ -182,9 +174,9 @@ impl CleanJob {
                 if let Some(cleaning) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
                     let store = cleaning.store.clone();
                     let may_stay = !store.flush_is_asked();
-                    let by_range = store.settings().options.strategy.strategy().by_range().is_some();
+                    let is_whole = Layout::of(&store.settings()).is_whole();
                     match cleaning.most_of_it() {
-                        at if at.is_some() || !by_range || !may_stay => {
+                        at if at.is_some() || is_whole || !may_stay => {
                             self.outcome.flush = Some(FlushWanted { store, reason, may_stay, at });
                         }
                         // It is in what is written now, and a range only once that is scattered.

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::merge::Merge;
+use crate::merge::Totals;
 use crate::shape::TableInfo;
 use crate::table::ReadBack;
 use crate::types::TableId;
@@ -32,8 +32,8 @@ pub(crate) struct Fills {
 
 impl Fills {
     /// Takes down what the merge has put there by now; the bytes since the last time.
-    pub(crate) fn note(&mut self, merge: &Merge) -> u64 {
-        let filled = merge.filled();
+    pub(crate) fn note(&mut self, totals: &Totals) -> u64 {
+        let filled = totals.filled;
         let (blocks, bytes) = (filled.0 - self.noted.0, filled.1 - self.noted.1);
         self.noted = filled;
         self.blocks += blocks;
@@ -47,11 +47,10 @@ impl Fills {
         self.evicted_bytes += bytes;
     }
 
-    pub(crate) fn tell(&self, catalog: &Catalog, store: &Store, merge: Option<&Merge>) {
+    pub(crate) fn tell(&self, catalog: &Catalog, store: &Store, (keys, warm_keys): (u64, u64)) {
         if self.blocks + self.evicted_blocks == 0 && self.failed.is_none() {
             return;
         }
-        let (keys, warm_keys) = merge.map_or((0, 0), Merge::keys_warm);
         let reason = match &self.failed {
             None => "blocks of a merge's outputs in, of its inputs out".into(),
             Some(why) => format!("reading outputs into the cache failed, the rest is left to readers: {why}"),

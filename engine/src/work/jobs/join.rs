@@ -14,6 +14,7 @@
 //! bound is not begun: writers would stop for it, and the disk flush that comes instead frees more.
 
 use super::Advanced;
+use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::{Store, StoreWork};
 use crate::error::Result;
@@ -61,7 +62,7 @@ impl JoinJob {
         let version = store.version_full();
         let mut sources: Vec<Segment> =
             version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
-        if store.settings().options.strategy.strategy().by_range().is_some() {
+        if !Layout::of(&store.settings()).is_whole() {
             return None;
         }
         // Those still to be flattened are newer than all flat ones, except for a moment.

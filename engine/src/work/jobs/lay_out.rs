@@ -1,25 +1,21 @@
 //! Laying out frozen segments: flat (ACC-3), or over the ranges of a store whose memory is held by range.
 
-use super::by_range::scatter_oldest;
+use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
 
-/// Lays one frozen segment out: flat, or over the ranges of a store whose memory is held by range. Whether there was one.
+/// Lays one frozen segment of the store out, as its memory is held. Whether there was one.
 pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
     let settings = store.settings();
-    let by_range = settings.options.strategy.strategy().by_range();
-    let is_due = |segment: &Segment| by_range.is_some() || segment.as_active().is_some();
-    if !store.version().frozen.iter().any(is_due)
+    let layout = Layout::of(&settings);
+    if !store.version().frozen.iter().any(|segment| layout.is_due(segment))
         || std::mem::replace(&mut store.work.lock().laying_out, true)
     {
         return false;
     }
-    let laid_out = match by_range {
-        Some(by_range) => scatter_oldest(catalog, store, by_range),
-        None => flatten_oldest(catalog, store),
-    };
+    let laid_out = layout.lay_out_oldest(catalog, store);
     store.work.lock().laying_out = false;
     laid_out
 }

@@ -12,7 +12,9 @@
 //!
 //! Which log files stay for tables is counted in `version/shelf.rs`.
 
+use super::flush::May;
 use super::join::surviving_share;
+use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
@@ -163,18 +165,17 @@ fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
 pub(super) fn prepare_log_table(
     catalog: &Catalog,
     store: &Store,
-    is_cleaning: bool,
+    may: May,
 ) -> Option<LogTableChoice> {
     // What leaves this database must not leave values behind.
     // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
     // the flush set, and leaves the files it came from.)
     let settings = store.settings();
-    let by_range = settings.options.strategy.strategy().by_range().is_some();
-    if !settings.options.log_tables || by_range || store.is_leaving() {
+    if !settings.options.log_tables || !Layout::of(&settings).is_whole() || store.is_leaving() {
         return None;
     }
     let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
-    if choice.leave && is_cleaning {
+    if choice.leave && !may.leave_in_log {
         choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
     }
     if choice.leave {

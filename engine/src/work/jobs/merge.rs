@@ -3,13 +3,17 @@
 use super::super::asked::Manual;
 use super::Advanced;
 use super::fills::{Before, Fills};
+use super::layout::Layout;
 use crate::catalog::{Catalog, Install};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::merge::{Below, KeepRules, Merge, MergeSpec, OutputRules, PassingRun, Progress, Source, Step};
+use crate::merge::{
+    Advance, Below, Executor, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
+    run_source,
+};
 use crate::schedule::Pace;
-use crate::strategy::{MergeKind, MergePlan, RunningMerge, validate};
+use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::{CursorOptions, Replaced};
 use crate::types::{SeqNo, TableId};
 use crate::version::{OpenTable, TableHandle, Version};
@@ -37,13 +41,13 @@ pub(crate) struct MergeJob {
     store: Arc<Store>,
     plan: MergePlan,
     /// `None` for a move.
-    merge: Option<Merge>,
+    run: Option<Running>,
     manual: Option<Arc<Manual>>,
     /// Of one that was asked for.
     pace: Pace,
     reported: u64,
-    /// A step whose outputs are being read into the cache.
-    before: Option<(Before, Step)>,
+    /// A step of which blocks are brought into the cache.
+    publishing: Option<Publishing>,
     fills: Fills,
     /// Whether a step may end for what it put into the cache, and what is held from when it put something there.
     steps_fill: bool,
@@ -74,25 +78,25 @@ impl MergeJob {
         let rest = if manual.is_some() { catalog.commit.settings.options.compact_rest } else { 0 };
         let pace = Pace::new(rest, catalog.cache.blocks_asked_for());
         let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
-        let merge = match plan.kind {
+        let run = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(machine(catalog, store, &settings, &version, &plan, id, read_ahead)?),
+            MergeKind::Merge => Some(begin(catalog, &spec(catalog, store, &version, &plan, id, read_ahead)?, work.failures > 0)?),
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // A range keeps one file.
-        let cuts = settings.options.strategy.strategy().by_range().is_none();
-        let steps_fill = cuts && catalog.commit.settings.steps_end_by_fill();
+        let steps_fill = Layout::of(&settings).is_whole()
+            && catalog.commit.settings.steps_end_by_fill();
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         Some(Self {
             id,
             store: store.clone(),
             plan,
-            merge,
+            run,
             manual,
             pace,
             reported: 0,
-            before: None,
+            publishing: None,
             fills: Fills::default(),
             steps_fill,
             filling: None,
@@ -121,8 +125,8 @@ impl MergeJob {
         }
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         let mut worked = self.work(catalog)?;
-        if let Some(merge) = self.merge.as_mut().filter(|_| self.pace.is_beside_readers()) {
-            merge.sync_written(SYNC_RESTING)?;
+        if let Some(running) = self.run.as_mut().filter(|_| self.pace.is_beside_readers()) {
+            running.run.sync_written(SYNC_RESTING)?;
         }
         let rest = self
             .pace
@@ -142,7 +146,7 @@ impl MergeJob {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
-        let Some(merge) = &mut self.merge else {
+        let Some(Running { run, .. }) = &mut self.run else {
             let (store, plan) = (&self.store, &self.plan);
             catalog.install(Install {
                 store,
@@ -163,43 +167,66 @@ impl MergeJob {
         if wait > 0 {
             return Ok(Advanced::NotYet(wait));
         }
-        if let Some((before, _)) = &mut self.before {
-            if let Some((blocks, bytes)) = before.advance() {
-                self.fills.blocks += blocks;
-                self.fills.bytes += bytes;
-                catalog.commit.rates.fills.take(bytes);
-                return Ok(Advanced::More);
-            }
-            return self.publish_filled(catalog);
+        if self.publishing.is_some() {
+            return self.fill(catalog);
         }
         if self.steps_fill {
             if self.fills.bytes > 0 {
                 self.filling.get_or_insert_with(|| catalog.commit.rates.filling.clone());
             }
-            merge.end_steps_at_filled(step_fill_bytes(catalog));
+            run.end_steps_at_filled(step_fill_bytes(catalog));
         }
-        let progress = merge.advance()?;
+        let advance = run.advance()?;
+        let totals = run.totals();
         // What is still in the builder is an estimate, which may turn out too high.
-        let written = merge.bytes_written().max(self.reported);
+        let written = totals.bytes_written.max(self.reported);
         catalog.commit.rates.merges.take(written - self.reported);
         self.reported = written;
-        catalog.commit.rates.fills.take(self.fills.note(merge));
+        catalog.commit.rates.fills.take(self.fills.note(&totals));
         if let Some(manual) = &self.manual {
             manual.note_written(written);
         }
-        let Progress::Step(step) = progress else {
-            return Ok(Advanced::More);
+        let step = match advance {
+            Advance::Working => return Ok(Advanced::More),
+            Advance::NotYet(ns) => return Ok(Advanced::NotYet(ns)),
+            Advance::Step(step) => step,
         };
-        if catalog.commit.settings.reads_back() && !step.outputs.is_empty() {
-            self.before = Some((Before::new(catalog, &step.outputs)?, step));
-            return Ok(Advanced::More);
-        }
-        self.publish(catalog, step, None)
+        self.verify(catalog, &step, &totals)?;
+        let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
+        let before = if reads_back { Some(Before::new(catalog, &step.outputs)?) } else { None };
+        self.publishing = Some(Publishing { step, before });
+        self.fill(catalog)
     }
 
-    /// What was to be read into the cache is there, as far as it could be read.
-    fn publish_filled(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
-        let Some((mut before, step)) = self.before.take() else { return Ok(Advanced::More) };
+    /// Checks a step that was made elsewhere before it is made true.
+    fn verify(&mut self, catalog: &Catalog, step: &Step, totals: &Totals) -> Result<()> {
+        let Some(verifier) = self.run.as_mut().and_then(|running| running.verifier.as_mut()) else { return Ok(()) };
+        let verified = verifier.step(&step.outputs, step.upto.as_deref(), totals).map_err(|why| {
+            let file = step.outputs.first().map_or_else(|| catalog.dir.clone(), |info| catalog.table_path(info.id));
+            Error::corruption(file, 0, format!("a merge run elsewhere handed out {why}"))
+        });
+        let verified = verified.and_then(|()| {
+            step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())
+        });
+        verified.inspect_err(|_| catalog.remove_outputs(&step.outputs))
+    }
+
+    /// Brings a piece of what the cache is to have of a step there; publishes the step when that is all. Reading back may
+    /// fail, and then readers warm the rest.
+    fn fill(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
+        let Some(Publishing { step, before }) = &mut self.publishing else { return Ok(Advanced::More) };
+        let more = match before {
+            Some(before) => before.advance(),
+            None => step.warm.advance().inspect_err(|e| self.fills.failed = Some(e.to_string())).ok().flatten(),
+        };
+        if let Some((blocks, bytes)) = more {
+            self.fills.blocks += blocks;
+            self.fills.bytes += bytes;
+            catalog.commit.rates.fills.take(bytes);
+            return Ok(Advanced::More);
+        }
+        let Some(Publishing { step, before }) = self.publishing.take() else { return Ok(Advanced::More) };
+        let Some(mut before) = before else { return self.publish(catalog, step, None) };
         self.fills.failed = before.failed.take();
         let published = self.publish(catalog, step, Some(before.opened.clone()));
         if published.is_err() {
@@ -211,7 +238,7 @@ impl MergeJob {
     fn publish(
         &mut self,
         catalog: &Arc<Catalog>,
-        step: Step,
+        mut step: Step,
         opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
     ) -> Result<Advanced> {
         let upto = step.upto.clone();
@@ -222,8 +249,8 @@ impl MergeJob {
             outputs: step.outputs,
             upto: step.upto,
             flushed: None,
-            filled: step.filled,
-            forgotten: self.merge.as_ref().map_or(SeqNo::ZERO, Merge::forgotten),
+            filled: step.warm.take(),
+            forgotten: self.totals().forgotten,
             opened,
         })?;
         kill_point!("merge-after-install");
@@ -242,20 +269,24 @@ impl MergeJob {
             }
             None => {
                 catalog.commit.metrics.merged_in_bytes.add(self.plan.bytes);
-                let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
-                catalog.commit.metrics.cells_dropped.add(taken - kept);
+                let totals = self.totals();
+                catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
                 self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
                 self.leave(None);
-                self.fills.tell(catalog, &self.store, self.merge.as_ref());
+                self.fills.tell(catalog, &self.store, totals.keys);
                 Ok(Advanced::Done)
             }
         }
     }
 
+    /// What was done so far; nothing of a move.
+    fn totals(&self) -> Totals {
+        self.run.as_ref().map(|running| running.run.totals()).unwrap_or_default()
+    }
+
     /// Counts it and tells of it.
     fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
-        let (taken, kept) = self.merge.as_ref().map_or((0, 0), Merge::cells);
-        let bytes = self.merge.as_ref().map_or(0, Merge::bytes_written);
+        let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
         catalog.commit.metrics.merged_bytes.add(bytes);
         self.store.work.lock().rewritten.merged(bytes);
         if kind == EventKind::Merge {
@@ -294,91 +325,151 @@ impl MergeJob {
         if self.steps > 0 {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
         }
-        let left = self.merge.as_ref().map(Merge::leftovers).unwrap_or_default();
-        catalog.remove_leftovers(&left);
-        if let Some((before, step)) = self.before {
-            before.undo();
+        let left = self.run.as_ref().map(|running| running.run.leftovers()).unwrap_or_default();
+        catalog.remove_tables(&left);
+        if let Some(Publishing { step, before }) = self.publishing {
+            if let Some(before) = before {
+                before.undo();
+            }
             catalog.remove_outputs(&step.outputs);
         }
         self.store
     }
 }
 
-/// What a plan reads.
-pub(crate) struct TableSources {
+/// A step that is ready, with its outputs being read back into the cache where that is wanted.
+struct Publishing {
+    step: Step,
+    before: Option<Before>,
+}
+
+/// The merge as whoever runs it does it, and what is checked of that.
+struct Running {
+    run: Box<dyn MergeRun>,
+    /// `None` of one that runs here.
+    verifier: Option<Verifier>,
+}
+
+/// Begins the merge: elsewhere if it may be run there, and is not tried again after a failure; else here.
+fn begin(catalog: &Catalog, spec: &MergeSpec, is_retry: bool) -> Option<Running> {
+    let elsewhere = &catalog.executor;
+    if !elsewhere.is_here() && !is_retry {
+        match elsewhere.begin(spec) {
+            Ok(run) => return Some(Running { run, verifier: Some(Verifier::new(spec)) }),
+            Err(e) => {
+                let reason = format!("a merge is run here, as it could not be begun elsewhere: {e}");
+                catalog.commit.events.record(EventKind::Defer, "", reason, &[]);
+            }
+        }
+    }
+    catalog.local.begin(spec).ok().map(|run| Running { run, verifier: None })
+}
+
+/// What a plan reads, open.
+pub(super) struct TableSources {
     /// Newest first.
-    pub(crate) sources: Vec<Source>,
+    pub(super) sources: Vec<Source>,
     /// How many cells they hold, where that is known.
-    pub(crate) cells: Option<u64>,
-    pub(crate) replaced: Arc<Replaced>,
+    pub(super) cells: Option<u64>,
+    pub(super) replaced: Replaced,
+}
+
+impl TableSources {
+    /// Of a plan that reads no tables.
+    pub(super) fn none() -> Self {
+        Self { sources: Vec::new(), cells: Some(0), replaced: Replaced::default() }
+    }
+}
+
+/// The tables of a plan, each run's; `None` when the version lacks one.
+fn tables_of(version: &Version, plan: &MergePlan) -> Option<Vec<Vec<OpenTable>>> {
+    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
+    let run = |input: &InputRun| input.tables.iter().map(|id| open.get(id).copied().cloned()).collect();
+    plan.inputs.iter().map(run).collect()
 }
 
 /// The tables of a plan as sources; `None` when the version lacks one.
-pub(crate) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usize) -> Option<TableSources> {
-    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
+pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usize) -> Option<TableSources> {
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: read_ahead, through_cache: false };
-    let mut sources = Vec::new();
-    // A clipped table's cells are counted below its clip too, so their number says nothing.
-    let (mut cells, mut replaced) = (Some(0), Replaced::default());
-    for input in &plan.inputs {
-        let tables: Vec<_> =
-            input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
+    let mut all = TableSources::none();
+    for tables in tables_of(version, plan)? {
+        // A clipped table's cells are counted below its clip too, so their number says nothing.
         for open in &tables {
-            cells = cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
+            all.cells = all.cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
         }
-        let tombstones = tables
-            .iter()
-            .flat_map(|t| t.table().fragments().tombstones_within(&t.info.live_range()).collect::<Vec<_>>())
-            .collect();
-        replaced.add_run(tables.iter().map(OpenTable::table));
-        sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
+        all.sources.push(run_source(tables, options, &mut all.replaced));
     }
-    Some(TableSources { sources, cells, replaced: Arc::new(replaced) })
+    Some(all)
 }
 
-fn machine(
+/// The merge that the plan asks for, as plain data; `None` when the version lacks one of its tables.
+fn spec(
     catalog: &Catalog,
     store: &Store,
-    settings: &FamilySettings,
     version: &Version,
     plan: &MergePlan,
     id: u32,
     read_ahead: usize,
-) -> Option<Merge> {
+) -> Option<MergeSpec> {
+    let settings = store.settings();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
-    let TableSources { sources, cells, replaced } = table_sources(version, plan, read_ahead)?;
+    let infos = |tables: Vec<OpenTable>| tables.iter().map(|open| (*open.info).clone()).collect();
+    let tables = tables_of(version, plan)?.into_iter().map(infos).collect();
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
+    let is_below = |level: usize, run: u64| level > oldest.0 || (level == oldest.0 && run <= oldest.1);
     let below = version
         .shape
         .tables()
-        .filter(|(level, run, table)| {
-            !inputs.contains(&table.id) && (*level > oldest.0 || (*level == oldest.0 && run.id <= oldest.1))
-        })
+        .filter(|(level, run, table)| !inputs.contains(&table.id) && is_below(*level, run.id))
         .map(|(_, _, table)| table.live_range());
-    let below = Below::new(below.collect());
     let last = plan.output.level + 1 >= version.shape.levels.len();
-    let spec = MergeSpec {
-        sources,
+    Some(MergeSpec {
+        rules_version: RULES_VERSION,
+        database: catalog.database,
+        inputs: tables,
         range: plan.range.clone(),
-        rules: keep_rules(catalog, settings, below),
-        output: OutputRules {
-            dir: catalog.dir.clone(),
-            table: settings.table_options(last),
-            table_bytes: plan.table_bytes,
-            cuts: Vec::new(),
-            epoch: catalog.epoch,
-            job: id,
-            names: store.table_names(),
-            cache: catalog.cache.clone(),
-            replaced,
-        },
-        // Read back as a whole, it is published as a whole.
+        keep: keep_spec(catalog, &settings, Below::new(below.collect())),
+        output: output_spec(catalog, store, plan, id, last, Vec::new()),
         step_bytes: catalog.commit.settings.step_bytes(),
-        cells,
-        aside: None,
-    };
-    Some(Merge::new(&catalog.commit.env, spec))
+        read_ahead: read_ahead as u64,
+    })
+}
+
+/// How the plan's outputs are made.
+pub(super) fn output_spec(
+    catalog: &Catalog,
+    store: &Store,
+    plan: &MergePlan,
+    id: u32,
+    last: bool,
+    cuts: Vec<Vec<u8>>,
+) -> OutputSpec {
+    let names = store.table_names().into_iter().map(|(name, value)| (name.to_string(), value));
+    OutputSpec {
+        table: store.settings().table_options(last),
+        table_bytes: plan.table_bytes,
+        cuts,
+        epoch: catalog.epoch,
+        job: id,
+        names: names.collect(),
+    }
+}
+
+/// What a merge of the family keeps that begins now.
+pub(super) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: Below) -> KeepSpec {
+    let options = &settings.options;
+    KeepSpec {
+        read_points: catalog.commit.snapshots.read_points().to_vec(),
+        explicit: settings.read.explicit,
+        versions: settings.read.versions,
+        ttl_us: settings.read.ttl_us,
+        now_us: catalog.commit.env.clock.wall_us(),
+        operator: options.merge_operator.clone(),
+        filter: options.filter.clone(),
+        strategy: options.strategy.to_string(),
+        below,
+    }
 }
 
 /// What a step may put into the cache: merges that do it share what is there twice meanwhile. (The paper warms one
@@ -386,22 +477,4 @@ fn machine(
 pub(super) fn step_fill_bytes(catalog: &Catalog) -> u64 {
     let merges = Arc::strong_count(&catalog.commit.rates.filling) as u64 - 1;
     (catalog.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
-}
-
-pub(super) fn keep_rules(catalog: &Catalog, settings: &FamilySettings, below: Below) -> KeepRules {
-    let read = &settings.read;
-    let mut read_points = catalog.commit.snapshots.read_points();
-    if planted!(Bug::IgnoreSnapshotInMerge) {
-        read_points = Arc::default();
-    }
-    KeepRules {
-        read_points,
-        explicit: read.explicit,
-        versions: read.versions,
-        ttl_us: read.ttl_us,
-        now_us: catalog.commit.env.clock.wall_us(),
-        operator: read.operator.clone(),
-        filter: read.filter.clone(),
-        below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { below },
-    }
 }

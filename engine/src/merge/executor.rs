@@ -1,0 +1,176 @@
+//! Who runs a merge of tables: this process ([`Local`]) or another one.
+//!
+//! The seam is two calls. [`Executor::begin`] takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
+//! a step as soon as its tables are durable. Whoever drives a run makes the step true before it advances again.
+//! What the cache is to have of a step's tables comes as a source of blocks ([`Warm`]), which is emptied before the step is
+//! published: the local one has put them there while the tables were written.
+
+use super::machine::{LocalMerge, Merge, Source};
+use super::output::OutputRules;
+use super::run::PassingRun;
+use super::spec::{MergeSpec, RULES_VERSION};
+use crate::cache::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::operator::Registry;
+use crate::shape::TableInfo;
+use crate::storage::Env;
+use crate::table::{CursorOptions, Filled, Replaced};
+use crate::types::{KeptCell, SeqNo, TableId};
+use crate::version::{OpenTable, OpenTables};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Runs merges.
+pub(crate) trait Executor: Send + Sync {
+    /// Begins a merge. `Unsupported` where this executor cannot run it; the caller then runs it elsewhere.
+    fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>>;
+
+    /// Whether what it hands out is made by this very code in this process. Else it is verified before it is made true.
+    fn is_here(&self) -> bool {
+        false
+    }
+}
+
+/// A merge that is under way.
+pub(crate) trait MergeRun: Send {
+    /// Does a little. After the last step (`upto` is `None`) it must not be called again.
+    fn advance(&mut self) -> Result<Advance>;
+
+    /// What it has done so far.
+    fn totals(&self) -> Totals;
+
+    /// Tables that were written and not handed out, to be removed when it is given up.
+    fn leftovers(&self) -> Vec<TableId>;
+
+    /// Syncs what it has written of the present table if at least so many bytes of it are not.
+    fn sync_written(&mut self, _at_least: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// A step also ends after so many bytes that it put into the cache.
+    fn end_steps_at_filled(&mut self, _bytes: u64) {}
+}
+
+/// What an advance came to.
+pub(crate) enum Advance {
+    /// There is more to do.
+    Working,
+    /// There is nothing to do for so many nanoseconds.
+    NotYet(u64),
+    /// A step's outputs are durable: make them true before advancing again.
+    Step(Step),
+}
+
+/// The result of one step.
+pub(crate) struct Step {
+    /// Finished, synced tables (their names are not durable yet).
+    pub(crate) outputs: Vec<Arc<TableInfo>>,
+    /// The inputs' cells below this key are done; `None`: all are, this was the last step.
+    pub(crate) upto: Option<Vec<u8>>,
+    /// Cells of the step's interval that are in no output, in order.
+    pub(crate) aside: Vec<KeptCell>,
+    /// Blocks of the outputs for the cache.
+    pub(crate) warm: Box<dyn Warm>,
+}
+
+/// A source of blocks for the cache.
+pub(crate) trait Warm: Send {
+    /// Puts a few more there; their number and bytes, `None` when that is all.
+    fn advance(&mut self) -> Result<Option<(u64, u64)>>;
+
+    /// What is there of each output. It leaves again with what stands for it, unless that is published.
+    fn take(&mut self) -> Vec<(TableId, Filled)>;
+}
+
+/// Blocks that went into the cache while the tables were written.
+pub(crate) struct InCache(pub(crate) Vec<(TableId, Filled)>);
+
+impl Warm for InCache {
+    fn advance(&mut self) -> Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
+    fn take(&mut self) -> Vec<(TableId, Filled)> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// What a run has done so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[cfg_attr(any(test, feature = "testing"), derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Totals {
+    pub(crate) bytes_written: u64,
+    /// Cells taken in, and passed on.
+    pub(crate) taken: u64,
+    pub(crate) kept: u64,
+    pub(crate) aside: u64,
+    /// Everything newer than this that was met so far left a cell of its key.
+    pub(crate) forgotten: SeqNo,
+    /// Data blocks that entered the cache, and their bytes.
+    pub(crate) filled: (u64, u64),
+    /// Keys, and those of them that readers are likely to want, where that matters.
+    pub(crate) keys: (u64, u64),
+}
+
+/// Runs merges in this process.
+pub(crate) struct Local {
+    pub(crate) env: Env,
+    pub(crate) dir: PathBuf,
+    pub(crate) tables: Arc<OpenTables>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) registry: Registry,
+}
+
+impl Executor for Local {
+    fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>> {
+        if spec.rules_version != RULES_VERSION {
+            let (theirs, ours) = (spec.rules_version, RULES_VERSION);
+            let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let options =
+            CursorOptions { fill_cache: false, read_ahead_bytes: spec.read_ahead as usize, through_cache: false };
+        let (mut sources, mut replaced) = (Vec::new(), Replaced::default());
+        for run in &spec.inputs {
+            let open = |info: &TableInfo| {
+                let info = Arc::new(info.clone());
+                Ok(OpenTable { handle: self.tables.open(&info, None)?, info })
+            };
+            let tables = run.iter().map(open).collect::<Result<Vec<OpenTable>>>()?;
+            sources.push(run_source(tables, options, &mut replaced));
+        }
+        let merge = Merge::new(
+            &self.env,
+            LocalMerge {
+                sources,
+                range: spec.range.clone(),
+                rules: spec.keep.resolve(&self.registry),
+                output: OutputRules {
+                    dir: self.dir.clone(),
+                    spec: spec.output.clone(),
+                    cache: self.cache.clone(),
+                    replaced: Arc::new(replaced),
+                },
+                step_bytes: spec.step_bytes,
+                cells: spec.cells(),
+                aside: None,
+            },
+        );
+        Ok(Box::new(merge))
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
+}
+
+/// Tables of one run, in order of keys, as a source.
+pub(crate) fn run_source(tables: Vec<OpenTable>, options: CursorOptions, replaced: &mut Replaced) -> Source {
+    let within = |open: &OpenTable| {
+        let live = open.info.live_range();
+        open.table().fragments().tombstones_within(&live).collect::<Vec<_>>()
+    };
+    let tombstones = tables.iter().flat_map(within).collect();
+    replaced.add_run(tables.iter().map(OpenTable::table));
+    Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones }
+}

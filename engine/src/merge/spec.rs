@@ -1,0 +1,152 @@
+//! A merge of tables as plain data: all that whoever runs it must know, in this process or in another one.
+//!
+//! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the log is a
+//! [`super::LocalMerge`], which holds cursors and cannot be written down.
+
+use super::keep::{Below, KeepRules};
+use crate::operator::Registry;
+use crate::shape::TableInfo;
+use crate::table::TableOptions;
+use crate::types::{KeyRange, SeqNo, TableId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a merge keeps and how it writes tables. Whoever runs a merge must have the same.
+pub(crate) const RULES_VERSION: u32 = 1;
+
+/// A merge of tables.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct MergeSpec {
+    /// [`RULES_VERSION`] of whoever asks for it.
+    pub(crate) rules_version: u32,
+    /// The database it is for.
+    pub(crate) database: u64,
+    /// Runs of tables, newest first, each in order of keys, with clips as they are at the beginning.
+    pub(crate) inputs: Vec<Vec<TableInfo>>,
+    pub(crate) range: KeyRange,
+    pub(crate) keep: KeepSpec,
+    pub(crate) output: OutputSpec,
+    /// A step ends with the table after which another like it would be more than this many output bytes.
+    pub(crate) step_bytes: u64,
+    /// Bytes of an input that are read at once.
+    pub(crate) read_ahead: u64,
+}
+
+/// Which cells survive.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct KeepSpec {
+    /// Sequence numbers of registered snapshots, ascending.
+    pub(crate) read_points: Vec<SeqNo>,
+    /// Timestamps are part of the key, so versions are counted.
+    pub(crate) explicit: bool,
+    /// Versions kept of a key; 0 for all.
+    pub(crate) versions: u32,
+    /// Microseconds of life; 0 for ever.
+    pub(crate) ttl_us: u64,
+    /// Wall clock for expiry and filter.
+    pub(crate) now_us: u64,
+    /// Names under which whoever runs it has merge operator and filter registered.
+    pub(crate) operator: Option<String>,
+    pub(crate) filter: Option<String>,
+    /// The family's strategy, for whoever shows the merge.
+    pub(crate) strategy: String,
+    /// Where older data lies that is no input.
+    pub(crate) below: Below,
+}
+
+/// How outputs are made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct OutputSpec {
+    pub(crate) table: TableOptions,
+    /// A table ends when it has about this many bytes.
+    pub(crate) table_bytes: u64,
+    /// Tables end at these keys too, which are in order.
+    pub(crate) cuts: Vec<Vec<u8>>,
+    /// Epoch and job of the names; parts count up.
+    pub(crate) epoch: u32,
+    pub(crate) job: u32,
+    /// What each table says of its family, for a repair that finds no manifest.
+    pub(crate) names: Vec<(String, String)>,
+}
+
+impl MergeSpec {
+    /// How many cells the inputs hold, where that is known: a clipped table counts those below its clip, too.
+    pub(crate) fn cells(&self) -> Option<u64> {
+        let tables = || self.inputs.iter().flatten();
+        tables().all(|table| table.clip.is_none()).then(|| tables().map(|table| table.cells).sum())
+    }
+
+    /// The names of its inputs.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> {
+        self.inputs.iter().flatten().map(|table| table.id)
+    }
+}
+
+impl KeepSpec {
+    /// The rules with what these names stand for. Without its operator a merge passes operands on, and without its filter
+    /// values: readers are told.
+    pub(crate) fn resolve(&self, registry: &Registry) -> KeepRules {
+        let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
+        if planted!(Bug::IgnoreSnapshotInMerge) {
+            read_points = Arc::default();
+        }
+        KeepRules {
+            read_points,
+            explicit: self.explicit,
+            versions: self.versions,
+            ttl_us: self.ttl_us,
+            now_us: self.now_us,
+            operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
+            filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
+            below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { self.below.clone() },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A merge of one table with so many cells.
+    pub(crate) fn spec(start: &str, end: &str, cells: u64) -> MergeSpec {
+        let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0 }, 100);
+        (table.range, table.cells) = (KeyRange::new(start, end), cells);
+        MergeSpec {
+            rules_version: RULES_VERSION,
+            database: 7,
+            inputs: vec![vec![table]],
+            range: KeyRange::new(start, end),
+            keep: KeepSpec {
+                read_points: vec![SeqNo(3)],
+                explicit: false,
+                versions: 1,
+                ttl_us: 0,
+                now_us: 0,
+                operator: Some("sum".into()),
+                filter: None,
+                strategy: "leveled".into(),
+                below: Below::new(vec![KeyRange::all()]),
+            },
+            output: OutputSpec {
+                table: TableOptions::default(),
+                table_bytes: 1 << 20,
+                cuts: vec![b"k".to_vec()],
+                epoch: 3,
+                job: 4,
+                names: vec![("store".into(), "1".into())],
+            },
+            step_bytes: 1 << 20,
+            read_ahead: 1 << 16,
+        }
+    }
+
+    #[test]
+    fn a_merge_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {
+        let spec = spec("a", "z", 30);
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<MergeSpec>(&text).unwrap(), spec);
+        assert_eq!((spec.cells(), spec.tables().count()), (Some(30), 1));
+        let other = text.replacen("\"database\"", "\"data_base\"", 1);
+        assert!(serde_json::from_str::<MergeSpec>(&other).is_err());
+    }
+}

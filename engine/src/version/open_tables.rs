@@ -1,0 +1,73 @@
+//! The tables that are open. Whoever asks for a table gets the one handle that there is of it: stores that share a table,
+//! and merges that read it.
+
+use super::{Graveyard, TableHandle};
+use crate::cache::BlockCache;
+use crate::error::Result;
+use crate::shape::TableInfo;
+use crate::storage::{OpenFiles, Storage};
+use crate::sync::Mutex;
+use crate::table::{Access, Filled, Table};
+use crate::types::TableId;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+/// See the page above.
+pub(crate) struct OpenTables {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    cache: Arc<BlockCache>,
+    files: Arc<OpenFiles>,
+    graveyard: Arc<Graveyard>,
+    /// Past the page cache.
+    direct: bool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    handles: BTreeMap<TableId, Weak<TableHandle>>,
+    /// So many there are when those that are gone are taken out again.
+    sweep_at: usize,
+}
+
+impl OpenTables {
+    pub(crate) fn new(
+        storage: &Arc<dyn Storage>,
+        dir: PathBuf,
+        cache: &Arc<BlockCache>,
+        files: &Arc<OpenFiles>,
+        graveyard: &Arc<Graveyard>,
+        direct: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            storage: storage.clone(),
+            dir,
+            cache: cache.clone(),
+            files: files.clone(),
+            graveyard: graveyard.clone(),
+            direct,
+            known: Mutex::default(),
+        })
+    }
+
+    /// The table, opened if it is not; `filled` is what was put into the cache when it was written. O(log n).
+    pub(crate) fn open(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
+        let found = self.known.lock().handles.get(&info.id).and_then(Weak::upgrade);
+        if let Some(handle) = found.filter(|handle| handle.table.info().identity == info.identity) {
+            return Ok(handle);
+        }
+        let path = self.dir.join(info.id.file_name());
+        let access = Access { direct: self.direct, files: Some(&self.files), filled };
+        let table = Table::open_with(&self.storage, &path, info.clone(), &self.cache, access)?;
+        let handle = TableHandle::new(table, path, self.graveyard.clone());
+        let mut known = self.known.lock();
+        if known.handles.len() >= known.sweep_at {
+            known.handles.retain(|_, handle| handle.strong_count() > 0);
+            known.sweep_at = (2 * known.handles.len()).max(64);
+        }
+        known.handles.insert(info.id, Arc::downgrade(&handle));
+        Ok(handle)
+    }
+}

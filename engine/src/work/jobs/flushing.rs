@@ -1,0 +1,325 @@
+//! What both kinds of flushes share: a merge of memory, in steps, that is told like a flush.
+//!
+//! After each step the manifest says which keys of which generation are in tables, the flush set's clip rises, and a
+//! crash or a failure goes on from there. Before each such edit the log is synced to where it ended when the flush set
+//! was taken (invariant I2): a table must not hold what the log could still lose, or a crash would leave a hole. What
+//! was logged since is in no table, so it may wait: by the time of the first step those log files are mostly complete,
+//! and syncing a complete one is cheap.
+
+use super::fills::Fills;
+use super::keep::Kept;
+use super::merge::{TableSources, keep_spec, output_spec};
+use crate::catalog::{Catalog, Flushed, Install};
+use crate::commit::Store;
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::memory::Segment;
+use crate::merge::{Advance, AsideRules, Below, LocalMerge, Merge, MergeRun, OutputRules, Source, Step};
+use crate::shape::{Run, Shape, TableInfo};
+use crate::strategy::{InputRun, MergeKind, MergePlan, PipelineState, Target};
+use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
+use crate::version::Version;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A flush of less, but of a range, was asked for; what it costs says nothing of those for full memory.
+const DRAIN_MIN: u64 = 64 << 10;
+
+/// A flush under way.
+pub(super) struct Flushing {
+    pub(super) id: u32,
+    /// Which of the store's flushes it is.
+    pub(super) number: u64,
+    pub(super) store: Arc<Store>,
+    pub(super) merge: Merge,
+    /// As a plan, mostly without inputs, so that a step is installed like any other.
+    pub(super) plan: MergePlan,
+    /// Up to which its cells are in tables when they are.
+    claims: Generation,
+    pub(super) fills: Fills,
+    /// Everything in the flush set was logged before this.
+    logged_to: LogPosition,
+    /// Keys below are done.
+    clip: Vec<u8>,
+    segments: u64,
+    memory_bytes: u64,
+    /// Installed so far.
+    pub(super) steps: u64,
+    began_ns: u64,
+    busy_ns: u64,
+    reported: u64,
+}
+
+/// What a flush begins with.
+pub(super) struct Begin<'a> {
+    pub(super) number: u64,
+    pub(super) id: u32,
+    pub(super) version: &'a Version,
+    pub(super) plan: MergePlan,
+    pub(super) claims: Generation,
+    pub(super) logged_to: LogPosition,
+    /// Of the plan.
+    pub(super) tables: TableSources,
+    /// Its set was left by an earlier flush, so that what it holds is not all to be written.
+    pub(super) left_over: bool,
+    /// Tables end here too.
+    pub(super) cuts: Vec<Vec<u8>>,
+    pub(super) aside: Option<AsideRules>,
+}
+
+/// What an advance came to.
+pub(super) enum Flushes {
+    More,
+    /// A step is installed.
+    Step(Vec<Arc<TableInfo>>),
+    Done(Vec<Arc<TableInfo>>),
+}
+
+/// Says that a flush of the store is under way; its number. `None` where one is, or the store is gone.
+pub(super) fn begin(store: &Store) -> Option<u64> {
+    let mut work = store.work.lock();
+    if work.flushing || store.is_dropped() {
+        return None;
+    }
+    work.flushing = true;
+    work.pipeline = PipelineState::default();
+    work.flushes += 1;
+    Some(work.flushes)
+}
+
+/// Of memory alone, into level 0: whatever is in the way below, level 0 is above it.
+pub(super) fn plain(version: &Version, generation: Generation, table_bytes: u64, reason: String) -> MergePlan {
+    MergePlan {
+        inputs: Vec::<InputRun>::new(),
+        output: Target { level: 0, run: generation.0 },
+        range: version.flush.range(),
+        kind: MergeKind::Merge,
+        bytes: bytes_of(version),
+        table_bytes,
+        score: f64::MAX,
+        reason,
+    }
+}
+
+/// Bytes of memory in the flush set.
+pub(super) fn bytes_of(version: &Version) -> u64 {
+    version.flush.all().map(|s| s.bytes() as u64).sum()
+}
+
+impl Flushing {
+    pub(super) fn new(catalog: &Catalog, store: &Arc<Store>, begin: Begin<'_>) -> Self {
+        let Begin { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } = begin;
+        let settings = store.settings();
+        let inputs: BTreeSet<TableId> = plan.tables().collect();
+        let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
+        let below = Below::new(others.map(|(_, _, table)| table.live_range()).collect());
+        let mut sources = memory_sources(version, &plan.range);
+        sources.extend(tables.sources);
+        let in_memory: u64 = version.flush.all().map(|s| s.cells() as u64).sum();
+        let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
+        cuts.extend(bounds_in_run(&version.shape, plan.output));
+        cuts.sort();
+        cuts.dedup();
+        let merge = LocalMerge {
+            sources,
+            range: plan.range.clone(),
+            rules: keep_spec(catalog, &settings, below).resolve(&catalog.registry),
+            output: OutputRules {
+                dir: catalog.dir.clone(),
+                spec: output_spec(catalog, store, &plan, id, last, cuts),
+                cache: catalog.cache.clone(),
+                replaced: Arc::new(tables.replaced),
+            },
+            step_bytes: catalog.commit.settings.options.step_bytes,
+            cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
+            aside,
+        };
+        let env = &catalog.commit.env;
+        Self {
+            id,
+            number,
+            store: store.clone(),
+            merge: Merge::new(env, merge),
+            claims,
+            fills: Fills::default(),
+            logged_to,
+            clip: version.flush.clip.clone(),
+            segments: version.flush.segments.len() as u64,
+            memory_bytes: bytes_of(version),
+            plan,
+            steps: 0,
+            began_ns: env.clock.monotonic_ns(),
+            busy_ns: 0,
+            reported: 0,
+        }
+    }
+
+    /// Does what `work` does, as a part of this flush.
+    pub(super) fn busy<T>(&mut self, catalog: &Catalog, work: impl FnOnce(&mut Self) -> T) -> T {
+        let from = catalog.commit.env.clock.monotonic_ns();
+        let done = work(self);
+        self.busy_ns += catalog.commit.env.clock.monotonic_ns() - from;
+        done
+    }
+
+    /// Does a little. Cells that a step set aside are logged again by `keep`, and stay in memory.
+    pub(super) fn advance(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        keep: impl FnOnce(&Step) -> Result<Option<Kept>>,
+    ) -> Result<Flushes> {
+        self.busy(catalog, |flushing| flushing.work(catalog, keep))
+    }
+
+    fn work(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        keep: impl FnOnce(&Step) -> Result<Option<Kept>>,
+    ) -> Result<Flushes> {
+        let advance = self.merge.advance()?;
+        let totals = self.merge.totals();
+        // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
+        let written = totals.bytes_written.max(self.reported);
+        catalog.commit.rates.merges.take_unasked(written - self.reported);
+        self.reported = written;
+        let filled = self.fills.note(&totals);
+        if !self.plan.inputs.is_empty() {
+            catalog.commit.rates.fills.take_unasked(filled);
+        }
+        let Advance::Step(mut step) = advance else { return Ok(Flushes::More) };
+        let done = step.upto.is_none();
+        let kept = keep(&step).inspect_err(|_| catalog.remove_outputs(&step.outputs))?;
+        let kept_to = kept.as_ref().map_or(LogPosition::default(), |kept| kept.logged_to);
+        if kept.is_some() {
+            kill_point!("flush-kept-logged");
+        }
+        if !planted!(Bug::CommitBeforeLogSync) {
+            let upto = if planted!(Bug::KeepUnsynced) { self.logged_to } else { self.logged_to.max(kept_to) };
+            catalog.commit.log()?.sync_to(upto).inspect_err(|e| catalog.commit.poison(e))?;
+        }
+        kill_point!("flush-before-install");
+        if done {
+            self.store.work.lock().flush_ends = true;
+        }
+        let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
+        let range = KeyRange { start: self.clip.clone(), end };
+        self.clip = step.upto.clone().unwrap_or_default();
+        let outputs = step.outputs.clone();
+        let (blocks, bytes) = catalog.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            outputs: step.outputs,
+            upto: step.upto,
+            flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
+            filled: step.warm.take(),
+            forgotten: totals.forgotten,
+            opened: None,
+        })?;
+        self.fills.note_evicted(blocks, bytes);
+        kill_point!("flush-after-install");
+        self.steps += 1;
+        if done {
+            return Ok(Flushes::Done(outputs));
+        }
+        let mut work = self.store.work.lock();
+        if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
+            running.clip = Some(self.clip.clone());
+        }
+        Ok(Flushes::Step(outputs))
+    }
+
+    /// Counts it and tells of it, when it is done or given up.
+    pub(super) fn tell(&self, catalog: &Catalog, reason: String) {
+        let totals = self.merge.totals();
+        let metrics = &catalog.commit.metrics;
+        metrics.flushes.add(1);
+        metrics.flushed_bytes.add(totals.bytes_written);
+        let memory = catalog.commit.settings.write_memory();
+        self.store.work.lock().rewritten.came(totals.bytes_written as f64, memory);
+        let micros = (catalog.commit.env.clock.monotonic_ns() - self.began_ns) / 1_000;
+        let numbers = [
+            ("segments", self.segments),
+            ("steps", self.steps),
+            ("memory_bytes", self.memory_bytes),
+            ("bytes_in", self.plan.bytes),
+            ("bytes", totals.bytes_written),
+            ("cells_in", totals.taken),
+            ("cells_out", totals.kept - totals.aside),
+            ("micros", micros),
+        ];
+        catalog.commit.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
+    }
+
+    /// Notes what it cost and what was left of what it took.
+    pub(super) fn note_done(&self, catalog: &Catalog) {
+        if self.plan.output.level > 0 || self.memory_bytes > DRAIN_MIN {
+            catalog.commit.note_drain(self.memory_bytes, self.busy_ns);
+        }
+        let totals = self.merge.totals();
+        catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
+        self.store.work.lock().survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
+    }
+
+    /// It is over for the store.
+    pub(super) fn leave(&self) {
+        let mut work = self.store.work.lock();
+        (work.flushing, work.flush_ends) = (false, false);
+        work.running.retain(|(id, _)| *id != self.id);
+    }
+}
+
+/// The flush set as sources, newest first.
+fn memory_sources(version: &Version, range: &KeyRange) -> Vec<Source> {
+    let tombstones = |segment: &Segment| -> Vec<RangeTombstone> { segment.tombstones_within(range) };
+    let segments = version
+        .flush
+        .segments
+        .iter()
+        .map(|segment| Source { tombstones: tombstones(segment), cursor: Box::new(segment.cursor()) });
+    let apart = version
+        .flush
+        .scattered
+        .chains(range, TimeRange::ALL)
+        .map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) });
+    let apart_tombstones = version.flush.scattered.with_ranges(range).flat_map(tombstones);
+    let mut sources: Vec<Source> = segments.chain(apart).collect();
+    if let Some(last) = sources.last_mut() {
+        last.tombstones.extend(apart_tombstones);
+    }
+    sources
+}
+
+/// Where tables begin and end in the run of level 0 that a flush is to write. There are some where other ranges were flushed of
+/// the same generations: none of what is in memory now lies within these tables, but one of its tables might reach
+/// over them.
+fn bounds_in_run(shape: &Shape, target: Target) -> Vec<Vec<u8>> {
+    let run = shape.run(target.level, target.run).filter(|_| target.level == 0);
+    let ranges = run.map_or(&[][..], Run::tables).iter().map(|table| table.live_range());
+    ranges.flat_map(|range| std::iter::once(range.start).chain(range.end)).collect()
+}
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::*;
+    use crate::shape::TableInfo;
+
+    #[test]
+    fn tables_of_a_flush_end_where_those_of_its_run_begin_and_end() {
+        let table = |part: u32, start: &str, end: &str| {
+            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part }, 100);
+            table.range = KeyRange::new(start, end);
+            Arc::new(table)
+        };
+        let mut shape = Shape::default();
+        shape.levels.resize_with(2, Default::default);
+        shape.levels[0].runs.push(Run::new(7, vec![table(1, "b", "d"), table(2, "f", "g")]));
+        shape.levels[1].runs.push(Run::new(1, vec![table(3, "k", "m")]));
+        let told = |level, run| {
+            let bounds = bounds_in_run(&shape, Target { level, run });
+            bounds.into_iter().map(|bound| String::from_utf8(bound).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, 7), ["b", "d", "f", "g"]);
+        assert_eq!(told(0, 8), [""; 0]);
+        assert_eq!(told(1, 1), [""; 0], "below, what is in the way is merged");
+    }
+}
