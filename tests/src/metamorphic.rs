@@ -8,7 +8,7 @@ use crate::model::Op;
 use crate::pairs::{Pairs, covering};
 use crate::settings;
 use crate::strategies;
-use crate::subject::{Setup, Subject, bounds, change_strategy, draw_memory, rows};
+use crate::subject::{Merges, Setup, Subject, bounds, change_strategy, draw_memory, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
@@ -62,6 +62,11 @@ fn configuration(base: &Setup, row: &[usize]) -> Setup {
     let mut setup = base.clone();
     let mut families: Vec<_> = setup.families.iter_mut().map(|family| &mut family.options).collect();
     settings::set(row, &mut setup.options, &mut families);
+    setup.merges = match digest(row) {
+        drawn if drawn % 6 == 0 => Merges::Elsewhere,
+        drawn if drawn % 6 == 1 => Merges::Lying(drawn),
+        _ => Merges::Here,
+    };
     setup
 }
 

@@ -23,6 +23,7 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::IgnoreSnapshotInMerge, "model"),
     (Bug::KeepUnderTombstone, "model"),
     (Bug::ForgetWhatMergesDropped, "model"),
+    (Bug::UnverifiedResult, "model"),
     (Bug::JudgeOutsideAlone, "corners"),
     (Bug::HideFailingMerges, "corners"),
     (Bug::KeepLogFiles, "corners"),

@@ -6,10 +6,12 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimClock, SimRandom, SimStorage, SimWorld};
 use siltstone::strategy::StrategyOptions;
+use siltstone::testing::Elsewhere;
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
     MergeOperator, Options, Scan, SeqNo, Timestamp, Timestamps,
 };
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where the database lies on the simulated disk.
@@ -32,6 +34,27 @@ pub struct FamilySetup {
     pub stamp_step: u64,
 }
 
+/// Who runs merges of tables.
+#[derive(Clone, Copy, Debug)]
+pub enum Merges {
+    /// The database.
+    Here,
+    /// Somebody at the other end of a pipe.
+    Elsewhere,
+    /// The same, who lies now and then, by that seed.
+    Lying(u64),
+}
+
+impl Merges {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.range(0..8) {
+            0 => Merges::Elsewhere,
+            1 => Merges::Lying(rng.next_u64()),
+            _ => Merges::Here,
+        }
+    }
+}
+
 /// Settings of one case.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -45,6 +68,8 @@ pub struct Setup {
     pub value_bytes: usize,
     /// Most writes go to the first family: a log file of which two families have much is left to no table.
     pub lopsided: bool,
+    /// Who runs merges of tables.
+    pub merges: Merges,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
 }
@@ -118,6 +143,7 @@ impl Setup {
             value_bytes: *rng.pick(&[20, 200, 600]),
             lopsided: rng.chance(50),
             marker: !rng.one_in(6),
+            merges: Merges::draw(rng),
         }
     }
 
@@ -179,9 +205,17 @@ impl Setup {
             .scheduler(Arc::new(SimScheduler::for_world(world)))
             .merge_operator("concat", Arc::new(Concat))
             .filter("odd ones", Arc::new(OddOnes));
-        self.families
+        let builder = self
+            .families
             .iter()
-            .fold(builder, |builder, family| builder.family(family.name, family.options.clone()))
+            .fold(builder, |builder, family| builder.family(family.name, family.options.clone()));
+        let lies = match self.merges {
+            Merges::Here => return builder,
+            Merges::Elsewhere => None,
+            Merges::Lying(seed) => Some(seed),
+        };
+        let elsewhere = Elsewhere::beside(&builder, Path::new(DIR), lies);
+        builder.merges_run(elsewhere)
     }
 
     /// A key.

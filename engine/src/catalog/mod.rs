@@ -25,13 +25,13 @@ pub(crate) use stores::check_name;
 use crate::cache::BlockCache;
 use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
 use crate::error::{Error, ErrorKind, Result};
+use crate::merge::{Executor, Local};
 use crate::operator::Registry;
 use crate::options::Durability;
-use crate::merge::{Executor, Local};
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
 use crate::types::SeqNo;
-use crate::version::{Graveyard, OpenTables};
 use crate::version::manifest::Manifest;
+use crate::version::{Graveyard, OpenTables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

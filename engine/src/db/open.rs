@@ -48,12 +48,13 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Builder {
     options: Options,
-    env: Env,
+    pub(crate) env: Env,
     scheduler: MakeScheduler,
-    registry: Registry,
+    pub(crate) registry: Registry,
     listener: Option<Listener>,
     families: Vec<(String, FamilyOptions)>,
-    executor: Option<Arc<dyn Executor>>,
+    /// Runs merges elsewhere, if anybody does.
+    pub(crate) executor: Option<Arc<dyn Executor>>,
 }
 
 impl Default for Builder {
@@ -128,14 +129,6 @@ impl Builder {
     #[must_use]
     pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
         self.families.push((name.to_string(), options));
-        self
-    }
-
-    /// Who runs merges of tables, if not this process.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub(crate) fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
-        self.executor = Some(executor);
         self
     }
 
@@ -255,7 +248,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
     let families = builder.families.clone();
-    let found = Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
+    let found =
+        Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
     let writing = Some((log, stages, lock));
     let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing });
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
@@ -336,7 +330,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let found = Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
+    let found =
+        Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
     let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing: None });
     default_of(Shared::new(inner))
 }

@@ -56,6 +56,7 @@ pub(crate) enum Advance {
     /// There is more to do.
     Working,
     /// There is nothing to do for so many nanoseconds.
+    #[allow(dead_code, reason = "only who waits for an answer from elsewhere says so")]
     NotYet(u64),
     /// A step's outputs are durable: make them true before advancing again.
     Step(Step),
@@ -104,6 +105,8 @@ pub(crate) struct Totals {
     pub(crate) taken: u64,
     pub(crate) kept: u64,
     pub(crate) aside: u64,
+    /// In finished tables.
+    pub(crate) range_tombstones: u64,
     /// Everything newer than this that was met so far left a cell of its key.
     pub(crate) forgotten: SeqNo,
     /// Data blocks that entered the cache, and their bytes.
@@ -128,8 +131,11 @@ impl Executor for Local {
             let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let options =
-            CursorOptions { fill_cache: false, read_ahead_bytes: spec.read_ahead as usize, through_cache: false };
+        let options = CursorOptions {
+            fill_cache: false,
+            read_ahead_bytes: spec.read_ahead as usize,
+            through_cache: false,
+        };
         let (mut sources, mut replaced) = (Vec::new(), Replaced::default());
         for run in &spec.inputs {
             let open = |info: &TableInfo| {

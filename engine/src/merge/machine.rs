@@ -223,6 +223,7 @@ impl MergeRun for Merge {
             taken: self.keep.taken,
             kept: self.keep.kept,
             aside: self.cells_aside(),
+            range_tombstones: self.output.range_tombstones,
             forgotten: self.keep.forgotten(),
             filled: self.output.filled_so_far(),
             keys: (self.keys, self.warm_keys),

@@ -56,8 +56,9 @@ pub(crate) struct Output {
     /// Of the present key.
     is_warm: bool,
     pub(crate) bytes: u64,
-    /// Cells of all finished tables.
+    /// Cells of all finished tables, and their range tombstones.
     pub(crate) cells: u64,
+    pub(crate) range_tombstones: u64,
 }
 
 impl Output {
@@ -78,6 +79,7 @@ impl Output {
             is_warm: false,
             bytes: 0,
             cells: 0,
+            range_tombstones: 0,
         }
     }
 
@@ -90,7 +92,8 @@ impl Output {
             let identity = self.env.random.next_u64();
             let created = self.env.clock.wall_us();
             let storage = &*self.env.storage;
-            let mut builder = TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
+            let mut builder =
+                TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
             if let Some(left) = &self.left {
                 builder.set_log_database(left.database);
             }
@@ -140,7 +143,9 @@ impl Output {
     }
 
     fn is_full(&self) -> bool {
-        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
+        self.builder
+            .as_ref()
+            .is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
     }
 
     /// Whether it has an eighth of what fills it.
@@ -177,6 +182,7 @@ impl Output {
                 }
                 self.bytes += info.bytes;
                 self.cells += info.cells;
+                self.range_tombstones += info.range_tombstones;
                 self.finished.push(Arc::new(info));
             }
         }

@@ -17,6 +17,7 @@ pub(crate) struct Verifier {
     last: Option<TableId>,
     cells_in: Option<u64>,
     cells_out: u64,
+    range_tombstones: u64,
     done: bool,
 }
 
@@ -30,6 +31,7 @@ impl Verifier {
             last: None,
             cells_in: spec.cells(),
             cells_out: 0,
+            range_tombstones: 0,
             done: false,
         }
     }
@@ -57,7 +59,10 @@ impl Verifier {
         for table in outputs {
             let id = table.id;
             if (id.epoch, id.job) != (self.epoch, self.job) || self.last.is_some_and(|last| id <= last) {
-                return Err(format!("table {id} is not the next one of job {} of epoch {}", self.job, self.epoch));
+                return Err(format!(
+                    "table {id} is not the next one of job {} of epoch {}",
+                    self.job, self.epoch
+                ));
             }
             if table.range.is_empty() || !left.covers(&table.range) {
                 return Err(format!("table {id} has keys outside the step, or beside its neighbour's"));
@@ -65,20 +70,23 @@ impl Verifier {
             left.start = table.range.end.clone().unwrap_or_default();
             self.last = Some(id);
             self.cells_out += table.cells;
+            self.range_tombstones += table.range_tombstones;
             if table.range.end.is_none() && !std::ptr::eq(table, &outputs[outputs.len() - 1]) {
                 return Err(format!("table {id} has no end, and others follow"));
             }
         }
-        if self.cells_out > totals.kept || totals.kept > totals.taken {
-            return Err(format!("{} cells of {} that were kept of {}", self.cells_out, totals.kept, totals.taken));
+        // At the end of a step nothing is held back.
+        if self.cells_out != totals.kept || totals.kept > totals.taken {
+            return Err(format!("{} cells, {} were kept of {}", self.cells_out, totals.kept, totals.taken));
+        }
+        if self.range_tombstones != totals.range_tombstones {
+            let (there, written) = (self.range_tombstones, totals.range_tombstones);
+            return Err(format!("{there} range tombstones of {written} that were written"));
         }
         self.low = end.unwrap_or_default();
         self.done = upto.is_none();
-        if self.done && (self.cells_out != totals.kept || self.cells_in.is_some_and(|cells| cells != totals.taken)) {
-            return Err(format!(
-                "{} cells in the outputs, {} kept of {} met, the inputs hold {:?}",
-                self.cells_out, totals.kept, totals.taken, self.cells_in
-            ));
+        if self.done && self.cells_in.is_some_and(|cells| cells != totals.taken) {
+            return Err(format!("{} cells met, the inputs hold {:?}", totals.taken, self.cells_in));
         }
         Ok(())
     }
@@ -118,6 +126,7 @@ mod tests {
         refused(&[table(0, "a", "c"), table(1, "b", "d")], Some(b"g"), totals(20, 20));
         refused(&[table(1, "a", "c"), table(1, "c", "d")], Some(b"g"), totals(20, 20));
         refused(&[table(0, "a", "c")], Some(b"g"), totals(10, 9));
+        refused(&[table(0, "a", "c")], Some(b"g"), totals(11, 11));
         refused(&[table(0, "a", "c")], None, totals(30, 11));
         refused(&[table(0, "a", "c")], None, totals(29, 10));
         let mut other = TableInfo::clone(&table(0, "a", "c"));

@@ -53,7 +53,11 @@ impl OpenTables {
     }
 
     /// The table, opened if it is not; `filled` is what was put into the cache when it was written. O(log n).
-    pub(crate) fn open(&self, info: &Arc<TableInfo>, filled: Option<&mut Filled>) -> Result<Arc<TableHandle>> {
+    pub(crate) fn open(
+        &self,
+        info: &Arc<TableInfo>,
+        filled: Option<&mut Filled>,
+    ) -> Result<Arc<TableHandle>> {
         let found = self.known.lock().handles.get(&info.id).and_then(Weak::upgrade);
         if let Some(handle) = found.filter(|handle| handle.table.info().identity == info.identity) {
             return Ok(handle);

@@ -127,7 +127,13 @@ impl Manual {
     }
 
     /// The next merge, of the first part of what is left that there is something to do about; `None` at the end.
-    fn plan(&self, shape: &Shape, strategy: &dyn Strategy, bounds: &[Vec<u8>], asked: Asked) -> Option<MergePlan> {
+    fn plan(
+        &self,
+        shape: &Shape,
+        strategy: &dyn Strategy,
+        bounds: &[Vec<u8>],
+        asked: Asked,
+    ) -> Option<MergePlan> {
         let mut state = self.state.lock();
         loop {
             let (part, plan) = match state.left.is_empty() {
@@ -204,7 +210,8 @@ impl Work {
                 rewrite: settings.options.filter.is_some(),
                 expired: expired.map(Timestamp),
             };
-            let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked) else {
+            let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked)
+            else {
                 self.commit.scheduler.notify();
                 continue;
             };

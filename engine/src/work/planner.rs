@@ -2,7 +2,9 @@
 
 use super::Work;
 use super::asked::Manual;
-use super::jobs::{CleanJob, FlushWanted, Job, JoinJob, Layout, MergeJob, compactable_bytes, surviving_share};
+use super::jobs::{
+    CleanJob, FlushWanted, Job, JoinJob, Layout, MergeJob, compactable_bytes, surviving_share,
+};
 use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;

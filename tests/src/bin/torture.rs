@@ -1,18 +1,21 @@
 //! Runs campaigns over the simulated world: `siltstone-torture power --count 50000 --seed 7 --threads 2`.
 
-use siltstone::testing::Bug;
+use siltstone::testing::{Bug, serve_merges};
 use siltstone_tests::campaign::{Row, run};
 use siltstone_tests::planted;
 use siltstone_tests::rows::ROWS;
+use siltstone_tests::subject::Concat;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str =
-    "usage: siltstone-torture ROW|gate|planted [--count N] [--seed S] [--threads N] [--seconds S]
+    "usage: siltstone-torture ROW|gate|planted|merges [--count N] [--seed S] [--threads N] [--seconds S]
   Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`). With --seconds it begins
   no further case of a row after that time. The last line says how many units there were.
   `planted` plants bugs (all, or --count N of them drawn by the seed; it takes no --seconds) and demands that some row
   fails with each.
+  `merges` runs merges for the test that started it, in the present directory.
   A failure is printed with the command that replays it, and the exit status is 1.
   Example: siltstone-torture power --count 50000 --seed 7 --threads 2";
 
@@ -46,6 +49,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(why) => return usage(&why),
     };
+    if arguments.row == "merges" {
+        return serve();
+    }
     if arguments.row == "planted" {
         return plant(&arguments);
     }
@@ -61,6 +67,19 @@ fn main() -> ExitCode {
         passed &= ok;
     }
     end(count, passed)
+}
+
+/// Runs merges of tables for whoever started this, between standard input and output, in the present directory.
+fn serve() -> ExitCode {
+    let builder = siltstone::Builder::new().merge_operator("concat", std::sync::Arc::new(Concat));
+    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    match serve_merges(&builder, Path::new("."), input, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("siltstone-torture merges: {e}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn end(count: u64, passed: bool) -> ExitCode {

@@ -68,16 +68,17 @@ impl FlushJob {
         let bytes = bytes_of(&version);
         let by_range = strategy.by_range();
         let may_take = keep_budget(catalog, store, bytes);
-        let hot = (settings.options.hot_keys != HotKeys::Off && !left_over && by_range.is_none()).then(|| {
-            // With an id of its own only where something was written since the last cells were kept.
-            match may.keep && generation < reserved && !store.is_leaving() {
-                true => {
-                    let state = store.work.lock().hot.clone();
-                    settings.options.hot_keys.plan(may_take, &state)
+        let hot =
+            (settings.options.hot_keys != HotKeys::Off && !left_over && by_range.is_none()).then(|| {
+                // With an id of its own only where something was written since the last cells were kept.
+                match may.keep && generation < reserved && !store.is_leaving() {
+                    true => {
+                        let state = store.work.lock().hot.clone();
+                        settings.options.hot_keys.plan(may_take, &state)
+                    }
+                    false => HotPlan { over: None, reason: "this flush is to keep nothing".into() },
                 }
-                false => HotPlan { over: None, reason: "this flush is to keep nothing".into() },
-            }
-        });
+            });
         let over = hot.as_ref().and_then(|hot| hot.over);
         let budget = if over.is_some() { may_take } else { 0 };
         catalog.commit.room.keeping.add(budget);
@@ -97,7 +98,11 @@ impl FlushJob {
                 tables: TableSources::none(),
                 left_over,
                 cuts: whole.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape)),
-                aside: hot.as_ref().map(|hot| AsideRules { over: hot.over, bytes_max: budget, kept_max: KEPT_MAX }),
+                aside: hot.as_ref().map(|hot| AsideRules {
+                    over: hot.over,
+                    bytes_max: budget,
+                    kept_max: KEPT_MAX,
+                }),
             },
         );
         Some(Self { flushing, hot, reserved, keep_budget: budget, kept: (0, 0), log_table })
@@ -167,7 +172,12 @@ impl FlushJob {
         ];
         catalog.commit.metrics.kept_cells.add(self.kept.0);
         catalog.commit.metrics.kept_bytes.add(self.kept.1);
-        catalog.commit.events.record(EventKind::Keep, &self.flushing.store.name, hot.reason.clone(), &numbers);
+        catalog.commit.events.record(
+            EventKind::Keep,
+            &self.flushing.store.name,
+            hot.reason.clone(),
+            &numbers,
+        );
         self.flushing.store.work.lock().hot.learn(heats);
     }
 

@@ -127,8 +127,8 @@ fn plan(
     let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
     // Not where its tables are being merged: beside them it may still be a delta.
     let early = early && !running.iter().any(|merge| merge.range_left().overlaps(&range));
-    let merged = merged_range(&version, early)
-        .filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
+    let merged =
+        merged_range(&version, early).filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
     let table_bytes = settings.options.strategy.strategy().table_bytes();
     let plan = match merged {
         Some(plan) => MergePlan { reason: format!("{reason}: {}", plan.reason), ..plan },

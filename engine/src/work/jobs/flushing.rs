@@ -88,7 +88,12 @@ pub(super) fn begin(store: &Store) -> Option<u64> {
 }
 
 /// Of memory alone, into level 0: whatever is in the way below, level 0 is above it.
-pub(super) fn plain(version: &Version, generation: Generation, table_bytes: u64, reason: String) -> MergePlan {
+pub(super) fn plain(
+    version: &Version,
+    generation: Generation,
+    table_bytes: u64,
+    reason: String,
+) -> MergePlan {
     MergePlan {
         inputs: Vec::<InputRun>::new(),
         output: Target { level: 0, run: generation.0 },
@@ -108,7 +113,8 @@ pub(super) fn bytes_of(version: &Version) -> u64 {
 
 impl Flushing {
     pub(super) fn new(catalog: &Catalog, store: &Arc<Store>, begin: Begin<'_>) -> Self {
-        let Begin { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } = begin;
+        let Begin { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } =
+            begin;
         let settings = store.settings();
         let inputs: BTreeSet<TableId> = plan.tables().collect();
         let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));

@@ -1,11 +1,11 @@
 //! How a store's memory is laid out: as one list of segments, or apart by key range, as its strategy wants it. What differs for
 //! background work stands behind this one interface.
 
+use super::Job;
 use super::by_range::scatter_oldest;
 use super::flush::{FlushJob, May};
 use super::flush_range::FlushRangeJob;
 use super::lay_out::flatten_oldest;
-use super::Job;
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
 use crate::memory::Segment;

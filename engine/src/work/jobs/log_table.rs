@@ -162,11 +162,7 @@ fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
 }
 
 /// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
-pub(super) fn prepare_log_table(
-    catalog: &Catalog,
-    store: &Store,
-    may: May,
-) -> Option<LogTableChoice> {
+pub(super) fn prepare_log_table(catalog: &Catalog, store: &Store, may: May) -> Option<LogTableChoice> {
     // What leaves this database must not leave values behind.
     // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
     // the flush set, and leaves the files it came from.)

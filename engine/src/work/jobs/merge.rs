@@ -9,10 +9,11 @@ use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{
-    Advance, Below, Executor, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
-    run_source,
+    Advance, Below, Executor, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals,
+    Verifier, run_source,
 };
 use crate::schedule::Pace;
+use crate::shape::TableInfo;
 use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::{CursorOptions, Replaced};
 use crate::types::{SeqNo, TableId};
@@ -42,6 +43,10 @@ pub(crate) struct MergeJob {
     plan: MergePlan,
     /// `None` for a move.
     run: Option<Running>,
+    /// What was done elsewhere before that failed.
+    carried: Totals,
+    /// Up to where it is done.
+    clip: Option<Vec<u8>>,
     manual: Option<Arc<Manual>>,
     /// Of one that was asked for.
     pace: Pace,
@@ -80,19 +85,20 @@ impl MergeJob {
         let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         let run = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(begin(catalog, &spec(catalog, store, &version, &plan, id, read_ahead)?, work.failures > 0)?),
+            MergeKind::Merge => Some(begin(catalog, &spec(catalog, store, &version, &plan, id, read_ahead))?),
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // A range keeps one file.
-        let steps_fill = Layout::of(&settings).is_whole()
-            && catalog.commit.settings.steps_end_by_fill();
+        let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         Some(Self {
             id,
             store: store.clone(),
             plan,
             run,
+            carried: Totals::default(),
+            clip: None,
             manual,
             pace,
             reported: 0,
@@ -146,7 +152,7 @@ impl MergeJob {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
-        let Some(Running { run, .. }) = &mut self.run else {
+        let Some(Running { run, verifier }) = &mut self.run else {
             let (store, plan) = (&self.store, &self.plan);
             catalog.install(Install {
                 store,
@@ -176,8 +182,11 @@ impl MergeJob {
             }
             run.end_steps_at_filled(step_fill_bytes(catalog));
         }
-        let advance = run.advance()?;
-        let totals = run.totals();
+        let advance = match run.advance() {
+            Err(e) if verifier.is_some() => return self.go_on_here(catalog, &e),
+            advance => advance?,
+        };
+        let totals = self.totals();
         // What is still in the builder is an estimate, which may turn out too high.
         let written = totals.bytes_written.max(self.reported);
         catalog.commit.rates.merges.take(written - self.reported);
@@ -191,7 +200,10 @@ impl MergeJob {
             Advance::NotYet(ns) => return Ok(Advanced::NotYet(ns)),
             Advance::Step(step) => step,
         };
-        self.verify(catalog, &step, &totals)?;
+        if let Err(e) = self.verify(catalog, &step) {
+            catalog.remove_outputs(&step.outputs);
+            return self.go_on_here(catalog, &e);
+        }
         let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
         let before = if reads_back { Some(Before::new(catalog, &step.outputs)?) } else { None };
         self.publishing = Some(Publishing { step, before });
@@ -199,16 +211,33 @@ impl MergeJob {
     }
 
     /// Checks a step that was made elsewhere before it is made true.
-    fn verify(&mut self, catalog: &Catalog, step: &Step, totals: &Totals) -> Result<()> {
-        let Some(verifier) = self.run.as_mut().and_then(|running| running.verifier.as_mut()) else { return Ok(()) };
-        let verified = verifier.step(&step.outputs, step.upto.as_deref(), totals).map_err(|why| {
-            let file = step.outputs.first().map_or_else(|| catalog.dir.clone(), |info| catalog.table_path(info.id));
-            Error::corruption(file, 0, format!("a merge run elsewhere handed out {why}"))
-        });
-        let verified = verified.and_then(|()| {
-            step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())
-        });
-        verified.inspect_err(|_| catalog.remove_outputs(&step.outputs))
+    fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<()> {
+        let Some(Running { run, verifier: Some(verifier) }) = &mut self.run else { return Ok(()) };
+        verifier
+            .step(&step.outputs, step.upto.as_deref(), &run.totals())
+            .map_err(|why| Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}")))?;
+        step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())
+    }
+
+    /// Who ran the merge elsewhere failed: the rest of it is run here, from the last step that is true.
+    fn go_on_here(&mut self, catalog: &Catalog, why: &Error) -> Result<Advanced> {
+        let Some(Running { run, .. }) = self.run.take() else { return Ok(Advanced::More) };
+        catalog.remove_tables(&run.leftovers());
+        let totals = run.totals();
+        drop(run);
+        self.carried.bytes_written += totals.bytes_written;
+        self.carried.taken += totals.taken;
+        self.carried.kept += totals.kept;
+        self.carried.forgotten = self.carried.forgotten.max(totals.forgotten);
+        let reason = format!("a merge that failed elsewhere goes on here: {why}");
+        catalog.commit.events.record(EventKind::Defer, &self.store.name, reason, &[("steps", self.steps)]);
+        let version = self.store.version_full();
+        let read_ahead = if self.pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
+        // Names of its own: what was written elsewhere may still appear.
+        let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job(), read_ahead);
+        spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
+        self.run = Some(Running { run: catalog.local.begin(&spec)?, verifier: None });
+        Ok(Advanced::More)
     }
 
     /// Brings a piece of what the cache is to have of a step there; publishes the step when that is all. Reading back may
@@ -217,7 +246,9 @@ impl MergeJob {
         let Some(Publishing { step, before }) = &mut self.publishing else { return Ok(Advanced::More) };
         let more = match before {
             Some(before) => before.advance(),
-            None => step.warm.advance().inspect_err(|e| self.fills.failed = Some(e.to_string())).ok().flatten(),
+            None => {
+                step.warm.advance().inspect_err(|e| self.fills.failed = Some(e.to_string())).ok().flatten()
+            }
         };
         if let Some((blocks, bytes)) = more {
             self.fills.blocks += blocks;
@@ -261,10 +292,11 @@ impl MergeJob {
             Some(key) => {
                 let mut work = self.store.work.lock();
                 if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
-                    running.clip = Some(key);
+                    running.clip = Some(key.clone());
                 }
                 work.nothing_of_level0 = None;
                 drop(work);
+                self.clip = Some(key);
                 Ok(Advanced::Wait(0))
             }
             None => {
@@ -281,7 +313,14 @@ impl MergeJob {
 
     /// What was done so far; nothing of a move.
     fn totals(&self) -> Totals {
-        self.run.as_ref().map(|running| running.run.totals()).unwrap_or_default()
+        let now = self.run.as_ref().map(|running| running.run.totals()).unwrap_or_default();
+        Totals {
+            bytes_written: self.carried.bytes_written + now.bytes_written,
+            taken: self.carried.taken + now.taken,
+            kept: self.carried.kept + now.kept,
+            forgotten: self.carried.forgotten.max(now.forgotten),
+            ..now
+        }
     }
 
     /// Counts it and tells of it.
@@ -350,11 +389,10 @@ struct Running {
     verifier: Option<Verifier>,
 }
 
-/// Begins the merge: elsewhere if it may be run there, and is not tried again after a failure; else here.
-fn begin(catalog: &Catalog, spec: &MergeSpec, is_retry: bool) -> Option<Running> {
-    let elsewhere = &catalog.executor;
-    if !elsewhere.is_here() && !is_retry {
-        match elsewhere.begin(spec) {
+/// Begins the merge: elsewhere if somebody runs merges there, else here.
+fn begin(catalog: &Catalog, spec: &MergeSpec) -> Option<Running> {
+    if !catalog.executor.is_here() {
+        match catalog.executor.begin(spec) {
             Ok(run) => return Some(Running { run, verifier: Some(Verifier::new(spec)) }),
             Err(e) => {
                 let reason = format!("a merge is run here, as it could not be begun elsewhere: {e}");
@@ -381,18 +419,14 @@ impl TableSources {
     }
 }
 
-/// The tables of a plan, each run's; `None` when the version lacks one.
-fn tables_of(version: &Version, plan: &MergePlan) -> Option<Vec<Vec<OpenTable>>> {
-    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
-    let run = |input: &InputRun| input.tables.iter().map(|id| open.get(id).copied().cloned()).collect();
-    plan.inputs.iter().map(run).collect()
-}
-
 /// The tables of a plan as sources; `None` when the version lacks one.
 pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usize) -> Option<TableSources> {
+    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: read_ahead, through_cache: false };
     let mut all = TableSources::none();
-    for tables in tables_of(version, plan)? {
+    for input in &plan.inputs {
+        let tables: Vec<OpenTable> =
+            input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
         // A clipped table's cells are counted below its clip too, so their number says nothing.
         for open in &tables {
             all.cells = all.cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
@@ -402,7 +436,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
     Some(all)
 }
 
-/// The merge that the plan asks for, as plain data; `None` when the version lacks one of its tables.
+/// The merge that the plan asks for, as plain data, of those of its tables that are still there.
 fn spec(
     catalog: &Catalog,
     store: &Store,
@@ -410,11 +444,14 @@ fn spec(
     plan: &MergePlan,
     id: u32,
     read_ahead: usize,
-) -> Option<MergeSpec> {
+) -> MergeSpec {
     let settings = store.settings();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
-    let infos = |tables: Vec<OpenTable>| tables.iter().map(|open| (*open.info).clone()).collect();
-    let tables = tables_of(version, plan)?.into_iter().map(infos).collect();
+    let infos: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, &open.info)).collect();
+    let of_run = |input: &InputRun| {
+        let there = input.tables.iter().filter_map(|id| infos.get(id));
+        there.map(|info| TableInfo::clone(info)).collect()
+    };
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside it.
     let is_below = |level: usize, run: u64| level > oldest.0 || (level == oldest.0 && run <= oldest.1);
@@ -424,16 +461,16 @@ fn spec(
         .filter(|(level, run, table)| !inputs.contains(&table.id) && is_below(*level, run.id))
         .map(|(_, _, table)| table.live_range());
     let last = plan.output.level + 1 >= version.shape.levels.len();
-    Some(MergeSpec {
+    MergeSpec {
         rules_version: RULES_VERSION,
         database: catalog.database,
-        inputs: tables,
+        inputs: plan.inputs.iter().map(of_run).collect(),
         range: plan.range.clone(),
         keep: keep_spec(catalog, &settings, Below::new(below.collect())),
         output: output_spec(catalog, store, plan, id, last, Vec::new()),
         step_bytes: catalog.commit.settings.step_bytes(),
         read_ahead: read_ahead as u64,
-    })
+    }
 }
 
 /// How the plan's outputs are made.

@@ -3,12 +3,15 @@
 //! Everything that turns bytes from disk or text from people into values, each as a function of bytes that must not
 //! panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
 
+mod elsewhere;
+
 #[doc(hidden)]
 pub use crate::hooks::*;
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
 use crate::table::Compression;
+pub use elsewhere::{Elsewhere, serve_merges};
 
 /// Every decoder.
 pub fn all() -> Vec<Target> {
