@@ -60,7 +60,7 @@ pub use operator::{CompactionFilter, MergeOperator};
 pub use options::{
     CacheFill, Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,
 };
-pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, repair};
+pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;
 pub use table::Compression;
 pub use types::*;

@@ -72,6 +72,9 @@ pub struct Options {
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read as ever. Default false.
     pub direct_reads: bool,
+    /// Directory in which tables lie, apart from log and manifest; it belongs to one database. `None`: beside them. Said when the
+    /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
+    pub tables: Option<std::path::PathBuf>,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
@@ -99,6 +102,7 @@ impl Default for Options {
             cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
             direct_reads: false,
+            tables: None,
             open_tables: 0,
             events_kept: 1_000,
         }

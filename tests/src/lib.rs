@@ -16,6 +16,7 @@ pub mod history;
 pub mod kill;
 pub mod metamorphic;
 pub mod model;
+pub mod objects;
 pub mod pairs;
 pub mod planted;
 pub mod power;

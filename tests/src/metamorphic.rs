@@ -8,7 +8,7 @@ use crate::model::Op;
 use crate::pairs::{Pairs, covering};
 use crate::settings;
 use crate::strategies;
-use crate::subject::{Merges, Setup, Subject, bounds, change_strategy, draw_memory, rows};
+use crate::subject::{Merges, Setup, Subject, Tables, bounds, change_strategy, draw_memory, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
@@ -66,6 +66,11 @@ fn configuration(base: &Setup, row: &[usize]) -> Setup {
         drawn if drawn % 6 == 0 => Merges::Elsewhere,
         drawn if drawn % 6 == 1 => Merges::Lying(drawn),
         _ => Merges::Here,
+    };
+    setup.tables = match digest(row) / 6 {
+        drawn if drawn % 6 == 0 => Tables::Directory,
+        drawn if drawn % 6 == 1 => Tables::Objects,
+        _ => Tables::Beside,
     };
     setup
 }

@@ -461,7 +461,7 @@ impl Run {
 
     fn check_checkpoint(&self, which: usize) -> Checked {
         let (dir, seq) = &self.checkpoints[which];
-        let copy = self.setup.builder(&self.world).open(dir).map_err(failed("open a checkpoint"))?;
+        let copy = self.setup.builder_at(&self.world, dir).open(dir).map_err(failed("open a checkpoint"))?;
         self.compare(&copy, *seq).map_err(|e| format!("checkpoint {dir}: {e}"))
     }
 

@@ -15,6 +15,7 @@ pub const ROWS: &[Row] = &[
     crate::random::MODEL,
     crate::between::BETWEEN,
     crate::corners::CORNERS,
+    crate::objects::OBJECTS,
     crate::torn::TORN,
     crate::copies::COPIES,
     crate::rot::ROT,

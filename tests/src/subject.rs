@@ -3,8 +3,8 @@
 
 use crate::model::{Filter, Op, Operator, Row, Rules};
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::Clock;
-use siltstone::storage::sim::{Rng, SimClock, SimRandom, SimStorage, SimWorld};
+use siltstone::storage::sim::{Rng, SimClock, SimObjects, SimRandom, SimStorage, SimWorld};
+use siltstone::storage::{Clock, Storage};
 use siltstone::strategy::StrategyOptions;
 use siltstone::testing::Elsewhere;
 use siltstone::{
@@ -32,6 +32,27 @@ pub struct FamilySetup {
     pub first_stamp: u64,
     /// In steps of this.
     pub stamp_step: u64,
+}
+
+/// Where tables lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Tables {
+    /// In the database's directory.
+    Beside,
+    /// In another one.
+    Directory,
+    /// In an object store.
+    Objects,
+}
+
+impl Tables {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.range(0..6) {
+            0 => Tables::Directory,
+            1 => Tables::Objects,
+            _ => Tables::Beside,
+        }
+    }
 }
 
 /// Who runs merges of tables.
@@ -70,6 +91,8 @@ pub struct Setup {
     pub lopsided: bool,
     /// Who runs merges of tables.
     pub merges: Merges,
+    /// Where tables lie.
+    pub tables: Tables,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
 }
@@ -144,6 +167,7 @@ impl Setup {
             lopsided: rng.chance(50),
             marker: !rng.one_in(6),
             merges: Merges::draw(rng),
+            tables: Tables::draw(rng),
         }
     }
 
@@ -197,14 +221,37 @@ impl Setup {
         self.families.iter().map(|family| family.rules).collect()
     }
 
+    /// How to open a database in that directory: a copy has its tables beside it.
+    pub fn builder_at(&self, world: &SimWorld, dir: impl AsRef<Path>) -> Builder {
+        if dir.as_ref() == Path::new(DIR) {
+            return self.builder(world);
+        }
+        Self { merges: Merges::Here, tables: Tables::Beside, ..self.clone() }.builder(world)
+    }
+
+    /// The object store in which its tables lie, if they do.
+    pub fn objects(&self, world: &SimWorld) -> Option<Arc<SimObjects>> {
+        let storage: Arc<dyn Storage> = Arc::new(world.storage.clone());
+        let store = || SimObjects::new(storage, world.clock.clone(), Path::new("objects"), None);
+        matches!(self.tables, Tables::Objects).then(store)
+    }
+
     /// How to open it.
     pub fn builder(&self, world: &SimWorld) -> Builder {
+        let mut options = self.options.clone();
+        if matches!(self.tables, Tables::Directory) {
+            options.tables = Some("tables".into());
+        }
         let builder = Builder::new()
-            .options(self.options.clone())
+            .options(options)
             .env(world.env())
             .scheduler(Arc::new(SimScheduler::for_world(world)))
             .merge_operator("concat", Arc::new(Concat))
             .filter("odd ones", Arc::new(OddOnes));
+        let builder = match self.objects(world) {
+            Some(objects) => builder.object_store(objects),
+            None => builder,
+        };
         let builder = self
             .families
             .iter()

@@ -134,8 +134,8 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "25",
         what: "planted bugs, each of which some campaign must notice",
         run: "siltstone-torture planted",
-        gate: 31,
-        release: 31,
+        gate: 32,
+        release: 32,
     },
     Campaign {
         row: "9",
@@ -157,6 +157,13 @@ const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-torture corners",
         gate: 2_000,
         release: 50_000,
+    },
+    Campaign {
+        row: "17",
+        what: "tables in an object store that is slow, fails, loses answers and lists what was there before",
+        run: "siltstone-torture objects",
+        gate: 100_000,
+        release: 1_000_000,
     },
     Campaign {
         row: "10",

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 A run of tables a line: level, run, then each table with its keys, size and what differs from a plain one.
 
 Example: siltstone inspect /tmp/db --events
-         siltstone inspect /tmp/db 000001-000001-0000.table")]
+         siltstone inspect /tmp/db 000001-000001-000001-0000.table")]
 pub(crate) struct Inspect {
     /// Directory of the database
     db: PathBuf,

@@ -4,7 +4,7 @@ use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, sto
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::storage::{DirLock, Env, copy_file, create_dir_durably, lock_dir};
+use crate::storage::{DirLock, Env, Storage, TableStore, copy_file, create_dir_durably, lock_dir};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +76,7 @@ impl Making {
     /// Copies the file, or its first `bytes`. `advanced` is told of each piece's length.
     pub(crate) fn copy(
         &mut self,
+        of: &dyn Storage,
         from: &Path,
         name: String,
         bytes: u64,
@@ -84,17 +85,18 @@ impl Making {
         let file = stored_name(self.id, &name);
         let to = self.backups.dir.join(&file);
         self.written.push(to.clone());
-        let crc32c = copy_file(&*self.backups.env.storage, from, &to, bytes, advanced)?;
+        let crc32c = copy_file(of, from, &*self.backups.env.storage, &to, bytes, advanced)?;
         Ok(StoredFile { name, file, bytes, crc32c, table: None })
     }
 
     pub(crate) fn copy_table(
         &mut self,
-        from: &Path,
+        tables: &TableStore,
         info: &TableInfo,
         advanced: &mut dyn FnMut(u64),
     ) -> Result<StoredFile> {
-        let copied = self.copy(from, info.id.file_name(), info.bytes, advanced)?;
+        let copied =
+            self.copy(&**tables.storage(), &tables.path(info.id), info.id.file_name(), info.bytes, advanced)?;
         Ok(StoredFile { table: Some(StoredTable::of(info)), ..copied })
     }
 

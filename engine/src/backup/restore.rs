@@ -75,8 +75,14 @@ impl Backups {
                 done += bytes;
                 progress(CheckProgress { file: file.file.clone(), done, total });
             };
-            let found =
-                copy_file(&*self.env.storage, &from, &to.join(&file.name), file.bytes, &mut advanced)?;
+            let found = copy_file(
+                &*self.env.storage,
+                &from,
+                &*self.env.storage,
+                &to.join(&file.name),
+                file.bytes,
+                &mut advanced,
+            )?;
             self.check_sum(file, found)?;
         }
         self.env.storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;

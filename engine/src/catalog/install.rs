@@ -6,7 +6,7 @@
 
 use super::Catalog;
 use crate::commit::Store;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::memory::Segment;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::strategy::{MergePlan, Step};
@@ -59,8 +59,7 @@ impl Catalog {
     fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
         let Install { store, plan, outputs, upto, flushed, mut filled, forgotten, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
-            let sync = self.commit.env.storage.sync_dir(&self.dir);
-            sync.map_err(|e| Error::io("sync the directory", &self.dir, e))?;
+            self.tables.store().sync_names()?;
         }
         let opened = opened.map_or_else(|| self.open_tables(&outputs, &mut filled), Ok)?;
         let mut manifest = self.manifest.lock();

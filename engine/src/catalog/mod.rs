@@ -29,7 +29,7 @@ use crate::merge::{Executor, Local};
 use crate::operator::Registry;
 use crate::options::Durability;
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
-use crate::types::SeqNo;
+use crate::types::{SeqNo, StoreId, TableId};
 use crate::version::manifest::Manifest;
 use crate::version::{Graveyard, OpenTables};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,6 @@ impl Catalog {
         let Found { stores, manifest, cache, tables, graveyard, epoch, executor } = found;
         let local = Arc::new(Local {
             env: commit.env.clone(),
-            dir: dir.to_path_buf(),
             tables: tables.clone(),
             cache: cache.clone(),
             registry: registry.clone(),
@@ -118,6 +117,11 @@ impl Catalog {
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Store>> {
         let store = self.stores().iter().find(|store| store.name == name).cloned();
         store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))
+    }
+
+    /// The name of the first table that a new job makes for the store.
+    pub(crate) fn next_name(&self, store: StoreId) -> TableId {
+        TableId { store, epoch: self.epoch, job: self.next_job(), part: 0 }
     }
 
     /// Number for the names of a job's outputs.

@@ -53,6 +53,8 @@ impl Catalog {
         }
         let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
         state.last_seq = last;
+        // A copy has its tables beside its manifest.
+        state.tables.clear();
         state.log_synced = end;
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         // Numbered on from ours, as the log's notes speak of ours.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Frame, RecoverOptions, Recovered, recover};
-use crate::storage::Env;
+use crate::storage::{Env, TableStore};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
@@ -75,9 +75,15 @@ pub(crate) fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
 
 /// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
 /// cannot be removed now is tried again at the next open.
-pub(crate) fn remove_orphans(env: &Env, dir: &Path, state: &State, recovered: &Recovered) {
+pub(crate) fn remove_orphans(
+    env: &Env,
+    dir: &Path,
+    tables: &TableStore,
+    state: &State,
+    recovered: &Recovered,
+) {
     let needed = needed_logs(state);
-    remove_unnamed_tables(env, dir, state);
+    remove_unnamed_tables(env, dir, tables, state);
     for file in
         recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
     {
@@ -86,19 +92,16 @@ pub(crate) fn remove_orphans(env: &Env, dir: &Path, state: &State, recovered: &R
 }
 
 /// The part of it that can be done while the manifest before is in force.
-pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, state: &State) {
-    let Ok(names) = env.storage.list(dir) else { return };
-    let tables = state.stores.values().flat_map(|store| store.shape.tables());
-    let live: BTreeSet<TableId> = tables.map(|(_, _, table)| table.id).collect();
-    for name in names {
-        let orphan = match TableId::parse_file_name(&name) {
-            // Only lower epochs: a higher one would be another owner's (invariant I5).
-            Some(id) => id.epoch < state.epoch && !live.contains(&id),
-            None => name.ends_with(".new"),
-        };
-        if orphan {
-            let _ = env.storage.remove(&dir.join(name));
-        }
+pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, state: &State) {
+    let named = state.stores.values().flat_map(|store| store.shape.tables());
+    let live: BTreeSet<TableId> = named.map(|(_, _, table)| table.id).collect();
+    // Only lower epochs: a higher one would be another owner's (invariant I5).
+    let orphans = tables.list().unwrap_or_default();
+    for id in orphans.into_iter().filter(|id| id.epoch < state.epoch && !live.contains(id)) {
+        let _ = tables.remove(id);
+    }
+    for name in env.storage.list(dir).unwrap_or_default().iter().filter(|name| name.ends_with(".new")) {
+        let _ = env.storage.remove(&dir.join(name));
     }
 }
 

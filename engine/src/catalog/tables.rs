@@ -3,14 +3,13 @@
 use super::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
-use crate::log::Claim;
+use crate::log::{self, Claim};
 use crate::shape::TableInfo;
 use crate::strategy::{MergeKind, MergePlan};
 use crate::table::Filled;
 use crate::types::{LogFileId, TableId};
-use crate::version::{TableHandle, Version};
+use crate::version::{Dead, TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Holes begin behind a table's header, at the file system's block size.
@@ -39,13 +38,8 @@ impl Catalog {
     /// next open.
     pub(crate) fn remove_tables(&self, tables: &[TableId]) {
         for table in tables {
-            let _ = self.commit.env.storage.remove(&self.table_path(*table));
+            let _ = self.tables.store().remove(*table);
         }
-    }
-
-    /// Where a table lies.
-    pub(crate) fn table_path(&self, table: TableId) -> PathBuf {
-        self.dir.join(table.file_name())
     }
 
     /// The same of tables that were never given to a manifest.
@@ -64,18 +58,22 @@ impl Catalog {
         let (mut failed, mut worked) = (Vec::new(), false);
         let is_over = || self.commit.env.clock.monotonic_ns() >= end_ns;
         let mut over = false;
-        while !over && let Some((path, upto)) = self.graveyard.next_punch() {
+        while !over && let Some((table, upto)) = self.graveyard.next_punch() {
             worked = true;
             if upto > PUNCH_FROM {
                 // Where holes cannot be punched the bytes go with the file.
-                let _ = self.commit.env.storage.punch_hole(&path, PUNCH_FROM, upto - PUNCH_FROM);
+                let _ = self.tables.store().punch_hole(table, PUNCH_FROM, upto - PUNCH_FROM);
             }
             over = is_over();
         }
         // One at least: it gives back more than holes do.
-        while let Some(path) = self.graveyard.next_file() {
-            match self.commit.env.storage.remove(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(path),
+        while let Some(dead) = self.graveyard.next_file() {
+            let removed = match &dead {
+                Dead::Table(table) => self.tables.store().remove(table.info().id),
+                Dead::Log(file) => self.commit.env.storage.remove(&self.dir.join(log::file_name(*file))),
+            };
+            match removed {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(dead),
                 _ => worked = true,
             }
             if is_over() {

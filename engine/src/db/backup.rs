@@ -64,7 +64,13 @@ impl Inner {
         let mut stored_logs = Vec::new();
         for (name, bytes) in &logs {
             let from = self.catalog.dir.join(name);
-            stored_logs.push(making.copy(&from, name.clone(), *bytes, &mut |n| advance(name, n))?);
+            stored_logs.push(making.copy(
+                &*self.commit.env.storage,
+                &from,
+                name.clone(),
+                *bytes,
+                &mut |n| advance(name, n),
+            )?);
         }
         drop(log);
         kill_point!("backup-logs-copied");
@@ -73,9 +79,7 @@ impl Inner {
             let name = info.id.file_name();
             stored_tables.push(match known {
                 Some(stored) => stored,
-                None => {
-                    making.copy_table(&self.catalog.dir.join(&name), &info, &mut |n| advance(&name, n))?
-                }
+                None => making.copy_table(self.catalog.tables.store(), &info, &mut |n| advance(&name, n))?,
             });
             kill_point!("backup-table-copied");
         }

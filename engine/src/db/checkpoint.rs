@@ -56,9 +56,13 @@ impl Inner {
         self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
         for store in state.stores.values() {
             for (_, _, table) in store.shape.tables() {
-                let name = table.id.file_name();
-                let (from, target) = (self.catalog.dir.join(&name), to.join(&name));
-                storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
+                let target = to.join(table.id.file_name());
+                self.catalog.tables.store().take_out(
+                    table.id,
+                    &target,
+                    &self.commit.env.storage,
+                    table.bytes,
+                )?;
             }
         }
         // Those that the log still has are copied below.
@@ -68,7 +72,7 @@ impl Inner {
         }
         kill_point!("checkpoint-tables-linked");
         for (name, bytes) in logs {
-            copy_file(storage, &self.catalog.dir.join(&name), &to.join(&name), bytes, &mut |_| {})?;
+            copy_file(storage, &self.catalog.dir.join(&name), storage, &to.join(&name), bytes, &mut |_| {})?;
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");

@@ -15,7 +15,7 @@ use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::Env;
 use crate::sync::Mutex;
 use crate::table::{Table, TableBuilder, TableOptions};
-use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, TableId, Timestamp};
+use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
 use std::collections::BTreeMap;
@@ -159,7 +159,7 @@ impl Inner {
         if infos.windows(2).any(|w| w[0].1.range.overlaps(&w[1].1.range)) {
             return Err(Error::invalid("the tables to ingest overlap each other"));
         }
-        let linked = self.link_foreign(&infos)?;
+        let linked = self.link_foreign(store.id, &infos)?;
         // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
         // open removes them.
         let seq = self.add_ingested(family, &linked)?;
@@ -206,23 +206,16 @@ impl Inner {
         Ok(infos)
     }
 
-    fn link_foreign(&self, infos: &[(PathBuf, TableInfo)]) -> Result<Vec<TableInfo>> {
-        let storage = &self.commit.env.storage;
-        let job = self.catalog.next_job();
+    fn link_foreign(&self, store: StoreId, infos: &[(PathBuf, TableInfo)]) -> Result<Vec<TableInfo>> {
+        let first = self.catalog.next_name(store);
         let mut linked = Vec::new();
         for (part, (path, info)) in infos.iter().enumerate() {
-            let id = TableId { epoch: self.catalog.epoch, job, part: part as u32 };
-            let target = self.catalog.dir.join(id.file_name());
-            storage.link(path, &target).map_err(|e| Error::io("link to", &target, e))?;
-            // Whoever brought the file may not have synced it.
-            let synced = storage.append(&target).and_then(|mut file| file.sync());
-            synced.map_err(|e| Error::io("sync", &target, e))?;
+            let id = TableId { part: part as u32, ..first };
+            self.catalog.tables.store().bring_in(path, &self.commit.env.storage, id, info.bytes)?;
             linked.push(TableInfo { id, ..info.clone() });
         }
         kill_point!("ingest-linked");
-        storage
-            .sync_dir(&self.catalog.dir)
-            .map_err(|e| Error::io("sync the directory", &self.catalog.dir, e))?;
+        self.catalog.tables.store().sync_names()?;
         Ok(linked)
     }
 

@@ -182,11 +182,8 @@ impl Inner {
         let storage = &self.commit.env.storage;
         let mut tables = 0;
         for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
-            let name = info.id.file_name();
-            let target = dir.join(&name);
-            storage
-                .link(&self.catalog.dir.join(&name), &target)
-                .map_err(|e| Error::io("link to", &target, e))?;
+            let target = dir.join(info.id.file_name());
+            self.catalog.tables.store().take_out(info.id, &target, storage, info.bytes)?;
             tables += 1;
         }
         storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
@@ -253,17 +250,16 @@ impl Inner {
     /// got one also after a failure.
     fn link_attached(&self, dir: &Path, arriving: &StoreState, linked: &mut Vec<Linked>) -> Result<()> {
         let storage = &self.commit.env.storage;
-        let job = self.catalog.next_job();
+        // With the set of families locked, the next store is this one.
+        let store = self.catalog.manifest.lock().state().last_store.next();
+        let first = self.catalog.next_name(store);
         for (part, (level, run, info)) in arriving.shape.tables().enumerate() {
-            let id = TableId { epoch: self.catalog.epoch, job, part: part as u32 };
-            let (from, target) = (dir.join(info.id.file_name()), self.catalog.dir.join(id.file_name()));
-            storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
+            let id = TableId { part: part as u32, ..first };
+            let from = dir.join(info.id.file_name());
             linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
-            // Whoever brought the file may not have synced it.
-            let synced = storage.append(&target).and_then(|mut file| file.sync());
-            synced.map_err(|e| Error::io("sync", &target, e))?;
+            self.catalog.tables.store().bring_in(&from, storage, id, info.bytes)?;
         }
-        storage.sync_dir(&self.catalog.dir).map_err(|e| Error::io("sync the directory", &self.catalog.dir, e))
+        self.catalog.tables.store().sync_names()
     }
 
     /// The one edit, with writes held; after it the store is in the list.

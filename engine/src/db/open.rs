@@ -22,7 +22,9 @@ use crate::merge::Executor;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
-use crate::storage::{Clock, Env, LOCK_FILE, OpenFiles, create_dir_durably, lock_dir};
+use crate::storage::{
+    Clock, Env, LOCK_FILE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir, read_file,
+};
 use crate::sync::Mutex;
 use crate::types::{Generation, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
@@ -53,6 +55,7 @@ pub struct Builder {
     pub(crate) registry: Registry,
     listener: Option<Listener>,
     families: Vec<(String, FamilyOptions)>,
+    objects: Option<Arc<dyn ObjectStore>>,
     /// Runs merges elsewhere, if anybody does.
     pub(crate) executor: Option<Arc<dyn Executor>>,
 }
@@ -79,6 +82,7 @@ impl Builder {
             registry: Registry::default(),
             listener: None,
             families: Vec::new(),
+            objects: None,
             executor: None,
         }
     }
@@ -118,6 +122,13 @@ impl Builder {
         self
     }
 
+    /// Tables lie there, apart from log and manifest. It belongs to one database: say it when that is created, and at each open.
+    #[must_use]
+    pub fn object_store(mut self, store: Arc<dyn ObjectStore>) -> Self {
+        self.objects = Some(store);
+        self
+    }
+
     /// Is told of every event.
     #[must_use]
     pub fn listener(mut self, listener: impl Fn(&crate::event::Event) + Send + Sync + 'static) -> Self {
@@ -130,6 +141,16 @@ impl Builder {
     pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
         self.families.push((name.to_string(), options));
         self
+    }
+
+    /// Where this says that the tables of the database in `dir` lie.
+    pub(crate) fn place(&self, dir: &Path) -> TableStore {
+        let storage = &self.env.storage;
+        match (&self.objects, &self.options.tables) {
+            (Some(objects), _) => TableStore::objects(objects.clone()),
+            (None, Some(tables)) => TableStore::directory(storage, tables),
+            (None, None) => TableStore::beside(storage, dir),
+        }
     }
 
     /// Opens the database in `dir`.
@@ -176,15 +197,16 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         }
     };
     let cache = cache_for(&builder.options);
-    let files = files_for(&builder);
     // Before any table is there to be refused.
     if builder.options.direct_reads {
         storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
     }
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let tables = tables_for(&builder, dir, &cache, &files, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &tables, &graveyard)?);
+    let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
+    store.claim(state.database)?;
+    let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard);
+    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
@@ -199,7 +221,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         // On some file systems what is written again takes new blocks.
         Err(e) if e.kind() == ErrorKind::DiskFull => {
             manifest::free_reserve(env, dir);
-            remove_unnamed_tables(env, dir, &state);
+            remove_unnamed_tables(env, dir, &store, &state);
             recovered.make_durable(env, dir, database)?;
         }
         made => made?,
@@ -222,13 +244,13 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         Err(e) if e.kind() == ErrorKind::DiskFull => {
             // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and the one in
             // force is known to be whole.
-            remove_unnamed_tables(env, dir, &state);
+            remove_unnamed_tables(env, dir, &store, &state);
             Manifest::start(env, dir, number + 2, state)?
         }
         started => started?,
     };
     kill_point!("open-after-manifest");
-    remove_orphans(env, dir, manifest.state(), &recovered);
+    remove_orphans(env, dir, &store, manifest.state(), &recovered);
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
@@ -311,13 +333,13 @@ fn is_locked(env: &Env, dir: &Path) -> bool {
 fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(env, dir)) };
-    let state = loaded.state;
+    let mut state = loaded.state;
     let cache = cache_for(&builder.options);
-    let files = files_for(&builder);
     let graveyard = Arc::new(Graveyard::default());
     graveyard.logs.set_first(state.log_first);
-    let tables = tables_for(&builder, dir, &cache, &files, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, dir, &state, &tables, &graveyard)?);
+    let store = table_store(&builder, dir, false, &mut state)?;
+    let tables = open_tables(&builder, dir, store, &cache, &graveyard);
+    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);
@@ -337,7 +359,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
 }
 
 /// How many tables are open at a time leaves a quarter of what the process may have open to others.
-fn files_for(builder: &Builder) -> Arc<OpenFiles> {
+fn files_for(builder: &Builder, store: &TableStore) -> Arc<OpenFiles> {
     let storage = &builder.env.storage;
     let most = match builder.options.open_tables {
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
@@ -346,18 +368,59 @@ fn files_for(builder: &Builder) -> Arc<OpenFiles> {
             most
         }
     };
-    OpenFiles::new(storage.clone(), most)
+    OpenFiles::new(store.storage().clone(), most)
 }
 
-fn tables_for(
+/// Where the tables lie: as the manifest says, or of a new database as the builder says.
+fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut ManifestState) -> Result<TableStore> {
+    if is_new {
+        let store = builder.place(dir);
+        state.tables = store.location();
+        if !state.tables.is_empty() {
+            state.database = number_to_claim_by(&builder.env, dir, state.database)?;
+        }
+        return Ok(store);
+    }
+    match builder.place(dir) {
+        store if store.location() == state.tables => Ok(store),
+        store if store.location().is_empty() => TableStore::at(&state.tables, &builder.env.storage, dir),
+        store => {
+            let there = if state.tables.is_empty() { "its own directory" } else { &state.tables };
+            let (dir, said) = (dir.display(), store.location());
+            Err(Error::invalid(format!("the tables of {dir} lie in {there}, not in {said}")))
+        }
+    }
+}
+
+/// The number of a database that is being created. It is noted before the place of its tables is claimed by it, so that a creation
+/// that a crash ended can be begun again. The note goes when there is a manifest.
+fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64) -> Result<u64> {
+    let path = dir.join("DATABASE.new");
+    if env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        let noted = read_file(env, &path)?;
+        if let Some(number) =
+            std::str::from_utf8(&noted).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
+        {
+            return Ok(number);
+        }
+    }
+    let failed = |e| Error::io("write", &path, e);
+    let mut file = env.storage.create(&path).map_err(failed)?;
+    file.write(format!("{drawn:016x}").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    env.storage.sync_dir(dir).map_err(failed)?;
+    Ok(drawn)
+}
+
+fn open_tables(
     builder: &Builder,
     dir: &Path,
+    store: TableStore,
     cache: &Arc<BlockCache>,
-    files: &Arc<OpenFiles>,
     graveyard: &Arc<Graveyard>,
 ) -> Arc<OpenTables> {
+    let files = files_for(builder, &store);
     let direct = builder.options.direct_reads;
-    OpenTables::new(&builder.env.storage, dir.to_path_buf(), cache, files, graveyard, direct)
+    OpenTables::new(store, &builder.env.storage, dir.to_path_buf(), cache, &files, graveyard, direct)
 }
 
 fn cache_for(options: &Options) -> Arc<BlockCache> {
@@ -402,21 +465,15 @@ impl<'a> Replaying<'a> {
 /// The stores of the manifest with their tables open and nothing in memory.
 fn open_stores(
     builder: &Builder,
-    dir: &Path,
     state: &ManifestState,
     tables: &OpenTables,
     graveyard: &Arc<Graveyard>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
-    state
-        .stores
-        .iter()
-        .map(|(id, s)| Ok((*id, open_store(builder, dir, *id, s, tables, graveyard)?)))
-        .collect()
+    state.stores.iter().map(|(id, s)| Ok((*id, open_store(builder, *id, s, tables, graveyard)?))).collect()
 }
 
 fn open_store(
     builder: &Builder,
-    dir: &Path,
     id: StoreId,
     state: &StoreState,
     tables: &OpenTables,
@@ -428,11 +485,10 @@ fn open_store(
     let options =
         said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
     let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
-    let storage = &builder.env.storage;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
-        let path = dir.join(info.id.file_name());
-        if !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        if !tables.store().exists(info.id)? {
+            let path = tables.store().path(info.id);
             return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
         }
         handles.insert(info.id, tables.open(info, None)?);

@@ -17,7 +17,6 @@ use crate::storage::Env;
 use crate::table::{CursorOptions, Filled, Replaced};
 use crate::types::{KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Runs merges.
@@ -118,7 +117,6 @@ pub(crate) struct Totals {
 /// Runs merges in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
-    pub(crate) dir: PathBuf,
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) registry: Registry,
@@ -152,7 +150,7 @@ impl Executor for Local {
                 range: spec.range.clone(),
                 rules: spec.keep.resolve(&self.registry),
                 output: OutputRules {
-                    dir: self.dir.clone(),
+                    tables: self.tables.store().clone(),
                     spec: spec.output.clone(),
                     cache: self.cache.clone(),
                     replaced: Arc::new(replaced),

@@ -152,7 +152,7 @@ impl Merge {
             }
             _ => return Ok(()),
         };
-        Err(Error::corruption(self.output.dir(), 0, wrong))
+        Err(Error::corruption(self.output.place(), 0, wrong))
     }
 
     fn cells_aside(&self) -> u64 {

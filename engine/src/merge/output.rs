@@ -9,16 +9,16 @@ use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
 use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::storage::Env;
+use crate::storage::{Env, TableStore};
 use crate::table::{Filled, Reference, Replaced, TableBuilder};
 use crate::types::{CellRef, KeyRange, TableId};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How outputs are made.
 #[derive(Clone)]
 pub(crate) struct OutputRules {
-    pub(crate) dir: PathBuf,
+    pub(crate) tables: TableStore,
     pub(crate) spec: OutputSpec,
     /// Blocks enter it as it says.
     pub(crate) cache: Arc<BlockCache>,
@@ -85,13 +85,13 @@ impl Output {
 
     fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
-            let id = TableId { epoch: self.rules.spec.epoch, job: self.rules.spec.job, part: self.part };
+            let id = TableId { part: self.part, ..self.rules.spec.id };
             self.part += 1;
             self.unfinished = Some(id);
-            let path = self.rules.dir.join(id.file_name());
+            let path = self.rules.tables.path(id);
             let identity = self.env.random.next_u64();
             let created = self.env.clock.wall_us();
-            let storage = &*self.env.storage;
+            let storage = &**self.rules.tables.storage();
             let mut builder =
                 TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
             if let Some(left) = &self.left {
@@ -198,9 +198,9 @@ impl Output {
         self.builder.as_mut().map_or(Ok(()), |builder| builder.sync_written(at_least))
     }
 
-    /// Where the tables go.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.rules.dir
+    /// Where the first table goes.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.rules.tables.path(self.rules.spec.id)
     }
 
     /// What was finished since the last call.

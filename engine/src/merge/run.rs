@@ -304,7 +304,7 @@ mod tests {
         let storage: Arc<dyn Storage> = SimWorld::new(1).env().storage;
         let (cache, graveyard) = (BlockCache::new(1 << 20), Arc::new(Graveyard::default()));
         let open = |table: u32| {
-            let id = TableId { epoch: 1, job: 1, part: table };
+            let id = TableId { epoch: 1, job: 1, part: table, ..TableId::default() };
             let path = Path::new("/").join(id.file_name());
             let options = TableOptions::default();
             let mut builder = TableBuilder::new(&*storage, &path, id, 7, &options, 0).unwrap();
@@ -315,7 +315,7 @@ mod tests {
             }
             let info = Arc::new(builder.finish().unwrap());
             let open = Table::open(&storage, &path, info.clone(), &cache).unwrap();
-            OpenTable { info, handle: TableHandle::new(open, path, graveyard.clone()) }
+            OpenTable { info, handle: TableHandle::new(open, graveyard.clone()) }
         };
         (0..TABLES).map(open).collect()
     }

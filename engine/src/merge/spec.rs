@@ -7,7 +7,7 @@ use super::keep::{Below, KeepRules};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::table::TableOptions;
-use crate::types::{KeyRange, SeqNo};
+use crate::types::{KeyRange, SeqNo, TableId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -62,9 +62,8 @@ pub(crate) struct OutputSpec {
     pub(crate) table_bytes: u64,
     /// Tables end at these keys too, which are in order.
     pub(crate) cuts: Vec<Vec<u8>>,
-    /// Epoch and job of the names; parts count up.
-    pub(crate) epoch: u32,
-    pub(crate) job: u32,
+    /// The name of the first; parts count up.
+    pub(crate) id: TableId,
     /// What each table says of its family, for a repair that finds no manifest.
     pub(crate) names: Vec<(String, String)>,
 }
@@ -101,11 +100,11 @@ impl KeepSpec {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::types::TableId;
+    use crate::types::StoreId;
 
     /// A merge of one table with so many cells.
     pub(crate) fn spec(start: &str, end: &str, cells: u64) -> MergeSpec {
-        let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0 }, 100);
+        let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0, ..TableId::default() }, 100);
         (table.range, table.cells) = (KeyRange::new(start, end), cells);
         MergeSpec {
             rules_version: RULES_VERSION,
@@ -127,8 +126,7 @@ pub(super) mod tests {
                 table: TableOptions::default(),
                 table_bytes: 1 << 20,
                 cuts: vec![b"k".to_vec()],
-                epoch: 3,
-                job: 4,
+                id: TableId { store: StoreId(2), epoch: 3, job: 4, part: 0 },
                 names: vec![("store".into(), "1".into())],
             },
             step_bytes: 1 << 20,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// The steps of one run so far.
 pub(crate) struct Verifier {
-    epoch: u32,
-    job: u32,
+    /// Names of its tables, but for the part.
+    name: TableId,
     /// Keys below are done.
     low: Vec<u8>,
     end: Option<Vec<u8>>,
@@ -24,8 +24,7 @@ pub(crate) struct Verifier {
 impl Verifier {
     pub(crate) fn new(spec: &MergeSpec) -> Self {
         Self {
-            epoch: spec.output.epoch,
-            job: spec.output.job,
+            name: spec.output.id,
             low: spec.range.start.clone(),
             end: spec.range.end.clone(),
             last: None,
@@ -58,10 +57,10 @@ impl Verifier {
         let mut left = KeyRange { start: self.low.clone(), end: end.clone() };
         for table in outputs {
             let id = table.id;
-            if (id.epoch, id.job) != (self.epoch, self.job) || self.last.is_some_and(|last| id <= last) {
+            if (TableId { part: id.part, ..self.name }) != id || self.last.is_some_and(|last| id <= last) {
                 return Err(format!(
-                    "table {id} is not the next one of job {} of epoch {}",
-                    self.job, self.epoch
+                    "table {id} is not the next one behind {}",
+                    self.last.unwrap_or(self.name)
                 ));
             }
             if table.range.is_empty() || !left.covers(&table.range) {
@@ -96,9 +95,10 @@ impl Verifier {
 mod tests {
     use super::*;
     use crate::merge::spec::tests::spec;
+    use crate::types::StoreId;
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
-        let mut table = TableInfo::plain(TableId { epoch: 3, job: 4, part }, 100);
+        let mut table = TableInfo::plain(TableId { store: StoreId(2), epoch: 3, job: 4, part }, 100);
         table.range = KeyRange::new(start, end);
         table.cells = 10;
         Arc::new(table)

@@ -7,8 +7,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
-use crate::storage::{Env, lock_dir};
-use crate::table::Table;
+use crate::storage::{Env, ObjectStore, TableStore, lock_dir};
+use crate::table::{Access, Table};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, Loaded};
@@ -34,11 +34,36 @@ pub(super) const CACHE_BYTES: u64 = 4 << 20;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+    check_in(env, dir, None, progress)
+}
+
+/// [`check`] of a database whose tables lie in an object store.
+pub fn check_with_objects(
+    env: &Env,
+    dir: &Path,
+    store: Arc<dyn ObjectStore>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    check_in(env, dir, Some(TableStore::objects(store)), progress)
+}
+
+fn check_in(
+    env: &Env,
+    dir: &Path,
+    tables: Option<TableStore>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
     let _lock = lock_dir(env, dir, false)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
-    let check =
-        Check { env, dir, files: &files, meter: Meter::new(progress, total), report: CheckReport::default() };
+    let check = Check {
+        env,
+        dir,
+        tables,
+        files: &files,
+        meter: Meter::new(progress, total),
+        report: CheckReport::default(),
+    };
     check.run()
 }
 
@@ -53,6 +78,8 @@ fn is_ours(name: &str) -> bool {
 struct Check<'a> {
     env: &'a Env,
     dir: &'a Path,
+    /// Where tables lie, if that was said.
+    tables: Option<TableStore>,
     files: &'a [(String, u64)],
     meter: Meter<'a>,
     report: CheckReport,
@@ -124,6 +151,8 @@ impl Check<'_> {
         self.report.database = Some(state.database);
         self.report.bytes += mark.length + self.length("CURRENT");
         self.meter.file(&manifest_name, self.length(&manifest_name) + self.length("CURRENT"));
+        let said = self.tables.take().filter(|tables| tables.location() == state.tables);
+        let tables = said.map_or_else(|| TableStore::at(&state.tables, &self.env.storage, self.dir), Ok)?;
         let mut names = BTreeSet::new();
         for store in state.stores.values() {
             self.report.families += 1;
@@ -132,7 +161,7 @@ impl Check<'_> {
                     Error::corruption(&manifest_name, 0, format!("two families are named {}", store.name));
                 self.damaged(&manifest_name, &what);
             }
-            self.store(&manifest_name, store);
+            self.store(&manifest_name, store, &tables);
         }
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
         live.extend(table_names(&state.stores));
@@ -156,10 +185,14 @@ impl Check<'_> {
         let ours = |name: &str| (is_ours(name) && name != "CURRENT") || name.ends_with(".new");
         let left = self.files.iter().map(|(name, _)| name).filter(|name| ours(name) && !live.contains(*name));
         self.report.leftovers = left.cloned().collect();
+        if !state.tables.is_empty() {
+            let there = tables.list()?.into_iter().map(TableId::file_name);
+            self.report.leftovers.extend(there.filter(|name| !live.contains(name)));
+        }
         Ok(())
     }
 
-    fn store(&mut self, manifest_name: &str, store: &StoreState) {
+    fn store(&mut self, manifest_name: &str, store: &StoreState, tables: &TableStore) {
         let wrong =
             |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
         let options = serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string()));
@@ -171,7 +204,7 @@ impl Check<'_> {
         }
         for (_, _, info) in store.shape.tables() {
             let name = info.id.file_name();
-            self.table(&name, info.bytes, || open_named(self.env, self.dir, info));
+            self.table(&name, info.bytes, || open_named(self.env, self.dir, tables, info));
         }
     }
 
@@ -213,10 +246,16 @@ fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = S
 }
 
 /// Opens a table as the manifest describes it.
-pub(super) fn open_named(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Arc<Table>> {
-    let path = dir.join(info.id.file_name());
-    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+pub(super) fn open_named(
+    env: &Env,
+    dir: &Path,
+    tables: &TableStore,
+    info: &Arc<TableInfo>,
+) -> Result<Arc<Table>> {
+    let path = tables.path(info.id);
+    if !tables.exists(info.id)? {
         return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
     }
-    Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))
+    let access = Access { logs: Some((&*env.storage, dir)), ..Access::default() };
+    Table::open_with(tables.storage(), &path, info.clone(), &BlockCache::new(CACHE_BYTES), access)
 }

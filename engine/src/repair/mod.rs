@@ -15,7 +15,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use check::check;
+pub use check::{check, check_with_objects};
 pub use rescue::repair;
 
 use crate::error::{Error, Result};

@@ -26,11 +26,11 @@ use super::tables::{Input, Style, Writer};
 use super::{CheckProgress, Loss, Meter, RepairReport, list};
 use crate::catalog::needed_logs;
 use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use crate::storage::{Env, lock_dir};
+use crate::storage::{Env, TableStore, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
@@ -50,6 +50,14 @@ const CURRENT: &str = "CURRENT";
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
     let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
+    if !plan.state.tables.is_empty() {
+        let message = format!(
+            "tables of {} lie in {}: such a database cannot be repaired",
+            dir.display(),
+            plan.state.tables
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     let files = list(env, dir)?;
     let total = files.iter().map(|(_, bytes)| bytes).sum();
     let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
@@ -160,7 +168,9 @@ impl Rescue<'_> {
     fn mend_table(&mut self, id: StoreId, place: TablePlace, info: &Arc<TableInfo>) -> Result<()> {
         let file = info.id.file_name();
         self.meter.file(&file, info.bytes);
-        let Err(why) = open_named(self.env, self.dir, info).and_then(|table| table.verify()) else {
+        let Err(why) = open_named(self.env, self.dir, &TableStore::beside(&self.env.storage, self.dir), info)
+            .and_then(|table| table.verify())
+        else {
             self.report.tables_kept += 1;
             return Ok(());
         };
@@ -247,7 +257,9 @@ impl Rescue<'_> {
         let known = named.as_ref().map(|(_, info)| info);
         let opened = match known {
             Some(info) => {
-                open_named(self.env, self.dir, info).and_then(|table| table.verify()).map(|_| info.clone())
+                open_named(self.env, self.dir, &TableStore::beside(&self.env.storage, self.dir), info)
+                    .and_then(|table| table.verify())
+                    .map(|_| info.clone())
             }
             None => verify_unknown(self.env, self.dir, file),
         };

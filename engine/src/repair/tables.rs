@@ -68,7 +68,7 @@ impl Input {
 impl Writer<'_> {
     fn builder(&mut self, style: &Style) -> Result<(TableBuilder, PathBuf)> {
         self.job += 1;
-        let id = TableId { epoch: self.epoch, job: self.job, part: 0 };
+        let id = TableId { epoch: self.epoch, job: self.job, ..TableId::default() };
         let path = self.dir.join(id.file_name());
         let (identity, created) = (self.env.random.next_u64(), self.env.clock.wall_us());
         let mut builder =

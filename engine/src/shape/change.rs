@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// ```
 /// use siltstone::TableId;
 /// use siltstone::shape::TablePlace;
-/// let place = TablePlace { level: 0, run: 1, table: TableId { epoch: 1, job: 1, part: 0 } };
+/// let place = TablePlace { level: 0, run: 1, table: TableId { epoch: 1, job: 1, ..Default::default() } };
 /// assert!(place < TablePlace { level: 1, ..place });
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

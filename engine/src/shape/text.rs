@@ -12,7 +12,7 @@
 //! table's identity are not part of the text.
 
 use super::{Clip, Level, Run, Shape, TABLE_COUNT_MAX, TableInfo};
-use crate::types::{KeyRange, TableId, parse_size};
+use crate::types::{KeyRange, StoreId, TableId, parse_size};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl fmt::Display for Shape {
 impl fmt::Display for TableInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.id {
-            TableId { epoch: 0, job: 0, part } => write!(f, "{part}")?,
+            TableId { store: StoreId::ZERO, epoch: 0, job: 0, part } => write!(f, "{part}")?,
             id => write!(f, "{id}")?,
         }
         write!(f, ":{} {}", range_text(&self.range), exact(self.bytes))?;
@@ -107,7 +107,7 @@ fn parse_table(text: &str, next_part: u32) -> Result<TableInfo, String> {
     let first = words.next().ok_or("expected a table")?;
     let (id, range) = match first.split_once(':') {
         Some((id, range)) => (parse_id(id)?, range),
-        None => (TableId { epoch: 0, job: 0, part: next_part }, first),
+        None => (TableId { part: next_part, ..TableId::default() }, first),
     };
     let mut word = |what: &str| words.next().ok_or_else(|| format!("`{text}`: expected {what}"));
     let bytes = parse_size(word("a size")?)?;
@@ -162,7 +162,7 @@ impl TableInfo {
 
 fn parse_id(text: &str) -> Result<TableId, String> {
     match text.parse() {
-        Ok(part) if !text.contains('-') => Ok(TableId { epoch: 0, job: 0, part }),
+        Ok(part) if !text.contains('-') => Ok(TableId { part, ..TableId::default() }),
         _ => TableId::parse_file_name(&format!("{text}.table"))
             .ok_or_else(|| format!("`{text}` is no table name")),
     }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn text_of_a_shape_parses_to_the_same_shape() {
         let text = "L0 #7: 12:[a,m) 64M, 13:[m,..) 100 cells 7 tomb 3 rtomb 1 distinct 5\n\
-                    L0 #6: 000001-000002-0003:[,\\x00z) 1G\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 3T\n";
+                    L0 #6: 000007-000001-000002-0003:[,\\x00z) 1G\nL5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 3T\n";
         let shape: Shape = text.parse().unwrap();
         assert_eq!(shape.to_string(), text);
         assert_eq!(shape.level_bytes(5), (22 << 20) + (3 << 40));

@@ -488,7 +488,12 @@ impl<'a> Simulator<'a> {
         let (first, last) = (pieces.first()?, pieces.last()?);
         let cells: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum::<f64>() / self.entry;
         self.next_table += 1;
-        let id = TableId { epoch: 0, job: (self.next_table >> 32) as u32, part: self.next_table as u32 };
+        let id = TableId {
+            epoch: 0,
+            job: (self.next_table >> 32) as u32,
+            part: self.next_table as u32,
+            ..TableId::default()
+        };
         let mut table = TableInfo::plain(id, (cells * self.entry).max(1.0) as u64);
         table.range = KeyRange::new(first.start.to_be_bytes(), last.end.to_be_bytes());
         (table.cells, table.distinct) = (cells as u64, cells as u64);

@@ -8,13 +8,17 @@
 
 mod direct;
 mod local;
+mod objects;
 mod open_files;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+mod tables;
 
 pub use local::{LocalStorage, OsRandom, SystemClock};
+pub use objects::ObjectStore;
 
 pub(crate) use open_files::OpenFiles;
+pub(crate) use tables::TableStore;
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Debug;
@@ -141,16 +145,17 @@ const COPY_PIECE: u64 = 1 << 20;
 /// Copies the first `bytes` of a file, durably but for its name; the crc32c of what was read. `advanced` is told of each
 /// piece's length.
 pub(crate) fn copy_file(
-    storage: &dyn Storage,
+    source: &dyn Storage,
     from: &Path,
+    target: &dyn Storage,
     to: &Path,
     bytes: u64,
     advanced: &mut dyn FnMut(u64),
 ) -> Result<u32> {
     let reading = |e| Error::io("read", from, e);
     let writing = |e| Error::io("write", to, e);
-    let source = storage.open(from).map_err(reading)?;
-    let mut target = storage.create(to).map_err(writing)?;
+    let source = source.open(from).map_err(reading)?;
+    let mut target = target.create(to).map_err(writing)?;
     let mut piece = vec![0; bytes.min(COPY_PIECE) as usize];
     let (mut at, mut sum) = (0, 0);
     while at < bytes {
@@ -304,8 +309,13 @@ impl Env {
 
 /// Reads a whole small file.
 pub(crate) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
+    read_whole(&*env.storage, path)
+}
+
+/// The same of any storage.
+fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     let failed = |e| Error::io("read", path, e);
-    let file = env.storage.open(path).map_err(failed)?;
+    let file = storage.open(path).map_err(failed)?;
     let len = file.len().map_err(failed)?;
     let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::invalid("file too large to read"))?];
     file.read_exact_at(&mut bytes, 0).map_err(failed)?;

@@ -77,7 +77,8 @@ impl Story {
         let mut next = 1000;
         for n in 1..=count {
             next += 1;
-            let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: next }, size);
+            let mut table =
+                TableInfo::plain(TableId { epoch: 0, job: 0, part: next, ..TableId::default() }, size);
             table.range = KeyRange::all();
             self.shape.add_flush(Run::new(n, vec![Arc::new(table)])).expect("a flush");
             loop {
@@ -193,7 +194,10 @@ fn tell(input: &str) -> String {
             }
             "flushed-range" => {
                 let plan = story.victim().1.expect("a merge with tables");
-                let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: 1000 }, plan.bytes);
+                let mut table = TableInfo::plain(
+                    TableId { epoch: 0, job: 0, part: 1000, ..TableId::default() },
+                    plan.bytes,
+                );
                 table.range = plan.range.clone();
                 let step = Step { outputs: vec![Arc::new(table)], ..Step::default() };
                 apply(&mut story.shape, &plan, &step).expect("a flush");
@@ -223,7 +227,7 @@ fn tell(input: &str) -> String {
                 let (range, size) = rest.split_once(' ').expect("range and size");
                 let id = story.shape.tables().map(|(_, _, t)| t.id.part).max().unwrap_or(0) + 1;
                 let mut table = TableInfo::plain(
-                    TableId { epoch: 0, job: 0, part: id },
+                    TableId { epoch: 0, job: 0, part: id, ..TableId::default() },
                     parse_size(size).expect("a size"),
                 );
                 table.range = parse_range(range).expect("a range");

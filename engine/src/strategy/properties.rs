@@ -23,7 +23,7 @@ pub(super) fn concatenate(shape: &Shape, plan: &MergePlan, next: &mut u32) -> St
 
 fn name(next: &mut u32) -> TableId {
     *next += 1;
-    TableId { epoch: 0, job: 0, part: *next }
+    TableId { epoch: 0, job: 0, part: *next, ..TableId::default() }
 }
 
 fn key(n: u8) -> Vec<u8> {
@@ -349,7 +349,7 @@ proptest! {
                 prop_assert!(!joins_target || validate(&shape, &less, &[]).is_err());
             }
             let mut gone = merge.clone();
-            gone.inputs[0].tables.push(TableId { epoch: 9, job: 9, part: 9 });
+            gone.inputs[0].tables.push(TableId { epoch: 9, job: 9, part: 9, ..TableId::default() });
             prop_assert!(validate(&shape, &gone, &[]).is_err());
         }
     }
@@ -360,7 +360,7 @@ proptest! {
         let strategy = options.strategy();
         let with = |bytes: u64| {
             let mut shape = shape.clone();
-            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 1 }, bytes);
+            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 1, ..TableId::default() }, bytes);
             table.range = KeyRange::all();
             shape.add_flush(Run::new(5000, vec![Arc::new(table)])).expect("a flush");
             strategy.debt(&shape, &facts(&[], 3), &PlanState::default())

@@ -534,7 +534,8 @@ mod tests {
         let file = 100 << 20;
         let key = |n: usize| (n as u32).to_be_bytes().to_vec();
         let tables = (0..shares.len()).map(|n| {
-            let mut table = TableInfo::plain(TableId { epoch: 0, job: 0, part: n as u32 }, file);
+            let mut table =
+                TableInfo::plain(TableId { epoch: 0, job: 0, part: n as u32, ..TableId::default() }, file);
             table.range = KeyRange::new(key(n), key(n + 1));
             Arc::new(table)
         });
@@ -578,7 +579,8 @@ mod tests {
         let mut next = 0;
         let mut table = |n: u32| {
             next += 1;
-            let mut table = TableInfo::plain(TableId { epoch: 0, job: next, part: 0 }, 1 << 20);
+            let mut table =
+                TableInfo::plain(TableId { epoch: 0, job: next, part: 0, ..TableId::default() }, 1 << 20);
             table.range = KeyRange::new(key(n), key(n + 1));
             Arc::new(table)
         };

@@ -3,8 +3,8 @@
 
 use super::frame::{Handle, seed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::TableId;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_u32, put_u64};
+use crate::types::{StoreId, TableId};
 use std::path::Path;
 
 const HEADER_MAGIC: &[u8; 8] = b"SiltSTab";
@@ -12,8 +12,8 @@ const FOOTER_MAGIC: &[u8; 8] = b"SiltSEnd";
 /// Grows with every change of the format that an older reader must not read.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
-pub(super) const HEADER_BYTES: usize = 8 + 4 + 12 + 8 + 4;
-pub(super) const FOOTER_BYTES: usize = 4 * 16 + 8 + 12 + 8 + 4 + 4 + 8;
+pub(super) const HEADER_BYTES: usize = 8 + 4 + 16 + 8 + 4;
+pub(super) const FOOTER_BYTES: usize = 4 * 16 + 8 + 16 + 8 + 4 + 4 + 8;
 
 /// The first bytes of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,11 +132,12 @@ fn check_version(path: &Path, version: u32) -> Result<()> {
 }
 
 fn put_id(out: &mut Vec<u8>, id: TableId) {
+    put_u32(out, id.store.0);
     put_u32(out, id.epoch);
     put_u32(out, id.job);
     put_u32(out, id.part);
 }
 
 fn take_id(d: &mut Decoder<'_>) -> Decoded<TableId> {
-    Ok(TableId { epoch: d.u32()?, job: d.u32()?, part: d.u32()? })
+    Ok(TableId { store: StoreId(d.u32()?), epoch: d.u32()?, job: d.u32()?, part: d.u32()? })
 }

@@ -59,7 +59,10 @@ fn path() -> &'static Path {
 }
 
 fn header_seeds() -> Vec<Vec<u8>> {
-    vec![Header { id: TableId { epoch: 1, job: 2, part: 3 }, identity: IDENTITY }.encode()]
+    vec![
+        Header { id: TableId { epoch: 1, job: 2, part: 3, ..TableId::default() }, identity: IDENTITY }
+            .encode(),
+    ]
 }
 
 /// Puts the checksum over the fields before it, which is seeded with the identity at `identity_at`.
@@ -83,7 +86,7 @@ fn header(bytes: &[u8]) {
 fn footer_seeds() -> Vec<Vec<u8>> {
     let at = |offset| Handle { offset, stored: 40, raw: 50 };
     let (tombstones, sketch, properties, top) = (at(100), at(200), at(300), at(400));
-    let id = TableId { epoch: 1, job: 2, part: 3 };
+    let id = TableId { epoch: 1, job: 2, part: 3, ..TableId::default() };
     vec![Footer { tombstones, sketch, properties, top, file_bytes: 1000, id, identity: IDENTITY }.encode()]
 }
 

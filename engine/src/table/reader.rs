@@ -55,6 +55,8 @@ pub(crate) struct Access<'f> {
     pub(crate) files: Option<&'f Arc<OpenFiles>>,
     /// What was put into the cache when it was written.
     pub(crate) filled: Option<&'f mut Filled>,
+    /// Where the log files are in which it has values, if not beside it.
+    pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
 }
 
 /// An index or filter that readers keep is handed on through so many merges that come one after another without a read.
@@ -136,7 +138,8 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let opened = Opened::read(&**storage, path, access.direct, access.files)?;
         opened.compare(path, &info)?;
-        opened.table(&**storage, path, info, cache, access.filled)
+        let logs = access.logs.unwrap_or_else(|| beside(&**storage, path));
+        opened.table(logs, path, info, cache, access.filled)
     }
 
     /// Opens a table nothing is known of; its info is what the file says of itself.
@@ -147,7 +150,7 @@ impl Table {
     ) -> Result<Arc<Self>> {
         let opened = Opened::read(&**storage, path, false, None)?;
         let info = Arc::new(opened.info());
-        opened.table(&**storage, path, info, cache, None)
+        opened.table(beside(&**storage, path), path, info, cache, None)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -503,6 +506,11 @@ enum Visited {
     End,
 }
 
+/// The log files beside a table.
+fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a Path) {
+    (storage, path.parent().unwrap_or(Path::new("")))
+}
+
 /// What a file says of itself, before it is a table.
 struct Opened {
     file: Arc<dyn ReadFile>,
@@ -588,13 +596,12 @@ impl Opened {
 
     fn table(
         self,
-        storage: &dyn Storage,
+        (storage, dir): (&dyn Storage, &Path),
         path: &Path,
         info: Arc<TableInfo>,
         cache: &Arc<BlockCache>,
         filled: Option<&mut Filled>,
     ) -> Result<Arc<Table>> {
-        let dir = path.parent().unwrap_or(Path::new(""));
         let logs = Logs::open(storage, dir, self.properties.log_database, &self.properties.logs)?;
         let mut tombstones = self.tombstones;
         if let Some(seq) = info.ingested_at {

@@ -5,7 +5,7 @@ use crate::cache::BlockCache;
 use crate::shape::TableInfo;
 use crate::storage::{LocalStorage, Storage};
 use crate::types::{
-    Cell, CellRef, Cursor, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, TableId, Timestamp, hash,
+    Cell, CellRef, Cursor, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, StoreId, TableId, Timestamp, hash,
 };
 use proptest::prelude::*;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ struct Fixture {
     cells: Vec<Cell>,
 }
 
-const ID: TableId = TableId { epoch: 1, job: 2, part: 3 };
+const ID: TableId = TableId { store: StoreId(4), epoch: 1, job: 2, part: 3 };
 
 fn small(compression: Compression) -> TableOptions {
     TableOptions {
@@ -317,7 +317,7 @@ fn an_ingested_table_takes_one_sequence_number_everywhere() {
     let mut fixture = Fixture::new(numbered(50, 1), vec![tombstone], small(Compression::Lz4));
     let key = fixture.cells[7].key.clone();
     fixture.info.ingested_at = Some(SeqNo(9000));
-    fixture.info.id = TableId { epoch: 9, job: 9, part: 9 };
+    fixture.info.id = TableId { epoch: 9, job: 9, part: 9, ..TableId::default() };
     fixture.info.seqs = (SeqNo(9000), SeqNo(9000));
     let table = fixture.open().unwrap();
     assert!(get(&table, &key, SeqNo(8999)).unwrap().is_empty());

@@ -49,8 +49,16 @@ impl Server {
         let (env, registry) = (builder.env.clone(), builder.registry.clone());
         let (cache, graveyard) = (BlockCache::new(1 << 20), Arc::new(Graveyard::default()));
         let files = OpenFiles::new(env.storage.clone(), usize::MAX);
-        let tables = OpenTables::new(&env.storage, dir.to_path_buf(), &cache, &files, &graveyard, false);
-        let local = Local { env, dir: dir.to_path_buf(), tables, cache, registry };
+        let tables = OpenTables::new(
+            builder.place(dir),
+            &env.storage,
+            dir.to_path_buf(),
+            &cache,
+            &files,
+            &graveyard,
+            false,
+        );
+        let local = Local { env, tables, cache, registry };
         Self { local, runs: BTreeMap::new(), lies: lies.map(Rng::new) }
     }
 

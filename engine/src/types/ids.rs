@@ -58,17 +58,21 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// The name of a table: owner epoch, job and part (invariant I5), so that two owners never write one file.
+/// The name of a table: the store it was written for, the owner's epoch, job and part (invariant I5), so that two owners
+/// never write one file. A store that was split off shares tables that carry another store's number.
 ///
 /// ```
-/// let id = siltstone::TableId { epoch: 1, job: 2, part: 3 };
-/// assert_eq!(id.file_name(), "000001-000002-0003.table");
-/// assert_eq!(siltstone::TableId::parse_file_name(&id.file_name()), Some(id));
+/// use siltstone::{StoreId, TableId};
+/// let id = TableId { store: StoreId(9), epoch: 1, job: 2, part: 3 };
+/// assert_eq!(id.file_name(), "000009-000001-000002-0003.table");
+/// assert_eq!(TableId::parse_file_name(&id.file_name()), Some(id));
 /// ```
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize,
 )]
 pub struct TableId {
+    /// The store it was written for.
+    pub store: StoreId,
     /// Epoch of the owner (grows at every open of the database).
     pub epoch: u32,
     /// The job that wrote the table, unique within the epoch.
@@ -87,13 +91,13 @@ impl TableId {
     pub fn parse_file_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_suffix(".table")?.split('-');
         let mut part = || u32::from_str_radix(parts.next()?, 16).ok();
-        let id = TableId { epoch: part()?, job: part()?, part: part()? };
+        let id = TableId { store: StoreId(part()?), epoch: part()?, job: part()?, part: part()? };
         (id.file_name() == name).then_some(id)
     }
 }
 
 impl fmt::Display for TableId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:06x}-{:06x}-{:04x}", self.epoch, self.job, self.part)
+        write!(f, "{:06x}-{:06x}-{:06x}-{:04x}", self.store.0, self.epoch, self.job, self.part)
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum Change {
     LogEnd(LogEnd),
     /// Of keys written up to this sequence number no cell may be left.
     Forgotten { store: StoreId, seq: SeqNo },
+    /// Tables lie there, apart from log and manifest.
+    Tables { location: String },
     /// The family came from another database at that moment: its tables have sequence numbers of that one.
     Attached { store: StoreId, seq: SeqNo },
 }
@@ -73,6 +75,8 @@ pub(crate) struct State {
     pub(crate) last_seq: SeqNo,
     pub(crate) last_store: StoreId,
     pub(crate) stores: BTreeMap<StoreId, StoreState>,
+    /// Where tables lie; empty: in the database's own directory.
+    pub(crate) tables: String,
     pub(crate) log_first: LogFileId,
     pub(crate) log_synced: LogPosition,
     pub(crate) log_ends: Vec<LogEnd>,
@@ -84,6 +88,7 @@ impl State {
         let missing = |id: StoreId| format!("store {id} is not there");
         match change {
             Change::Database { id } => self.database = *id,
+            Change::Tables { location } => self.tables.clone_from(location),
             Change::Epoch(epoch) => self.epoch = self.epoch.max(*epoch),
             Change::LastSeq(seq) => self.last_seq = self.last_seq.max(*seq),
             Change::NewStore { id, name, options } => {
@@ -149,7 +154,12 @@ impl State {
             _ => None,
         });
         let stores = named.map(|id| (id, self.stores.get(&id).cloned())).collect();
-        let rest = State { stores: BTreeMap::new(), log_ends: self.log_ends.clone(), ..*self };
+        let rest = State {
+            stores: BTreeMap::new(),
+            log_ends: self.log_ends.clone(),
+            tables: self.tables.clone(),
+            ..*self
+        };
         Before { stores, rest }
     }
 
@@ -194,6 +204,9 @@ impl State {
             // Keeps ids of dropped stores from being given out again.
             Change::DropStore { id: self.last_store },
         ];
+        if !self.tables.is_empty() {
+            edit.push(Change::Tables { location: self.tables.clone() });
+        }
         for (&id, store) in &self.stores {
             edit.push(Change::NewStore { id, name: store.name.clone(), options: store.options.clone() });
             edit.push(Change::LastGeneration { store: id, generation: store.last_generation });
@@ -311,7 +324,7 @@ fn put_position(out: &mut Vec<u8>, position: LogPosition) {
 }
 
 fn put_table_id(out: &mut Vec<u8>, id: TableId) {
-    for n in [id.epoch, id.job, id.part] {
+    for n in [id.store.0, id.epoch, id.job, id.part] {
         put_varint(out, u64::from(n));
     }
 }
@@ -326,6 +339,10 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
         Change::Database { id } => {
             out.push(1);
             put_varint(out, *id);
+        }
+        Change::Tables { location } => {
+            out.push(17);
+            put_bytes(out, location.as_bytes());
         }
         Change::Epoch(epoch) => {
             out.push(2);
@@ -467,6 +484,7 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
         13 => Change::LogSynced(position(input)?),
         14 => Change::LogEnd(LogEnd { at: position(input)?, next: LogFileId(input.varint()?) }),
         15 => Change::Forgotten { store: store(input)?, seq: SeqNo(input.varint()?) },
+        17 => Change::Tables { location: text(input)? },
         16 => Change::Attached { store: store(input)?, seq: SeqNo(input.varint()?) },
         _ => return Err(Malformed("unknown change")),
     })
@@ -504,7 +522,12 @@ fn position(input: &mut Decoder<'_>) -> Decoded<LogPosition> {
 }
 
 fn table_id(input: &mut Decoder<'_>) -> Decoded<TableId> {
-    Ok(TableId { epoch: small(input)?, job: small(input)?, part: small(input)? })
+    Ok(TableId {
+        store: StoreId(small(input)?),
+        epoch: small(input)?,
+        job: small(input)?,
+        part: small(input)?,
+    })
 }
 
 fn clip(input: &mut Decoder<'_>) -> Decoded<Clip> {
@@ -584,7 +607,7 @@ mod tests {
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
         Arc::new(TableInfo {
-            id: TableId { epoch: 1, job: 2, part },
+            id: TableId { store: StoreId(3), epoch: 1, job: 2, part },
             identity: u64::MAX - u64::from(part),
             bytes: 1000,
             cells: 10,
@@ -694,7 +717,7 @@ mod tests {
     #[test]
     fn changes_to_what_is_not_there_are_refused() {
         let mut state = state(&story());
-        let gone = TableId { epoch: 9, job: 9, part: 9 };
+        let gone = TableId { epoch: 9, job: 9, part: 9, ..TableId::default() };
         let removed = vec![TablePlace { level: 0, run: 1, table: gone }];
         let change = ShapeChange { range: KeyRange::all(), removed, ..ShapeChange::default() };
         for store in [StoreId(3), StoreId(4)] {

@@ -5,7 +5,7 @@ use super::{Graveyard, TableHandle};
 use crate::cache::BlockCache;
 use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::storage::{OpenFiles, Storage};
+use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
 use crate::table::{Access, Filled, Table};
 use crate::types::TableId;
@@ -15,6 +15,8 @@ use std::sync::{Arc, Weak};
 
 /// See the page above.
 pub(crate) struct OpenTables {
+    store: TableStore,
+    /// Where log files are.
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     cache: Arc<BlockCache>,
@@ -34,6 +36,7 @@ struct Known {
 
 impl OpenTables {
     pub(crate) fn new(
+        store: TableStore,
         storage: &Arc<dyn Storage>,
         dir: PathBuf,
         cache: &Arc<BlockCache>,
@@ -42,6 +45,7 @@ impl OpenTables {
         direct: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
+            store,
             storage: storage.clone(),
             dir,
             cache: cache.clone(),
@@ -50,6 +54,11 @@ impl OpenTables {
             direct,
             known: Mutex::default(),
         })
+    }
+
+    /// Where the tables lie.
+    pub(crate) fn store(&self) -> &TableStore {
+        &self.store
     }
 
     /// The table, opened if it is not; `filled` is what was put into the cache when it was written. O(log n).
@@ -62,10 +71,11 @@ impl OpenTables {
         if let Some(handle) = found.filter(|handle| handle.table.info().identity == info.identity) {
             return Ok(handle);
         }
-        let path = self.dir.join(info.id.file_name());
-        let access = Access { direct: self.direct, files: Some(&self.files), filled };
-        let table = Table::open_with(&self.storage, &path, info.clone(), &self.cache, access)?;
-        let handle = TableHandle::new(table, path, self.graveyard.clone());
+        let path = self.store.path(info.id);
+        let logs = Some((&*self.storage, &*self.dir));
+        let access = Access { direct: self.direct, files: Some(&self.files), filled, logs };
+        let table = Table::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)?;
+        let handle = TableHandle::new(table, self.graveyard.clone());
         let mut known = self.known.lock();
         if known.handles.len() >= known.sweep_at {
             known.handles.retain(|_, handle| handle.strong_count() > 0);

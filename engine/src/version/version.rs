@@ -4,7 +4,6 @@
 
 use super::scattered::Scattered;
 use super::shelf::Shelf;
-use crate::log;
 use crate::memory::{Active, Segment};
 use crate::shape::{Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -12,7 +11,6 @@ use crate::table::Table;
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A store at one moment.
@@ -155,15 +153,14 @@ impl OpenRun {
 /// An open table; its file goes when the last version that names it is gone, if it was made obsolete.
 pub(crate) struct TableHandle {
     pub(crate) table: Arc<Table>,
-    path: PathBuf,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
 
 impl TableHandle {
-    pub(crate) fn new(table: Arc<Table>, path: PathBuf, graveyard: Arc<Graveyard>) -> Arc<Self> {
+    pub(crate) fn new(table: Arc<Table>, graveyard: Arc<Graveyard>) -> Arc<Self> {
         graveyard.logs.hold(&table.info().logs);
-        Arc::new(Self { table, path, obsolete: AtomicBool::new(false), graveyard })
+        Arc::new(Self { table, obsolete: AtomicBool::new(false), graveyard })
     }
 
     /// The manifest no longer names the table.
@@ -177,10 +174,9 @@ impl Drop for TableHandle {
         let obsolete = self.obsolete.load(Ordering::Acquire);
         let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
         if obsolete {
-            let of_log = |file| Dead { path: self.path.with_file_name(log::file_name(file)), table: None };
             let mut files = self.graveyard.files.lock();
-            files.push_back(Dead { path: self.path.clone(), table: Some(self.table.clone()) });
-            files.extend(logs.into_iter().map(of_log));
+            files.push_back(Dead::Table(self.table.clone()));
+            files.extend(logs.into_iter().map(Dead::Log));
         }
     }
 }
@@ -195,11 +191,13 @@ pub(crate) struct Graveyard {
     pub(crate) logs: Shelf,
 }
 
-/// A file that may be removed, and the table it was, of which blocks may still be in the cache: whoever held an old version
-/// may have read more of it since it was replaced.
-struct Dead {
-    path: PathBuf,
-    table: Option<Arc<Table>>,
+/// A file that may be removed.
+pub(crate) enum Dead {
+    /// Of a table. Blocks of it may still be in the cache: whoever held an old version may have read more of it since it was
+    /// replaced.
+    Table(Arc<Table>),
+    /// A log file that tables needed.
+    Log(LogFileId),
 }
 
 /// Versions that were swapped out, numbered in that order.
@@ -259,8 +257,8 @@ impl Graveyard {
         self.punches.lock().push_back(Punch { after, handle, upto });
     }
 
-    /// A punch that is due: file and the offset below which it may be freed.
-    pub(crate) fn next_punch(&self) -> Option<(PathBuf, u64)> {
+    /// A punch that is due: table and the offset below which it may be freed.
+    pub(crate) fn next_punch(&self) -> Option<(TableId, u64)> {
         let oldest = {
             let versions = self.versions.lock();
             let held = versions.held.iter().map(|(number, _)| *number);
@@ -274,7 +272,7 @@ impl Graveyard {
             drop(punches);
             // What is gone needs no hole.
             if !handle.obsolete.load(Ordering::Acquire) {
-                return Some((handle.path.clone(), upto));
+                return Some((handle.table.info().id, upto));
             }
         }
     }
@@ -291,17 +289,17 @@ impl Graveyard {
     }
 
     /// A file that may be removed; what the cache has of it goes.
-    pub(crate) fn next_file(&self) -> Option<PathBuf> {
-        let Dead { path, table } = self.files.lock().pop_front()?;
-        if let Some(table) = table {
+    pub(crate) fn next_file(&self) -> Option<Dead> {
+        let dead = self.files.lock().pop_front()?;
+        if let Dead::Table(table) = &dead {
             table.evict(&[], None);
         }
-        Some(path)
+        Some(dead)
     }
 
     /// Gives files back whose removal failed.
-    pub(crate) fn retry(&self, files: Vec<PathBuf>) {
-        self.files.lock().extend(files.into_iter().map(|path| Dead { path, table: None }));
+    pub(crate) fn retry(&self, files: Vec<Dead>) {
+        self.files.lock().extend(files);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -186,7 +186,7 @@ impl Case {
             let world = world_of(image.storage, self.run.world.clock.wall_us(), self.run.rng.next_u64());
             let names = world.storage.list(Path::new(&to)).unwrap_or_default();
             let begun = names.iter().any(|name| name != "LOCK");
-            match self.run.setup.builder(&world).open(&to) {
+            match self.run.setup.builder_at(&world, &to).open(&to) {
                 Ok(copy) if begun => {
                     self.run.is_exact(&copy, batches).map_err(|e| format!("{}: {e}", image.moment))?;
                 }
@@ -196,7 +196,7 @@ impl Case {
             }
             self.run.crashes += u64::from(begun);
         }
-        let copy = self.run.setup.builder(&self.run.world).open(&to);
+        let copy = self.run.setup.builder_at(&self.run.world, &to).open(&to);
         self.run.is_exact(&copy.map_err(|e| format!("open: {e:?}"))?, batches)
     }
 
@@ -241,7 +241,8 @@ impl Case {
         let to = format!("{RESTORED}-{}", self.run.rng.next_u64());
         let named = |e: String| format!("backup {id}: {e}");
         backups.restore(Some(id), &to, &mut |_| {}).map_err(|e| named(format!("restore: {e:?}")))?;
-        let copy = self.run.setup.builder(world).open(&to).map_err(|e| named(format!("open: {e:?}")))?;
+        let copy =
+            self.run.setup.builder_at(world, &to).open(&to).map_err(|e| named(format!("open: {e:?}")))?;
         self.run.is_exact(&copy, batches).map_err(named)
     }
 }

@@ -62,7 +62,12 @@ impl Case {
         // Once acknowledged it is durable.
         let left = self.run.world.storage.clone_crashed(Survive::None, self.run.rng.next_u64());
         let world = world_of(left, self.run.world.clock.wall_us(), self.run.rng.next_u64());
-        let copy = self.run.setup.builder(&world).open(&dir).map_err(|e| format!("open the copy: {e:?}"))?;
+        let copy = self
+            .run
+            .setup
+            .builder_at(&world, &dir)
+            .open(&dir)
+            .map_err(|e| format!("open the copy: {e:?}"))?;
         self.run.is_exact(&copy, before)?;
         ids.into_iter().for_each(|id| self.run.history.buffered(id));
         self.made.push((dir, before));
@@ -100,7 +105,7 @@ impl Case {
         let begun = names
             .iter()
             .any(|name| name.ends_with(".table") || name.ends_with(".log") || name.starts_with("manifest-"));
-        match self.run.setup.builder(&world).open(dir) {
+        match self.run.setup.builder_at(&world, dir).open(dir) {
             Ok(copy) if begun => self.run.is_exact(&copy, before)?,
             // Nothing had come there yet.
             Ok(_) => {}
@@ -124,7 +129,7 @@ impl Case {
             let copy = self
                 .run
                 .setup
-                .builder(&self.run.world)
+                .builder_at(&self.run.world, &dir)
                 .open(&dir)
                 .map_err(|e| named(format!("open: {e:?}")))?;
             self.run.is_exact(&copy, batches).map_err(named)?;

@@ -11,7 +11,7 @@ use crate::subject::{self, Setup, Subject, difference, rows, world_of};
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::storage::{Clock, Storage};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Db, Durability, ErrorKind, Family, check};
+use siltstone::{Db, Durability, ErrorKind, Family, check, check_with_objects};
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -28,7 +28,8 @@ const STAGES: &[&str] =
 
 pub(super) fn case(seed: u64) -> CaseResult {
     let mut run = Run::new(seed, if seed.is_multiple_of(2) { 24 << 10 } else { 64 << 10 }, u64::MAX)?;
-    let second = alone(&run.setup).builder(&run.world).open(SECOND).map_err(|e| format!("open: {e:?}"))?;
+    let second =
+        alone(&run.setup).builder_at(&run.world, SECOND).open(SECOND).map_err(|e| format!("open: {e:?}"))?;
     for _ in 0..run.rng.range(1..3) {
         run.work()?;
     }
@@ -166,7 +167,12 @@ impl Case {
         }
         for (db, dir) in [(first, subject::DIR), (second, SECOND)] {
             db.close().map_err(|e| format!("close: {e:?}"))?;
-            let report = check(&world.env(), Path::new(dir), &mut |_| {}).map_err(|e| format!("{e:?}"))?;
+            let objects = self.run.setup.objects(&world).filter(|_| dir == subject::DIR);
+            let report = match objects {
+                None => check(&world.env(), Path::new(dir), &mut |_| {}),
+                Some(objects) => check_with_objects(&world.env(), Path::new(dir), objects, &mut |_| {}),
+            };
+            let report = report.map_err(|e| format!("{e:?}"))?;
             if !report.is_clean() || !report.leftovers.is_empty() {
                 return Err(format!("{dir}: {:?} {:?}", report.damages, report.leftovers));
             }
@@ -175,7 +181,7 @@ impl Case {
     }
 
     fn open(&self, world: &SimWorld, dir: &str) -> Result<Db, String> {
-        alone(&self.run.setup).builder(world).open(dir).map_err(|e| format!("open {dir}: {e:?}"))
+        alone(&self.run.setup).builder_at(world, dir).open(dir).map_err(|e| format!("open {dir}: {e:?}"))
     }
 
     /// Whether a detached family is there; if so it must be whole.
@@ -184,7 +190,10 @@ impl Case {
         if !names.iter().any(|name| name == "CURRENT") {
             return Ok(false);
         }
-        let db = alone(&self.run.setup).builder(world).open_read_only(dir).map_err(|e| format!("{e:?}"))?;
+        let db = alone(&self.run.setup)
+            .builder_at(world, dir)
+            .open_read_only(dir)
+            .map_err(|e| format!("{e:?}"))?;
         self.is_whole(&db).map(|()| true)
     }
 

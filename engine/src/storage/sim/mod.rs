@@ -17,12 +17,14 @@ mod disk;
 mod faults;
 mod handles;
 mod inode;
+mod objects;
 mod random;
 #[cfg(test)]
 mod tests;
 
 pub use crate::types::Rng;
 pub use faults::{Event, Mode, OpCounts, OpKind};
+pub use objects::SimObjects;
 pub use random::{SimClock, SimRandom};
 
 use super::Env;

@@ -131,7 +131,7 @@ impl Flushing {
             range: plan.range.clone(),
             rules: keep_spec(catalog, &settings, below).resolve(&catalog.registry),
             output: OutputRules {
-                dir: catalog.dir.clone(),
+                tables: catalog.tables.store().clone(),
                 spec: output_spec(catalog, store, &plan, id, last, cuts),
                 cache: catalog.cache.clone(),
                 replaced: Arc::new(tables.replaced),
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn tables_of_a_flush_end_where_those_of_its_run_begin_and_end() {
         let table = |part: u32, start: &str, end: &str| {
-            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part }, 100);
+            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part, ..TableId::default() }, 100);
             table.range = KeyRange::new(start, end);
             Arc::new(table)
         };

@@ -487,8 +487,7 @@ pub(super) fn output_spec(
         table: store.settings().table_options(last),
         table_bytes: plan.table_bytes,
         cuts,
-        epoch: catalog.epoch,
-        job: id,
+        id: TableId { store: store.id, epoch: catalog.epoch, job: id, part: 0 },
         names: names.collect(),
     }
 }

@@ -1,0 +1,199 @@
+//! An object store as the home of tables: what it must do, and its objects as files that are written whole.
+
+use super::{MappedFile, ReadFile, Storage, WriteFile};
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A store of named objects, each written whole. All calls block. A call that fails may have been done all the same, and
+/// a listing may be older than what was put or deleted before; nothing else is forgiven: what [`ObjectStore::put`] returned
+/// from is durable, and every later `get` and `len` sees it.
+///
+/// ```
+/// use siltstone::storage::ObjectStore;
+/// use std::{collections::BTreeMap, io, ops::Range, sync::Mutex};
+///
+/// #[derive(Debug, Default)]
+/// struct InMemory(Mutex<BTreeMap<String, Vec<u8>>>);
+///
+/// impl ObjectStore for InMemory {
+///     fn location(&self) -> String {
+///         "memory".into()
+///     }
+///     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+///         self.0.lock().unwrap().insert(name.into(), bytes.into());
+///         Ok(())
+///     }
+///     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+///         let mut objects = self.0.lock().unwrap();
+///         let absent = !objects.contains_key(name);
+///         objects.entry(name.into()).or_insert_with(|| bytes.into());
+///         Ok(absent)
+///     }
+///     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+///         let objects = self.0.lock().unwrap();
+///         let object = objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+///         let range = range.start as usize..range.end as usize;
+///         Ok(object.get(range).ok_or(io::ErrorKind::UnexpectedEof)?.to_vec())
+///     }
+///     fn len(&self, name: &str) -> io::Result<u64> {
+///         Ok(self.0.lock().unwrap().get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
+///     }
+///     fn list(&self) -> io::Result<Vec<String>> {
+///         Ok(self.0.lock().unwrap().keys().cloned().collect())
+///     }
+///     fn delete(&self, name: &str) -> io::Result<()> {
+///         self.0.lock().unwrap().remove(name);
+///         Ok(())
+///     }
+/// }
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = std::sync::Arc::new(InMemory::default());
+/// let db = siltstone::Db::builder().object_store(store.clone()).open(dir.path())?;
+/// db.put(b"river", b"silt")?;
+/// db.flush()?;
+/// assert!(store.list()?.iter().any(|name| name.ends_with(".table")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait ObjectStore: Send + Sync + Debug {
+    /// Where it is, for people; the same for the same place at every open.
+    fn location(&self) -> String;
+
+    /// Stores an object of that name, whole, in the place of one that is there.
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Stores it unless there is one of that name; whether it did.
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool>;
+
+    /// A part of an object. `NotFound` where there is none, `UnexpectedEof` where it ends before.
+    fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
+
+    /// How long an object is. `NotFound` where there is none.
+    fn len(&self, name: &str) -> io::Result<u64>;
+
+    /// The names of all objects, in any order.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Removes an object, if it is there.
+    fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// Objects as files in the one directory that there is.
+#[derive(Debug)]
+pub(super) struct ObjectFiles(pub(super) Arc<dyn ObjectStore>);
+
+fn name_of(path: &Path) -> io::Result<&str> {
+    path.file_name().and_then(|name| name.to_str()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "an object store has no such call"))
+}
+
+/// An object being written: in memory until it is put, whole, at each sync.
+struct Putting {
+    store: Arc<dyn ObjectStore>,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl WriteFile for Putting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.store.put(&self.name, &self.bytes)
+    }
+}
+
+struct Getting {
+    store: Arc<dyn ObjectStore>,
+    name: String,
+    len: u64,
+}
+
+impl ReadFile for Getting {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = self.store.get(&self.name, offset..offset + buffer.len() as u64)?;
+        if bytes.len() != buffer.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+}
+
+impl Storage for ObjectFiles {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(Putting { store: self.0.clone(), name: name_of(path)?.into(), bytes: Vec::new() }))
+    }
+
+    fn append(&self, _path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        unsupported()
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let name = name_of(path)?;
+        let len = self.0.len(name)?;
+        Ok(Arc::new(Getting { store: self.0.clone(), name: name.into(), len }))
+    }
+
+    fn map(&self, _path: &Path, _len: u64, _written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
+        unsupported()
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        unsupported()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.delete(name_of(path)?)
+    }
+
+    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        unsupported()
+    }
+
+    fn list(&self, _dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = self.0.list()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn create_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, _path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        unsupported()
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match self.0.len(name_of(path)?) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn punch_hole(&self, _path: &Path, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,166 @@
+//! Where a database's tables lie, apart from log and manifest: beside them, in another directory, or in an object store.
+//!
+//! Each place belongs to one database, as tables that its manifest does not name are removed at an open. A directory of
+//! its own and an object store are *claimed*: an object `OWNER` with the database's number is put there if there is none.
+
+use super::objects::{ObjectFiles, ObjectStore};
+use super::{LOCK_FILE, Storage, copy_file, create_dir_durably, read_whole};
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::TableId;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Names the database that a place belongs to.
+const OWNER: &str = "OWNER";
+/// What stands before the location of an object store.
+const OBJECTS: &str = "objects:";
+
+/// See the page above.
+#[derive(Clone, Debug)]
+pub(crate) struct TableStore {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Beside,
+    Directory,
+    Objects(Arc<dyn ObjectStore>),
+}
+
+impl TableStore {
+    /// In the database's own directory.
+    pub(crate) fn beside(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
+        Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Beside }
+    }
+
+    /// In another directory.
+    pub(crate) fn directory(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
+        Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Directory }
+    }
+
+    /// In an object store.
+    pub(crate) fn objects(store: Arc<dyn ObjectStore>) -> Self {
+        let dir = PathBuf::from(format!("{OBJECTS}{}", store.location()));
+        Self { storage: Arc::new(ObjectFiles(store.clone())), dir, kind: Kind::Objects(store) }
+    }
+
+    /// The place that a manifest names, unless it takes an object store to get there.
+    pub(crate) fn at(location: &str, storage: &Arc<dyn Storage>, dir: &Path) -> Result<Self> {
+        match location {
+            "" => Ok(Self::beside(storage, dir)),
+            _ if location.starts_with(OBJECTS) => {
+                let message = format!("the tables lie in an object store ({location}), which was not given");
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            _ => Ok(Self::directory(storage, Path::new(location))),
+        }
+    }
+
+    /// What a manifest says of it: nothing of the database's own directory.
+    pub(crate) fn location(&self) -> String {
+        match &self.kind {
+            Kind::Beside => String::new(),
+            Kind::Directory | Kind::Objects(_) => self.dir.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Makes it the database's, if it is nobody's yet. `Invalid` where it is another's.
+    pub(crate) fn claim(&self, database: u64) -> Result<()> {
+        let text = format!("{database:016x}\n");
+        let path = self.dir.join(OWNER);
+        let failed = |e| Error::io("claim", &path, e);
+        let absent = match &self.kind {
+            Kind::Beside => return Ok(()),
+            Kind::Objects(store) => store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
+            Kind::Directory => {
+                create_dir_durably(&*self.storage, &self.dir).map_err(failed)?;
+                let _lock = self.storage.lock(&self.dir.join(LOCK_FILE)).map_err(failed)?;
+                let absent = !self.storage.exists(&path).map_err(failed)?;
+                if absent {
+                    let new = path.with_extension("new");
+                    let mut file = self.storage.create(&new).map_err(failed)?;
+                    file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+                    self.storage.rename(&new, &path).map_err(failed)?;
+                    self.storage.sync_dir(&self.dir).map_err(failed)?;
+                }
+                absent
+            }
+        };
+        // A put whose answer was lost is found here.
+        if absent || read_whole(&*self.storage, &path)? == text.as_bytes() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{} holds the tables of another database", self.dir.display())))
+    }
+
+    /// By which its files are reached.
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// Where that table lies.
+    pub(crate) fn path(&self, table: TableId) -> PathBuf {
+        self.dir.join(table.file_name())
+    }
+
+    /// Makes the names of tables that were written or removed durable.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        self.storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
+    }
+
+    pub(crate) fn exists(&self, table: TableId) -> Result<bool> {
+        let path = self.path(table);
+        self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))
+    }
+
+    /// The tables that lie there, perhaps as of some time ago.
+    pub(crate) fn list(&self) -> Result<Vec<TableId>> {
+        let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        Ok(names.iter().filter_map(|name| TableId::parse_file_name(name)).collect())
+    }
+
+    pub(crate) fn remove(&self, table: TableId) -> std::io::Result<()> {
+        self.storage.remove(&self.path(table))
+    }
+
+    /// Frees a part of a table's file, where that can be done.
+    pub(crate) fn punch_hole(&self, table: TableId, offset: u64, len: u64) -> std::io::Result<bool> {
+        self.storage.punch_hole(&self.path(table), offset, len)
+    }
+
+    /// Takes a file in under that name, durably but for the name: as a second name of it, or copied.
+    pub(crate) fn bring_in(
+        &self,
+        from: &Path,
+        of: &Arc<dyn Storage>,
+        table: TableId,
+        bytes: u64,
+    ) -> Result<()> {
+        let to = self.path(table);
+        if matches!(self.kind, Kind::Objects(_)) {
+            return copy_file(&**of, from, &*self.storage, &to, bytes, &mut |_| {}).map(|_| ());
+        }
+        self.storage.link(from, &to).map_err(|e| Error::io("link to", &to, e))?;
+        // Whoever brought the file may not have synced it.
+        let synced = self.storage.append(&to).and_then(|mut file| file.sync());
+        synced.map_err(|e| Error::io("sync", &to, e))
+    }
+
+    /// Gives a table another name elsewhere, or a copy.
+    pub(crate) fn take_out(
+        &self,
+        table: TableId,
+        to: &Path,
+        of: &Arc<dyn Storage>,
+        bytes: u64,
+    ) -> Result<()> {
+        let from = self.path(table);
+        if matches!(self.kind, Kind::Objects(_)) {
+            return copy_file(&*self.storage, &from, &**of, to, bytes, &mut |_| {}).map(|_| ());
+        }
+        self.storage.link(&from, to).map_err(|e| Error::io("link to", to, e))
+    }
+}
