@@ -244,7 +244,7 @@ impl MergeRun for There {
     fn advance(&mut self) -> Result<Advance> {
         // Now and then the answer takes its time.
         self.asked += 1;
-        if self.asked % 5 == 0 {
+        if self.asked.is_multiple_of(5) {
             return Ok(Advance::NotYet(1));
         }
         match self.of.transport.lock().call(&Request::Advance { run: self.run })? {
