@@ -22,6 +22,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The call was wrong (a key over the limit, an unknown option): change the call.
     Invalid,
+    /// The key is not one of the family's: it was split, and another family answers for the key now. Ask that one.
+    OutOfRange,
     /// What was named does not exist.
     NotFound,
     /// A condition did not hold or a transaction met a newer write: read again and retry.

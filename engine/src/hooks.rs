@@ -104,7 +104,10 @@ mod switches {
         "install-after-swap",
         "install-before-commit",
         "join-after-swap",
+        "join-before-commit",
         "join-before-swap",
+        "join-committed",
+        "join-renamed",
         "log-before-release",
         "log-copied-not-ended",
         "log-file-begun",
@@ -129,6 +132,9 @@ mod switches {
         "restore-files-copied",
         "restore-manifest-written",
         "segment-frozen",
+        "split-before-commit",
+        "split-committed",
+        "split-noted",
         "sweep-before-remove",
         "table-cells-written",
         "table-written-not-synced",
@@ -321,6 +327,12 @@ mod switches {
         PlanForAllFamilies = "plan-for-all-families",
         /// Nobody is told of merges that fail again and again.
         HideFailingMerges = "hide-failing-merges",
+        /// A table that another store has, too, is removed.
+        DeleteShared = "delete-shared",
+        /// What lies below a clip is freed though another store has it.
+        PunchShared = "punch-shared",
+        /// A part of a table ends one key too late.
+        PartOffByOne = "part-off-by-one",
         /// What a merge run elsewhere hands out is made true without being looked at.
         UnverifiedResult = "unverified-result",
         /// What was written between a condition's reads and its write is not looked at.

@@ -72,7 +72,7 @@ pub struct Options {
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read as ever. Default false.
     pub direct_reads: bool,
-    /// Directory in which tables lie, apart from log and manifest; it belongs to one database. `None`: beside them. Said when the
+    /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
     /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
     pub tables: Option<std::path::PathBuf>,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
@@ -115,6 +115,10 @@ impl Options {
         let refuse = |what: &str| Err(Error::invalid(format!("option {what}")));
         if self.write_memory < 16 << 10 {
             return refuse("write_memory is under 16 KiB");
+        }
+        // The manifest names it, whatever directory is the current one then.
+        if self.tables.as_deref().is_some_and(|dir| !dir.is_absolute() || dir.to_str().is_none()) {
+            return refuse("tables is not an absolute path in UTF-8");
         }
         if self.memory_budget > 1 << 50 {
             return refuse("memory_budget is over 2^50 bytes");

@@ -21,6 +21,7 @@ pub mod pairs;
 pub mod planted;
 pub mod power;
 pub mod random;
+pub mod regions;
 pub mod rot;
 pub mod rows;
 pub mod settings;

@@ -240,7 +240,7 @@ impl Setup {
     pub fn builder(&self, world: &SimWorld) -> Builder {
         let mut options = self.options.clone();
         if matches!(self.tables, Tables::Directory) {
-            options.tables = Some("tables".into());
+            options.tables = Some("/tables".into());
         }
         let builder = Builder::new()
             .options(options)

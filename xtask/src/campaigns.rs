@@ -134,8 +134,8 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "25",
         what: "planted bugs, each of which some campaign must notice",
         run: "siltstone-torture planted",
-        gate: 32,
-        release: 32,
+        gate: 35,
+        release: 35,
     },
     Campaign {
         row: "9",
@@ -163,6 +163,13 @@ const CAMPAIGNS: &[Campaign] = &[
         what: "tables in an object store that is slow, fails, loses answers and lists what was there before",
         run: "siltstone-torture objects",
         gate: 100_000,
+        release: 1_000_000,
+    },
+    Campaign {
+        row: "17",
+        what: "regions: splits and joins under writes, compactions, snapshots and ends at each of their kill points",
+        run: "siltstone-torture regions",
+        gate: 10_000,
         release: 1_000_000,
     },
     Campaign {

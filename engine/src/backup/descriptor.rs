@@ -179,7 +179,7 @@ mod tests {
             manifest_number: 4,
             manifest: stored(MANIFEST, None),
             logs: vec![stored("0000000012.log", None)],
-            tables: vec![stored("000001-000004-0000.table", Some(table))],
+            tables: vec![stored("000001-000001-000004-0000.table", Some(table))],
         }
     }
 

@@ -104,9 +104,12 @@ impl Backups {
         let state = manifest::parse(&bytes, &path, database, backup.manifest_number)?.state;
         let mut named: BTreeMap<&str, u64> =
             backup.tables.iter().map(|table| (table.name.as_str(), table.bytes)).collect();
-        for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
-            let name = info.id.file_name();
-            if named.remove(name.as_str()) != Some(info.bytes) {
+        // Once of those that several families have.
+        let tables = state.stores.values().flat_map(|store| store.shape.tables());
+        let needed: BTreeMap<_, _> = tables.map(|(_, _, info)| (info.id, info.bytes)).collect();
+        for (id, bytes) in needed {
+            let name = id.file_name();
+            if named.remove(name.as_str()) != Some(bytes) {
                 return Err(wrong(format!(
                     "manifest needs table {name}, which the descriptor does not name"
                 )));

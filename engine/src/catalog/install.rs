@@ -5,6 +5,7 @@
 //! removed at once; where giving it failed it may name them all the same, so the next open looks.
 
 use super::Catalog;
+use super::regions::check_bounds;
 use crate::commit::Store;
 use crate::error::{ErrorKind, Result};
 use crate::memory::Segment;
@@ -15,13 +16,15 @@ use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
 use crate::version::{FlushSet, TableHandle, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A step to install.
 pub(crate) struct Install<'a> {
     pub(crate) store: &'a Arc<Store>,
     pub(crate) plan: &'a MergePlan,
+    /// The store's keys when the job began.
+    pub(crate) bounds: &'a Arc<KeyRange>,
     pub(crate) outputs: Vec<Arc<TableInfo>>,
     pub(crate) upto: Option<Vec<u8>>,
     pub(crate) flushed: Option<Flushed>,
@@ -57,7 +60,7 @@ impl Catalog {
 
     /// The same; notes when the manifest is given the outputs.
     fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
-        let Install { store, plan, outputs, upto, flushed, mut filled, forgotten, opened } = install;
+        let Install { store, plan, bounds, outputs, upto, flushed, mut filled, forgotten, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
             self.tables.store().sync_names()?;
         }
@@ -65,6 +68,7 @@ impl Catalog {
         let mut manifest = self.manifest.lock();
         store.check_not_dropped()?;
         let version = store.version_full();
+        check_bounds(store, &version, bounds)?;
         let bytes_below = match &upto {
             Some(key) => bytes_below(&version, plan, key)?,
             None => Vec::new(),
@@ -95,6 +99,9 @@ impl Catalog {
                 edit.extend(front.map(Change::LogFirst));
             }
         }
+        // Those that other stores have, too.
+        let owned_before: BTreeSet<TableId> =
+            removed.iter().copied().filter(|id| manifest.state().owners_of(*id) > 1).collect();
         kill_point!("install-before-commit");
         *given = true;
         let mark = self.commit_to(&mut manifest, &edit)?;
@@ -124,12 +131,15 @@ impl Catalog {
         });
         filled.into_iter().for_each(|(_, filled)| filled.published());
         for (id, bytes) in &step.bytes_below {
-            if let Some(open) = version.tables().find(|open| open.info.id == *id) {
+            // What another store has there stays.
+            let is_alone = manifest.state().owners_of(*id) == 1 || planted!(Bug::PunchShared);
+            if let Some(open) = version.tables().find(|open| open.info.id == *id && is_alone) {
                 self.graveyard.punch(open.handle.clone(), *bytes);
             }
         }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
-            if !shape_holds(&shape, open.info.id) {
+            let is_anywhere = owned_before.contains(&open.info.id) && !planted!(Bug::DeleteShared);
+            if !shape_holds(&shape, open.info.id) && !is_anywhere {
                 open.handle.make_obsolete();
             }
         }

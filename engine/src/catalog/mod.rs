@@ -1,7 +1,8 @@
 //! What a database consists of, durably: its stores, their tables and the manifest that names them.
 //!
 //! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of what nobody reads any
-//! more (`tables`). `install` is the one place where tables change. `moment` says what a copy consists of, `recover` and `replay`
+//! more (`tables`). `install` is the one place where tables change. `regions` splits and
+//! joins stores. `moment` says what a copy consists of, `recover` and `replay`
 //! bring back what log and manifest hold.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and merges, and when (`work`).
@@ -9,6 +10,7 @@
 mod install;
 mod moment;
 mod recover;
+mod regions;
 mod replay;
 mod stores;
 mod tables;
@@ -19,6 +21,7 @@ pub(crate) use recover::{
     highest_manifest, needed_logs, no_database, read_log, refuse_leftovers, remove_orphans,
     remove_unnamed_tables,
 };
+pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
 pub(crate) use stores::check_name;
 

@@ -9,9 +9,11 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::log::{LogEnd, LogHold, file_name};
 use crate::shape::TableInfo;
+use crate::types::TableId;
 use crate::version::edit::State;
 use crate::version::manifest::Manifest;
 use crate::version::{TableHandle, TablesHeld};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a copy of the database as it is at one moment consists of.
@@ -69,7 +71,15 @@ impl Catalog {
         let moment = self.moment(&manifest)?;
         let created_us = self.commit.env.clock.wall_us();
         let shapes = moment.state.stores.values().map(|store| &store.shape);
-        let tables = shapes.flat_map(|shape| shape.tables().map(|(_, _, info)| info.clone())).collect();
+        let mut tables: BTreeMap<TableId, Arc<TableInfo>> = BTreeMap::new();
+        for (_, _, info) in shapes.flat_map(|shape| shape.tables()) {
+            // A table that several stores have is copied once, with all that any of them reads.
+            let known = tables.entry(info.id).or_insert_with(|| info.clone());
+            if info.live_start() < known.live_start() {
+                *known = info.clone();
+            }
+        }
+        let tables = tables.into_values().collect();
         let handles = |store: &Arc<Store>| -> Vec<Arc<TableHandle>> {
             store.version().tables().map(|open| open.handle.clone()).collect()
         };

@@ -13,12 +13,16 @@ use crate::log::{Entry, Frame, Logged};
 use crate::memory::Segment;
 use crate::types::{RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
+    /// Whose cells may have been logged for a store: those that it was split into, or that took it in.
+    heirs: BTreeMap<StoreId, Vec<StoreId>>,
+    /// The stores that the log speaks of.
+    pub(crate) logged_for: BTreeSet<StoreId>,
     pub(crate) max_seq: SeqNo,
 }
 
@@ -45,20 +49,30 @@ impl Replay {
             let segments = vec![(SeqNo::ZERO, store.version().active.clone())];
             (id, Replayed { store, flushed, segments })
         });
-        Self { stores: stores.collect(), max_seq: SeqNo::ZERO }
+        let mut heirs: BTreeMap<StoreId, Vec<StoreId>> = BTreeMap::new();
+        for (id, store) in &state.stores {
+            store.origins.iter().for_each(|origin| heirs.entry(*origin).or_default().push(*id));
+        }
+        Self { stores: stores.collect(), heirs, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
     }
 
     pub(crate) fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         for logged in frame.entries() {
-            // Cells of a family that was dropped since are not there any more.
-            let Some(replayed) = self.stores.get_mut(&logged.store) else { continue };
-            replayed.store.note_replayed(logged.generation);
+            self.logged_for.insert(logged.store);
             let seq = logged.seq();
-            self.max_seq = self.max_seq.max(seq);
-            if !logged.copied {
-                replayed.begin_segment_if_full(seq);
+            let heirs = self.heirs.get(&logged.store).map_or(&[][..], Vec::as_slice);
+            // By key, where the store was split or joined since. Cells of a family that was dropped are not there any more.
+            for id in std::iter::once(&logged.store).chain(heirs) {
+                let Some(replayed) = self.stores.get_mut(id) else { continue };
+                replayed.store.note_replayed(logged.generation);
+                self.max_seq = self.max_seq.max(seq);
+                if replayed.concerns(&logged.entry) {
+                    if !logged.copied {
+                        replayed.begin_segment_if_full(seq);
+                    }
+                    replayed.entry(&logged, seq);
+                }
             }
-            replayed.entry(&logged, seq);
         }
         Ok(())
     }
@@ -86,6 +100,15 @@ impl Replayed {
         self.segments.push((seq, self.store.version().active.clone()));
     }
 
+    /// Whether a key of the entry is the store's.
+    fn concerns(&self, entry: &Entry<'_>) -> bool {
+        let bounds = &self.store.version().bounds;
+        match entry {
+            Entry::Cell(cell) => bounds.contains(cell.key),
+            Entry::RangeTombstone(tombstone) => bounds.overlaps(&tombstone.range),
+        }
+    }
+
     fn entry(&self, logged: &Logged<'_>, seq: SeqNo) {
         let generation = logged.generation;
         let segment = self.segment(seq);
@@ -100,8 +123,9 @@ impl Replayed {
             }
             Entry::RangeTombstone(tombstone) => {
                 // The parts that no table holds yet.
+                let bounds = self.store.version().bounds.clone();
                 for (interval, at) in self.flushed.intervals() {
-                    let range = tombstone.range.intersect(&interval);
+                    let range = tombstone.range.intersect(&interval).intersect(&bounds);
                     if at < generation && !range.is_empty() {
                         active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
                         segment.fed_by(file);

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Active;
 use crate::options::{FamilyOptions, Options};
-use crate::types::{Generation, StoreId, size_text};
+use crate::types::{StoreId, TableId, size_text};
 use crate::version::Version;
 use crate::version::edit::Change;
 use std::sync::Arc;
@@ -38,10 +38,11 @@ impl Catalog {
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
         kill_point!("family-create-committed");
         let write_memory = self.commit.settings.write_memory();
-        let active = Arc::new(Active::new(Generation(1), memory_options(&settings.options, write_memory)));
+        let generation = self.commit.generations.take();
+        let active = Arc::new(Active::new(generation, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into());
         let name = name.to_string();
-        let store = Store::new(id, name, settings, version, Generation(2), self.graveyard.clone());
+        let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());
         store.fit_memory(write_memory);
         self.add_store(store.clone());
         self.commit.events.record(EventKind::Family, &store.name, "created".into(), &[]);
@@ -89,6 +90,11 @@ impl Catalog {
         kill_point!("family-drop-marked");
         // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
         let synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+        let shared: Vec<TableId> = {
+            let manifest = self.manifest.lock();
+            let tables = store.version().tables().map(|open| open.info.id).collect::<Vec<_>>();
+            tables.into_iter().filter(|id| manifest.state().owners_of(*id) > 1).collect()
+        };
         if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
         {
             store.unmark_dropped();
@@ -98,7 +104,8 @@ impl Catalog {
         }
         kill_point!("family-drop-committed");
         let version = store.version_full();
-        version.tables().for_each(|open| open.handle.make_obsolete());
+        let gone = version.tables().filter(|open| !shared.contains(&open.info.id));
+        gone.for_each(|open| open.handle.make_obsolete());
         self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
         self.commit.discount(store);
         self.commit.scheduler.notify();

@@ -29,7 +29,7 @@ pub(crate) use health::Health;
 pub(crate) use room::Room;
 pub(crate) use rules::ReadRules;
 pub(crate) use settings::Settings;
-pub(crate) use store::Store;
+pub(crate) use store::{Generations, Store};
 pub(crate) use store_work::StoreWork;
 pub(crate) use tally::{Tally, by_id};
 pub(crate) use throttle::{Drain, Rates};
@@ -48,6 +48,7 @@ pub(crate) struct Commit {
     pub(crate) env: Env,
     pub(crate) settings: Settings,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) generations: Arc<Generations>,
     /// Absent when read-only, as are the stages.
     log: Option<Arc<Log>>,
     stages: Option<Stages>,
@@ -69,6 +70,7 @@ impl Commit {
         settings: Settings,
         events: Events,
         scheduler: Arc<dyn Scheduler>,
+        generations: Arc<Generations>,
         writing: Option<(Arc<Log>, Stages)>,
     ) -> Arc<Self> {
         let (log, stages) = writing.map_or((None, None), |(log, stages)| (Some(log), Some(stages)));
@@ -77,6 +79,7 @@ impl Commit {
             env: env.clone(),
             settings,
             snapshots: Arc::default(),
+            generations,
             log,
             stages,
             health: Health::default(),

@@ -2,7 +2,7 @@
 //! parts that run in production in the order in which `write`, `get` and `background` join them.
 
 use super::family::FamilySettings;
-use super::store::Store;
+use super::store::{Generations, Store};
 use super::turns::{Patience, Turns};
 use crate::memory::{Active, MemoryOptions, Segment, Sizes, Visibility};
 use crate::operator::Registry;
@@ -48,8 +48,10 @@ impl Parts {
     fn new() -> Arc<Self> {
         let graveyard = Arc::new(Graveyard::default());
         let settings = FamilySettings::resolve("f", FamilyOptions::default(), &Registry::default()).unwrap();
-        let (version, next) = (Version::new(active(1).into()), Generation(2));
-        let store = Store::new(StoreId(1), "f".into(), settings, version, next, graveyard.clone());
+        let version = Version::new(active(1).into());
+        let generations = Arc::new(Generations::default());
+        generations.above(Generation(1));
+        let store = Store::new(StoreId(1), "f".into(), settings, version, &generations, graveyard.clone());
         let stage = Mutex::new(Stage { next_seq: 1, next_ticket: 0 });
         Arc::new(Self { store, graveyard, snapshots: Arc::default(), stage, turns: Turns::new() })
     }

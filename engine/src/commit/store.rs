@@ -34,7 +34,7 @@ pub(crate) struct Store {
     pub(crate) counted: Counted,
     pub(crate) name: String,
     graveyard: Arc<Graveyard>,
-    next_generation: AtomicU64,
+    generations: Arc<Generations>,
     /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
     replayed: AtomicU64,
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
@@ -79,16 +79,32 @@ impl Counted {
     }
 }
 
+/// Gives out generations, each once in a database: so that memory and tables of stores that are joined stand in one order.
+#[derive(Default)]
+pub(crate) struct Generations(AtomicU64);
+
+impl Generations {
+    /// One for a new active segment; the one before it stays reserved for cells that a flush keeps in memory (invariant I1).
+    pub(crate) fn take(&self) -> Generation {
+        Generation(self.0.fetch_add(2, Ordering::Relaxed) + 1)
+    }
+
+    /// All to come are above that.
+    pub(crate) fn above(&self, taken: Generation) {
+        self.0.fetch_max(taken.0.next_multiple_of(2) + 2, Ordering::Relaxed);
+    }
+}
+
 impl Store {
     pub(crate) fn new(
         id: StoreId,
         name: String,
         settings: FamilySettings,
         version: Version,
-        next_generation: Generation,
+        generations: &Arc<Generations>,
         graveyard: Arc<Graveyard>,
     ) -> Arc<Self> {
-        Self::attached(id, name, settings, version, next_generation, graveyard, SeqNo::ZERO)
+        Self::attached(id, name, settings, version, generations, graveyard, SeqNo::ZERO)
     }
 
     /// One that comes from another database at that moment.
@@ -97,7 +113,7 @@ impl Store {
         name: String,
         settings: FamilySettings,
         version: Version,
-        next_generation: Generation,
+        generations: &Arc<Generations>,
         graveyard: Arc<Graveyard>,
         attached_at: SeqNo,
     ) -> Arc<Self> {
@@ -107,7 +123,7 @@ impl Store {
             settings: ArcSwap::from_pointee(settings),
             version: ArcSwap::from_pointee(version),
             graveyard,
-            next_generation: AtomicU64::new(next_generation.0),
+            generations: generations.clone(),
             replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -209,10 +225,9 @@ impl Store {
         }
     }
 
-    /// The generation for a new active segment; the one before it stays reserved for cells that a flush keeps
-    /// in memory (invariant I1).
+    /// See [`Generations::take`].
     pub(crate) fn take_generation(&self) -> Generation {
-        Generation(self.next_generation.fetch_add(2, Ordering::Relaxed) + 1)
+        self.generations.take()
     }
 
     pub(crate) fn replayed_generation(&self) -> Generation {
@@ -228,7 +243,7 @@ impl Store {
     /// Recovery met this generation in the log.
     pub(crate) fn note_replayed(&self, taken: Generation) {
         self.replayed.fetch_max(taken.0, Ordering::Relaxed);
-        self.next_generation.fetch_max(taken.0 + 1, Ordering::Relaxed);
+        self.generations.above(taken);
     }
 
     /// An active segment that takes the place of one of that many bytes.

@@ -196,7 +196,6 @@ impl Commit {
 
     /// The store is no more.
     pub(crate) fn discount(&self, store: &Arc<Store>) {
-        self.health.failing.lock().remove(&store.id);
         {
             let _counting = store.counted.counting.lock();
             change(&self.tally.memory, store.count_memory(0), 0);
@@ -206,6 +205,8 @@ impl Commit {
         }
         self.count_debt(&mut store.work.lock(), 0, 0);
         Tally::place(&mut self.tally.fronts.lock(), store, None);
+        // Nobody enters one that is dropped.
+        self.health.failing.lock().remove(&store.id);
         self.counted();
     }
 
@@ -233,8 +234,8 @@ impl Commit {
         while let Some((&front, there)) = fronts.range(from..).next().filter(|(front, _)| **front < best) {
             let mut stays = false;
             for store in there.values().cloned().collect::<Vec<_>>() {
-                // One that was dropped a moment ago needs nothing.
-                if store.is_dropped() || without.is_some_and(|without| without.id == store.id) {
+                // One that is being dropped needs its files until the manifest has forgotten it.
+                if without.is_some_and(|without| without.id == store.id) {
                     continue;
                 }
                 let needs = store.version().log_front();

@@ -26,6 +26,7 @@ use crate::log::{Appended, Appender, FrameEncoder};
 use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, StoreId, Timestamp};
+use crate::version::Version;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -67,6 +68,15 @@ impl<'a> Op<'a> {
         match &self.action {
             Action::Cell { key, value, .. } => key.len() + value.len(),
             Action::DeleteRange { range, .. } => range.start.len() + range.end.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    /// Whether its keys are the store's. (A range delete is for those that were when it was asked for.)
+    #[inline]
+    fn check_bounds(&self, version: &Version) -> Result<()> {
+        match &self.action {
+            Action::Cell { key, .. } => version.check_key(key),
+            Action::DeleteRange { range, .. } => version.check_range(range),
         }
     }
 
@@ -311,6 +321,9 @@ impl Commit {
                     version.active().prefetch_leaf(op.first_key());
                 }
                 part = Some((op.store.id, version));
+            }
+            if let Some((_, version)) = &part {
+                op.check_bounds(version)?;
             }
             let _seq = match &op.action {
                 Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),

@@ -151,7 +151,7 @@ impl Batch {
         to: Timestamp,
     ) -> &mut Self {
         let family = self.family(family);
-        let range = KeyRange::from_bounds(&range);
+        let range = self.families[family].own(KeyRange::from_bounds(&range));
         self.entries.push(Entry { family, what: What::DeleteRange { range, from, to } });
         self
     }

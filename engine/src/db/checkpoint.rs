@@ -50,20 +50,13 @@ impl Inner {
 
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
         let storage = &*self.commit.env.storage;
-        let Held { moment, log: held_log, files: held_files, .. } = self.catalog.hold_moment()?;
+        let Held { moment, tables, log: held_log, files: held_files, .. } = self.catalog.hold_moment()?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
         self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
-        for store in state.stores.values() {
-            for (_, _, table) in store.shape.tables() {
-                let target = to.join(table.id.file_name());
-                self.catalog.tables.store().take_out(
-                    table.id,
-                    &target,
-                    &self.commit.env.storage,
-                    table.bytes,
-                )?;
-            }
+        for info in &tables {
+            let target = to.join(info.id.file_name());
+            self.catalog.tables.store().take_out(info.id, &target, &self.commit.env.storage, info.bytes)?;
         }
         // Those that the log still has are copied below.
         for name in table_logs {

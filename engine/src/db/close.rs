@@ -28,7 +28,7 @@ impl Inner {
         self.catalog.sweep_until(u64::MAX);
         self.commit.room.spares.set_room(0);
         kill_point!("close-before-unlock");
-        *self.lock.lock() = None;
+        self.locks.lock().clear();
         ended
     }
 

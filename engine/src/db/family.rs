@@ -2,7 +2,7 @@
 
 use super::{CompactionControl, Inner, Scan, Shared, inspect::SegmentListing};
 use crate::commit::{Action, Op, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{Durability, FamilyOptions};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
@@ -136,9 +136,50 @@ impl Family {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<SeqNo> {
-        let range = KeyRange::from_bounds(&range);
+        let range = self.own(KeyRange::from_bounds(&range));
         let action = Action::DeleteRange { range: &range, from, to };
         self.db.catalog.write(&[Op::new(&self.store, action)], Durability::Buffered, None)
+    }
+
+    /// What of the range the family answers for.
+    pub(crate) fn own(&self, range: KeyRange) -> KeyRange {
+        range.intersect(&self.store.version().bounds)
+    }
+
+    /// The keys that it answers for: all, unless it was split.
+    pub fn range(&self) -> KeyRange {
+        (*self.store.version().bounds).clone()
+    }
+
+    /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys below, a new family of
+    /// that name has those from there on, with the same options. Memory, log and tables go by key; tables over the key are
+    /// shared until merges write them apart. Scans and snapshots from before see what they saw. From now on each refuses the
+    /// other's keys ([`ErrorKind::OutOfRange`](crate::ErrorKind)); a scan or range delete concerns its own.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let left = db.create_family("events", Default::default())?;
+    /// left.put(b"a", b"1")?;
+    /// left.put(b"m", b"2")?;
+    /// let (left, right) = left.split(b"k", "events/k")?;
+    /// assert_eq!((left.scan::<&str>(..).count(), right.get(b"m")?.unwrap().len()), (1, 1));
+    /// left.join(&right)?;
+    /// assert_eq!(left.scan::<&str>(..).count(), 2);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn split(&self, at: impl AsRef<[u8]>, name: &str) -> Result<(Family, Family)> {
+        let right = self.db.catalog.split(&self.store, at.as_ref(), name)?;
+        Ok((self.clone(), Family::new(self.db.clone(), right)))
+    }
+
+    /// Takes in the keys of a neighbour, by one edit of the manifest; the neighbour is no more. Both must keep timestamps alike;
+    /// this one's options hold from now on.
+    pub fn join(&self, neighbour: &Family) -> Result<()> {
+        if !Arc::ptr_eq(&self.db, &neighbour.db) {
+            return Err(Error::invalid("the neighbour is a family of another database"));
+        }
+        self.db.catalog.join(&self.store, &neighbour.store)
     }
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.

@@ -23,6 +23,7 @@ impl Inner {
         rules.check_filter()?;
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
+        version.check_key(key)?;
         let mut lookup = Lookup::new(rules, key, now_us);
         search(&version, key, read, &mut lookup)?;
         lookup.finish()
@@ -77,6 +78,7 @@ impl Inner {
     /// in what the database holds. And whether that has a cell of the key.
     fn newest_write(&self, store: &Store, key: &[u8]) -> Result<(SeqNo, bool)> {
         let version = store.version();
+        version.check_key(key)?;
         let read = SeqNo::MAX;
         let rules = ReadRules::default();
         let mut newest = SeqNo::ZERO;
@@ -114,6 +116,7 @@ impl Inner {
         }
         let now_us = self.now_for(rules);
         let (version, read) = self.view(read, || store.version());
+        version.check_key(key)?;
         let mut found = Vec::new();
         // A few cells of each source are enough as a rule, however many versions the key has.
         let mut most = count.saturating_mul(2).max(CELLS_AT_FIRST);

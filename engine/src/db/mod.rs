@@ -1,14 +1,12 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `open`, `replay`, `close`: recovery, and ending in good order.
-//! - `write`: the write path; `get`, `scan`: the read paths, with `visible` deciding what a reader sees.
-//! - `store`: one column family inside. `install`: the one place where tables change.
-//! - `budget`: how memory is divided. `tally`: what stores hold, counted as it changes.
-//! - `background`, `flush`, `scatter`, `keep`, `clean`, `log_table`, `merges`, `manual`: work on workers.
-//! - `family`, `transaction`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
+//! - `open`, `close`: recovery, and ending in good order.
+//! - `batch`, `transaction`: what is written together; how it is written is `commit`.
+//! - `get`, `scan`: the read paths, with `visible` and `covers` deciding what a reader sees.
+//! - `family`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
-//! This folder owns no format, no choice of merges and no merging; it joins `log`, `memory`, `table`, `version`,
-//! `strategy`, `merge` and `schedule`.
+//! This folder owns no format and no background work: it joins `commit` (the write path and what stores hold), `catalog`
+//! (stores, manifest and tables) and `work` (flushes, merges and other jobs).
 
 mod backup;
 mod batch;
@@ -59,8 +57,8 @@ pub(crate) struct Inner {
     pub(crate) work: Arc<Work>,
     /// The log's files as recovery found them; what a read-only database lists.
     log_found: Vec<LogListing>,
-    /// The directory's lock; absent when read-only.
-    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+    /// Of the directory and of the one where tables lie; none when read-only.
+    locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan is

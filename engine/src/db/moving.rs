@@ -161,6 +161,8 @@ impl Inner {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
         let of_store = now.stores.get(&store.id).cloned();
+        // Nothing of it is in a log.
+        let of_store = of_store.map(|store| StoreState { origins: Default::default(), ..store });
         let of_store = of_store.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
         let default =
             StoreState { name: DEFAULT_FAMILY.into(), options: "{}".into(), ..StoreState::default() };
@@ -286,6 +288,7 @@ impl Inner {
                 Change::NewStore { id, name: name.to_string(), options: arriving.options },
                 Change::LastGeneration { store: id, generation: last_generation },
                 Change::Shape { store: id, change },
+                Change::Region { store: id, range: arriving.range.clone(), origins: Vec::new() },
                 Change::Attached { store: id, seq },
                 Change::Forgotten { store: id, seq },
                 Change::LastSeq(seq),
@@ -299,12 +302,14 @@ impl Inner {
         drop(manifest);
         let (seq, mark, shape) = attached.expect("set in the turn that succeeded");
         self.commit.log_note(mark);
-        let first = Generation(last_generation.0 + 2);
+        self.commit.generations.above(last_generation);
+        let first = self.commit.generations.take();
         let write_memory = self.commit.settings.write_memory();
         let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
-        let version = Version::new(active.into()).with_shape(shape, &opened);
-        let (name, next) = (name.to_string(), Generation(first.0 + 1));
-        let store = Store::attached(id, name, settings, version, next, self.catalog.graveyard.clone(), seq);
+        let version = Version::new(active.into()).with_shape(shape, &opened).within(arriving.range);
+        let (name, generations) = (name.to_string(), &self.commit.generations);
+        let graveyard = self.catalog.graveyard.clone();
+        let store = Store::attached(id, name, settings, version, generations, graveyard, seq);
         store.fit_memory(write_memory);
         self.catalog.add_store(store.clone());
         Ok(store)

@@ -13,7 +13,7 @@ use crate::catalog::{
     Catalog, Found, Replay, highest_manifest, no_database, read_log, refuse_leftovers, remove_orphans,
     remove_unnamed_tables,
 };
-use crate::commit::{Commit, FamilySettings, Settings, Stages, Store, memory_options};
+use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead};
@@ -23,7 +23,7 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{
-    Clock, Env, LOCK_FILE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir, read_file,
+    Clock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir, read_file,
 };
 use crate::sync::Mutex;
 use crate::types::{Generation, SeqNo, StoreId, size_text};
@@ -31,7 +31,7 @@ use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest};
 use crate::version::{Graveyard, OpenTables, Version};
 use crate::work::{DbWorker, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -156,6 +156,9 @@ impl Builder {
     /// Opens the database in `dir`.
     pub fn open(self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
+        if self.options.tables.as_deref() == Some(dir.as_ref()) {
+            return Err(Error::invalid("option tables is the database's own directory"));
+        }
         open(self, dir.as_ref())
     }
 
@@ -201,12 +204,12 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     if builder.options.direct_reads {
         storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
     }
-    let graveyard = Arc::new(Graveyard::default());
+    let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     graveyard.logs.set_first(state.log_first);
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
-    store.claim(state.database)?;
+    let of_tables = store.claim(state.database, mark.is_none())?;
     let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard, &generations)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
@@ -227,6 +230,10 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         made => made?,
     }
 
+    // Who is gone, and of whom the log says nothing, is no origin of cells any more.
+    let alive: BTreeSet<StoreId> =
+        state.stores.keys().copied().chain(replay.logged_for.iter().copied()).collect();
+    state.stores.values_mut().for_each(|store| store.origins.retain(|origin| alive.contains(origin)));
     state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     state.log_synced = state.log_synced.max(recovered.end);
     if !planted!(Bug::ForgetLogEnd) {
@@ -272,8 +279,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let families = builder.families.clone();
     let found =
         Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
-    let writing = Some((log, stages, lock));
-    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing });
+    let writing = Some((log, stages, std::iter::once(lock).chain(of_tables).collect()));
+    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing });
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
@@ -335,11 +342,11 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(env, dir)) };
     let mut state = loaded.state;
     let cache = cache_for(&builder.options);
-    let graveyard = Arc::new(Graveyard::default());
+    let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     graveyard.logs.set_first(state.log_first);
     let store = table_store(&builder, dir, false, &mut state)?;
     let tables = open_tables(&builder, dir, store, &cache, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard)?);
+    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard, &generations)?);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);
@@ -354,7 +361,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let log_found = super::inspect::log_files(&recovered.files);
     let found =
         Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
-    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, writing: None });
+    let inner =
+        assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing: None });
     default_of(Shared::new(inner))
 }
 
@@ -377,7 +385,7 @@ fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut Manifest
         let store = builder.place(dir);
         state.tables = store.location();
         if !state.tables.is_empty() {
-            state.database = number_to_claim_by(&builder.env, dir, state.database)?;
+            state.database = number_to_claim_by(&builder.env, dir, state.database, &state.tables)?;
         }
         return Ok(store);
     }
@@ -392,21 +400,23 @@ fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut Manifest
     }
 }
 
-/// The number of a database that is being created. It is noted before the place of its tables is claimed by it, so that a creation
-/// that a crash ended can be begun again. The note goes when there is a manifest.
-fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64) -> Result<u64> {
-    let path = dir.join("DATABASE.new");
+/// The number of a database that is being created. It is noted before the place of its tables is claimed by it, so that a
+/// creation that a crash ended can be begun again. The note stays, for a repair that finds no manifest.
+fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result<u64> {
+    let path = dir.join(NOTE);
     if env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         let noted = read_file(env, &path)?;
-        if let Some(number) =
-            std::str::from_utf8(&noted).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
+        let text = std::str::from_utf8(&noted).unwrap_or_default();
+        if let Some((number, rest)) = text.split_once('\n')
+            && rest.strip_suffix('\n') == Some(tables)
+            && let Ok(number) = u64::from_str_radix(number, 16)
         {
             return Ok(number);
         }
     }
     let failed = |e| Error::io("write", &path, e);
     let mut file = env.storage.create(&path).map_err(failed)?;
-    file.write(format!("{drawn:016x}").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    file.write(format!("{drawn:016x}\n{tables}\n").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
     env.storage.sync_dir(dir).map_err(failed)?;
     Ok(drawn)
 }
@@ -468,8 +478,18 @@ fn open_stores(
     state: &ManifestState,
     tables: &OpenTables,
     graveyard: &Arc<Graveyard>,
+    generations: &Arc<Generations>,
 ) -> Result<BTreeMap<StoreId, Arc<Store>>> {
-    state.stores.iter().map(|(id, s)| Ok((*id, open_store(builder, *id, s, tables, graveyard)?))).collect()
+    for store in state.stores.values() {
+        // Ids of runs are generations too.
+        let runs = store.shape.runs().map(|(_, run)| run.id).max();
+        generations.above(Generation(store.last_generation.0.max(runs.unwrap_or(0))));
+    }
+    state
+        .stores
+        .iter()
+        .map(|(id, s)| Ok((*id, open_store(builder, *id, s, tables, graveyard, generations)?)))
+        .collect()
 }
 
 fn open_store(
@@ -478,6 +498,7 @@ fn open_store(
     state: &StoreState,
     tables: &OpenTables,
     graveyard: &Arc<Graveyard>,
+    generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
     let stored = Catalog::parse_options(&state.name, &state.options)?;
     // What the builder says counts from the beginning; it is written down when the database is open.
@@ -493,21 +514,19 @@ fn open_store(
         }
         handles.insert(info.id, tables.open(info, None)?);
     }
-    // Run ids of level 0 are generations too.
-    let runs = state.shape.levels.first().map_or(0, |l| l.runs.iter().map(|run| run.id).max().unwrap_or(0));
-    let first = Generation(state.last_generation.0.max(runs) + 2);
+    let first = generations.take();
     let write_memory = builder.options.write_memory;
     let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
-    let next = Generation(first.0 + 1);
+    let version = version.within(state.range.clone());
     let (name, graveyard) = (state.name.clone(), graveyard.clone());
-    let store = Store::attached(id, name, settings, version, next, graveyard, state.attached);
+    let store = Store::attached(id, name, settings, version, generations, graveyard, state.attached);
     store.fit_memory(write_memory);
     store.forget(state.forgotten);
     Ok(store)
 }
 
-type Writing = (Arc<Log>, Stages, Box<dyn Send + Sync>);
+type Writing = (Arc<Log>, Stages, Vec<Box<dyn Send + Sync>>);
 
 /// What an open has found, and what it made for writing.
 struct Opened {
@@ -515,21 +534,22 @@ struct Opened {
     last_seq: SeqNo,
     log_found: Vec<LogListing>,
     events: Events,
+    generations: Arc<Generations>,
     writing: Option<Writing>,
 }
 
 fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inner> {
-    let Opened { found, last_seq, log_found, events, writing } = opened;
-    let (writing, lock) = match writing {
-        Some((log, stages, lock)) => (Some((log, stages)), Some(lock)),
-        None => (None, None),
+    let Opened { found, last_seq, log_found, events, generations, writing } = opened;
+    let (writing, locks) = match writing {
+        Some((log, stages, locks)) => (Some((log, stages)), locks),
+        None => (None, Vec::new()),
     };
     let settings = Settings::of(&builder.options);
-    let commit = Commit::new(&builder.env, settings, events, (builder.scheduler)(), writing);
+    let commit = Commit::new(&builder.env, settings, events, (builder.scheduler)(), generations, writing);
     commit.snapshots.publish(last_seq);
     let catalog = Catalog::new(&commit, dir, builder.registry, found);
     let work = Work::new(&catalog);
-    Arc::new(Inner { commit, catalog, work, log_found, lock: Mutex::new(lock) })
+    Arc::new(Inner { commit, catalog, work, log_found, locks: Mutex::new(locks) })
 }
 
 /// Starts the workers and makes sure the families asked for are there.

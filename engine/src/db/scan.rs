@@ -92,6 +92,7 @@ impl Inner {
         let refused = refused.and_then(|()| settings.read.check_filter());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
+        let range = range.intersect(&version.bounds);
         Scan {
             cursor: Merging::new(sources(&version, &range, read, TimeRange::ALL)),
             settings,

@@ -18,8 +18,16 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Segment {
     cells: Cells,
-    /// Where the log has its cells; shared by all clones, carried over by flattening.
+    /// Where the log has its cells; shared by all clones, carried over by flattening, but apart for each part.
     logged: Arc<Logged>,
+    /// Set where stores that were one share it: what of it belongs to this one. Nothing else of it is seen.
+    part: Option<Arc<Part>>,
+}
+
+struct Part {
+    keys: KeyRange,
+    /// About how much of the segment that is, in 1,024th.
+    share: usize,
 }
 
 /// Where the log has the cells of a segment: those below a sequence number were logged again, from one file on; the
@@ -80,7 +88,8 @@ macro_rules! either {
 
 impl From<Arc<Active>> for Segment {
     fn from(active: Arc<Active>) -> Self {
-        Self { cells: Cells::Active(active), logged: Arc::new(Logged::new(u64::MAX, Again::NOTHING)) }
+        let logged = Arc::new(Logged::new(u64::MAX, Again::NOTHING));
+        Self { cells: Cells::Active(active), logged, part: None }
     }
 }
 
@@ -88,29 +97,83 @@ impl Logged {
     fn new(first: u64, again: Again) -> Self {
         Self { first: AtomicU64::new(first), again: Mutex::new(again) }
     }
+
+    /// The same for a part of its own: what is logged again of one part is not of the others.
+    fn apart(&self) -> Self {
+        let again = self.again.lock();
+        Self::new(self.first.load(Ordering::Acquire), *again)
+    }
 }
 
 impl Segment {
     /// Of a flat segment that the log has there; `None`: that the log need not have.
     pub(crate) fn flat(flat: Arc<Flat>, place: Option<LogPlace>) -> Self {
         let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
-        Self { cells: Cells::Flat(flat), logged: Arc::new(Logged::new(place.first, place.again)) }
+        let logged = Arc::new(Logged::new(place.first, place.again));
+        Self { cells: Cells::Flat(flat), logged, part: None }
     }
 
     /// Of cells that were all logged again, from that file on.
     pub(crate) fn logged_again(flat: Arc<Flat>, front: LogFileId) -> Self {
         let again = Again { below: SeqNo::MAX, front: front.0 };
-        Self { cells: Cells::Flat(flat), logged: Arc::new(Logged::new(u64::MAX, again)) }
+        let logged = Arc::new(Logged::new(u64::MAX, again));
+        Self { cells: Cells::Flat(flat), logged, part: None }
     }
 
-    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`].
+    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`]. Of one that is shared only its part is
+    /// copied; where that is nothing it stays as it is.
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {
-        let cells = match &self.cells {
-            Cells::Active(active) => Cells::Flat(Arc::new(Flat::from_active(active, keep))),
-            flat => flat.clone(),
+        let flat = match &self.cells {
+            Cells::Active(active) => Arc::new(Flat::from_active(active, keep)),
+            Cells::Flat(flat) => flat.clone(),
         };
-        Segment { cells, logged: self.logged.clone() }
+        let cells = match &self.part {
+            None => Cells::Flat(flat),
+            Some(part) => match Flat::gathered(&[flat], &part.keys, keep) {
+                Some(own) => Cells::Flat(Arc::new(own)),
+                None => return self.clone(),
+            },
+        };
+        Segment { cells, logged: self.logged.clone(), part: None }
+    }
+
+    /// What of it belongs to a store that has those keys; the rest is another's.
+    #[must_use]
+    pub(crate) fn part(&self, keys: &KeyRange) -> Segment {
+        let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
+        let share = match &self.cells {
+            Cells::Active(_) => self.part.as_ref().map_or(1024, |part| part.share) / 2,
+            Cells::Flat(flat) => {
+                (1024 * flat.bytes_within(&keys) / (flat.user_bytes() as u64).max(1)) as usize
+            }
+        };
+        let part = Some(Arc::new(Part { keys, share: share.clamp(1, 1024) }));
+        Segment { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part }
+    }
+
+    /// Whether it is the same segment, flat by now or not. Parts of one have its generation, but are apart.
+    pub(crate) fn is(&self, other: &Segment) -> bool {
+        Arc::ptr_eq(&self.logged, &other.logged)
+    }
+
+    /// Whether it is a part, of which there is more.
+    pub(crate) fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Whether the key may be in what is seen of it.
+    #[inline]
+    fn has(&self, key: &[u8]) -> bool {
+        self.part.as_ref().is_none_or(|part| part.keys.contains(key))
+    }
+
+    /// What of the range is seen of it.
+    fn seen<'a>(&self, range: &'a KeyRange) -> std::borrow::Cow<'a, KeyRange> {
+        match &self.part {
+            None => std::borrow::Cow::Borrowed(range),
+            Some(part) => std::borrow::Cow::Owned(part.keys.intersect(range)),
+        }
     }
 
     /// The active segment, to write to.
@@ -130,9 +193,10 @@ impl Segment {
         }
     }
 
-    /// The flat segment.
+    /// The flat segment, where all of it is this store's.
     pub(crate) fn as_flat(&self) -> Option<&Arc<Flat>> {
         match &self.cells {
+            Cells::Flat(_) if self.is_part() => None,
             Cells::Active(_) => None,
             Cells::Flat(flat) => Some(flat),
         }
@@ -180,6 +244,9 @@ impl Segment {
     /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        if !self.has(key) {
+            return ControlFlow::Continue(());
+        }
         either!(self, cells => cells.get(key, read, visit))
     }
 
@@ -188,7 +255,7 @@ impl Segment {
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         match &self.cells {
             Cells::Active(_) => true,
-            Cells::Flat(flat) => flat.concerns(range, read),
+            Cells::Flat(flat) => flat.concerns(&self.seen(range), read),
         }
     }
 
@@ -200,44 +267,66 @@ impl Segment {
 
     /// A cursor over its cells.
     pub(crate) fn cursor(&self) -> SegmentCursor {
-        match &self.cells {
+        let cursor = match &self.cells {
             Cells::Active(active) => SegmentCursor::Active(active.cursor()),
             Cells::Flat(flat) => SegmentCursor::Flat(flat.cursor()),
+        };
+        match &self.part {
+            None => cursor,
+            Some(part) => SegmentCursor::Part(Box::new(PartCursor { cursor, part: part.clone() })),
         }
     }
 
     /// The range tombstones as far as they reach into the range. O(n).
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
-        either!(self, cells => cells.tombstones_within(range))
+        either!(self, cells => cells.tombstones_within(&self.seen(range)))
     }
 
     /// Those that count over a key for a reader there; `only` is the range of that key alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
-        either!(self, cells => cells.tombstones_over(only, read))
+        match self.has(&only.start) {
+            true => either!(self, cells => cells.tombstones_over(only, read)),
+            false => Vec::new(),
+        }
     }
 
     /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the same holds.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         let matters = |seqs: RangeInclusive<SeqNo>| !window.is_above(*seqs.end());
         if self.has_ranges() && self.seqs().is_some_and(matters) {
+            if let Some(Part { keys, .. }) = self.part.as_deref() {
+                if key < keys.start.as_slice() {
+                    return window.ends_before(&keys.start);
+                }
+                if let Some(end) = keys.end.as_deref().filter(|end| *end <= key) {
+                    return window.starts_at(end);
+                }
+                window.within(keys);
+            }
             either!(self, cells => cells.look_around(key, read, window));
         }
     }
 
     /// The newest of them at or below `read` that deletes cells of the key with that timestamp.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
+        if !self.has(key) {
+            return None;
+        }
         either!(self, cells => cells.newest_over(key, timestamp, read))
     }
 
     /// Memory taken. An active segment and the flat one made from it share chunks that both count.
+    #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        either!(self, cells => cells.bytes())
+        let bytes = either!(self, cells => cells.bytes());
+        self.part.as_ref().map_or(bytes, |part| bytes / 1024 * part.share)
     }
 
     /// Key and value bytes.
     #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
-        either!(self, cells => cells.user_bytes())
+        let bytes = either!(self, cells => cells.user_bytes());
+        self.part.as_ref().map_or(bytes, |part| bytes / 1024 * part.share)
     }
 
     /// Number of cells, range tombstones not counted.
@@ -253,7 +342,8 @@ impl Segment {
     /// The smallest range holding all keys and range tombstones.
     #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
-        either!(self, cells => cells.key_range())
+        let keys = either!(self, cells => cells.key_range())?;
+        Some(self.seen(&keys).into_owned()).filter(|keys| !keys.is_empty())
     }
 
     /// Sequence numbers of cells and range tombstones.
@@ -287,6 +377,13 @@ impl Segment {
 pub(crate) enum SegmentCursor {
     Active(ActiveCursor),
     Flat(FlatCursor),
+    Part(Box<PartCursor>),
+}
+
+/// A cursor that sees a part of a segment.
+pub(crate) struct PartCursor {
+    cursor: SegmentCursor,
+    part: Arc<Part>,
 }
 
 macro_rules! either_cursor {
@@ -294,8 +391,40 @@ macro_rules! either_cursor {
         match $self {
             SegmentCursor::Active($cursor) => $call,
             SegmentCursor::Flat($cursor) => $call,
+            SegmentCursor::Part($cursor) => $call,
         }
     };
+}
+
+impl Cursor for PartCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor.seek(key.max(&self.part.keys.start))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let end = self.part.keys.end.as_deref();
+        self.cursor.seek_before(match (key, end) {
+            (Some(key), Some(end)) => Some(key.min(end)),
+            (key, end) => key.or(end),
+        })
+    }
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.cursor.prev()
+    }
+    fn valid(&self) -> bool {
+        self.cursor.valid() && self.part.keys.contains(self.cursor.cell().key)
+    }
+    fn cell(&self) -> CellRef<'_> {
+        self.cursor.cell()
+    }
+    fn pinned_value(&self) -> Pinned {
+        self.cursor.pinned_value()
+    }
+    fn heat(&self) -> Heat {
+        self.cursor.heat()
+    }
 }
 
 impl Cursor for SegmentCursor {

@@ -143,6 +143,7 @@ impl Executor for Local {
             let tables = run.iter().map(open).collect::<Result<Vec<OpenTable>>>()?;
             sources.push(run_source(tables, options, &mut replaced));
         }
+        let (cells, is_all) = spec.cells();
         let merge = Merge::new(
             &self.env,
             LocalMerge {
@@ -156,7 +157,7 @@ impl Executor for Local {
                     replaced: Arc::new(replaced),
                 },
                 step_bytes: spec.step_bytes,
-                cells: spec.cells(),
+                cells: is_all.then_some(cells),
                 aside: None,
             },
         );

@@ -80,7 +80,7 @@ impl RunCursor {
     /// While the cursor is behind its table's end, goes on to the first cell of the next tables.
     fn skip_forward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
-            if cursor.valid() {
+            if cursor.valid() && self.tables[*i].ends_after(cursor.cell().key) {
                 return Ok(());
             }
             let next = i + 1;
@@ -105,7 +105,8 @@ impl RunCursor {
                 return Ok(());
             }
             let previous = i - 1;
-            self.open(previous).seek_before(None)?;
+            let end = self.tables[previous].end_of_part().map(<[u8]>::to_vec);
+            self.open(previous).seek_before(end.as_deref())?;
         }
         Ok(())
     }
@@ -131,15 +132,22 @@ impl Cursor for RunCursor {
             return Ok(());
         }
         self.note_look(end - 1);
-        self.open(end - 1).seek_before(key)?;
+        let part_end = self.tables[end - 1].end_of_part();
+        let key = match (key, part_end) {
+            (Some(key), Some(part_end)) => Some(key.min(part_end)),
+            (key, part_end) => key.or(part_end),
+        };
+        let key = key.map(<[u8]>::to_vec);
+        self.open(end - 1).seek_before(key.as_deref())?;
         self.skip_backward()
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        let (_, cursor) = self.at.as_mut().expect("next on a valid cursor");
+        let (at, cursor) = self.at.as_mut().expect("next on a valid cursor");
         cursor.next()?;
-        if cursor.valid() { Ok(()) } else { self.skip_forward() }
+        let goes_on = cursor.valid() && self.tables[*at].ends_after(cursor.cell().key);
+        if goes_on { Ok(()) } else { self.skip_forward() }
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -189,7 +197,7 @@ impl PassingRun {
             let mut cursor = table.table().cursor(self.options);
             cursor.set_floor(table.start());
             cursor.seek(table.start().max(key))?;
-            if cursor.valid() {
+            if cursor.valid() && table.ends_after(cursor.cell().key) {
                 self.at = Some(cursor);
                 return Ok(());
             }
@@ -212,7 +220,7 @@ impl Cursor for PassingRun {
     fn next(&mut self) -> Result<()> {
         let cursor = self.at.as_mut().expect("next on a valid cursor");
         cursor.next()?;
-        if cursor.valid() {
+        if cursor.valid() && self.tables[0].ends_after(cursor.cell().key) {
             return Ok(());
         }
         // Its file may go only when no cursor reads it.

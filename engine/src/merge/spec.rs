@@ -69,10 +69,12 @@ pub(crate) struct OutputSpec {
 }
 
 impl MergeSpec {
-    /// How many cells the inputs hold, where that is known: a clipped table counts those below its clip, too.
-    pub(crate) fn cells(&self) -> Option<u64> {
+    /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of one, does not say
+    /// how many of its cells are left.
+    pub(crate) fn cells(&self) -> (u64, bool) {
         let tables = || self.inputs.iter().flatten();
-        tables().all(|table| table.clip.is_none()).then(|| tables().map(|table| table.cells).sum())
+        let whole = tables().filter(|table| table.is_whole());
+        (whole.map(|table| table.cells).sum(), tables().all(TableInfo::is_whole))
     }
 }
 
@@ -139,7 +141,7 @@ pub(super) mod tests {
         let spec = spec("a", "z", 30);
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<MergeSpec>(&text).unwrap(), spec);
-        assert_eq!(spec.cells(), Some(30));
+        assert_eq!(spec.cells(), (30, true));
         let other = text.replacen("\"database\"", "\"data_base\"", 1);
         assert!(serde_json::from_str::<MergeSpec>(&other).is_err());
     }

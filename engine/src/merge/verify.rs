@@ -4,10 +4,11 @@
 use super::executor::Totals;
 use super::spec::MergeSpec;
 use crate::shape::TableInfo;
-use crate::types::{KeyRange, TableId};
+use crate::types::{KeyRange, SeqNo, TableId};
 use std::sync::Arc;
 
-/// The steps of one run so far.
+/// The steps of one run so far, all of which were found to be true.
+#[derive(Clone)]
 pub(crate) struct Verifier {
     /// Names of its tables, but for the part.
     name: TableId,
@@ -15,9 +16,12 @@ pub(crate) struct Verifier {
     low: Vec<u8>,
     end: Option<Vec<u8>>,
     last: Option<TableId>,
-    cells_in: Option<u64>,
-    cells_out: u64,
-    range_tombstones: u64,
+    /// Cells that the inputs hold, at least; whether it is exactly that.
+    cells_in: (u64, bool),
+    /// The highest sequence number of the inputs.
+    newest: SeqNo,
+    /// Cells, range tombstones and bytes of tables as counted here, the rest as told with the last step.
+    totals: Totals,
     done: bool,
 }
 
@@ -29,21 +33,32 @@ impl Verifier {
             end: spec.range.end.clone(),
             last: None,
             cells_in: spec.cells(),
-            cells_out: 0,
-            range_tombstones: 0,
+            newest: spec.inputs.iter().flatten().map(newest_of).max().unwrap_or_default(),
+            totals: Totals::default(),
             done: false,
         }
     }
 
-    /// Whether the step may follow those before; why not.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Whether a table of that name can be nothing but what this run wrote and was not taken from it.
+    pub(crate) fn may_remove(&self, table: TableId) -> bool {
+        (TableId { part: table.part, ..self.name }) == table && self.last.is_none_or(|last| table > last)
+    }
+
+    /// What stands after that step, if it may follow those before; why not.
     pub(crate) fn step(
-        &mut self,
+        &self,
         outputs: &[Arc<TableInfo>],
         upto: Option<&[u8]>,
         totals: &Totals,
-    ) -> Result<(), String> {
+    ) -> Result<Self, String> {
+        let mut next = self.clone();
         if planted!(Bug::UnverifiedResult) {
-            return Ok(());
+            next.totals = *totals;
+            return Ok(next);
         }
         if self.done {
             return Err("a step behind the last one".into());
@@ -57,44 +72,59 @@ impl Verifier {
         let mut left = KeyRange { start: self.low.clone(), end: end.clone() };
         for table in outputs {
             let id = table.id;
-            if (TableId { part: id.part, ..self.name }) != id || self.last.is_some_and(|last| id <= last) {
+            if !next.may_remove(id) {
                 return Err(format!(
                     "table {id} is not the next one behind {}",
-                    self.last.unwrap_or(self.name)
+                    next.last.unwrap_or(self.name)
                 ));
+            }
+            if !table.is_whole() || table.ingested_at.is_some() {
+                return Err(format!("table {id} is not as it was written"));
             }
             if table.range.is_empty() || !left.covers(&table.range) {
                 return Err(format!("table {id} has keys outside the step, or beside its neighbour's"));
             }
             left.start = table.range.end.clone().unwrap_or_default();
-            self.last = Some(id);
-            self.cells_out += table.cells;
-            self.range_tombstones += table.range_tombstones;
+            next.last = Some(id);
+            next.totals.kept += table.cells;
+            next.totals.range_tombstones += table.range_tombstones;
+            next.totals.bytes_written = next.totals.bytes_written.saturating_add(table.bytes);
             if table.range.end.is_none() && !std::ptr::eq(table, &outputs[outputs.len() - 1]) {
                 return Err(format!("table {id} has no end, and others follow"));
             }
         }
         // At the end of a step nothing is held back.
-        if self.cells_out != totals.kept || totals.kept > totals.taken {
-            return Err(format!("{} cells, {} were kept of {}", self.cells_out, totals.kept, totals.taken));
+        if next.totals.kept != totals.kept || totals.kept > totals.taken {
+            return Err(format!("{} cells, {} were kept of {}", next.totals.kept, totals.kept, totals.taken));
         }
-        if self.range_tombstones != totals.range_tombstones {
-            let (there, written) = (self.range_tombstones, totals.range_tombstones);
+        if next.totals.range_tombstones != totals.range_tombstones {
+            let (there, written) = (next.totals.range_tombstones, totals.range_tombstones);
             return Err(format!("{there} range tombstones of {written} that were written"));
         }
-        self.low = end.unwrap_or_default();
-        self.done = upto.is_none();
-        if self.done && self.cells_in.is_some_and(|cells| cells != totals.taken) {
-            return Err(format!("{} cells met, the inputs hold {:?}", totals.taken, self.cells_in));
+        if totals.taken < self.totals.taken || totals.forgotten > self.newest {
+            return Err(format!("{} cells met, none newer than {} kept", totals.taken, totals.forgotten.0));
         }
-        Ok(())
+        (next.totals.taken, next.totals.forgotten) = (totals.taken, totals.forgotten);
+        next.low = end.unwrap_or_default();
+        next.done = upto.is_none();
+        let (least, is_all) = self.cells_in;
+        if next.done && (totals.taken < least || (is_all && totals.taken != least)) {
+            return Err(format!("{} cells met, the inputs hold {least}", totals.taken));
+        }
+        Ok(next)
     }
+}
+
+/// The highest sequence number of a table's cells.
+fn newest_of(table: &TableInfo) -> SeqNo {
+    table.ingested_at.unwrap_or(table.seqs.1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::merge::spec::tests::spec;
+    use crate::shape::Clip;
     use crate::types::StoreId;
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
@@ -112,9 +142,14 @@ mod tests {
     fn steps_that_follow_each_other_are_taken_and_others_are_not() {
         let spec = spec("a", "z", 30);
         let verifier = || Verifier::new(&spec);
-        let mut good = verifier();
-        assert_eq!(good.step(&[table(0, "a", "c"), table(1, "c", "f")], Some(b"g"), &totals(25, 20)), Ok(()));
-        assert_eq!(good.step(&[], None, &totals(30, 20)), Ok(()));
+        let good = verifier();
+        let good = good.step(&[table(0, "a", "c"), table(1, "c", "f")], Some(b"g"), &totals(25, 20)).unwrap();
+        let again = good.step(&[table(1, "h", "i")], None, &totals(30, 30));
+        assert!(again.is_err(), "handed out twice");
+        let removable: Vec<bool> = (0..4).map(|part| good.may_remove(table(part, "h", "i").id)).collect();
+        assert_eq!(removable, [false, false, true, true], "what was taken stays");
+        assert_eq!((good.totals().kept, good.totals().bytes_written), (20, 200));
+        let good = good.step(&[], None, &totals(30, 20)).unwrap();
         assert!(good.step(&[], None, &totals(30, 20)).is_err(), "behind the last");
         let refused = |outputs: &[Arc<TableInfo>], upto: Option<&[u8]>, totals| {
             assert!(verifier().step(outputs, upto, &totals).is_err(), "{outputs:?} {upto:?}");
@@ -131,6 +166,29 @@ mod tests {
         refused(&[table(0, "a", "c")], None, totals(29, 10));
         let mut other = TableInfo::clone(&table(0, "a", "c"));
         other.id.epoch = 2;
+        assert!(!verifier().may_remove(other.id));
         refused(&[Arc::new(other)], Some(b"g"), totals(10, 10));
+        let changed = |change: fn(&mut TableInfo)| {
+            let mut other = TableInfo::clone(&table(0, "a", "c"));
+            change(&mut other);
+            refused(&[Arc::new(other)], Some(b"g"), totals(10, 10));
+        };
+        changed(|table| table.clip = Some(Clip { key: b"b".to_vec(), bytes_below: 1 }));
+        changed(|table| table.above = Some(3));
+        changed(|table| table.ingested_at = Some(SeqNo(3)));
+        let new = Totals { forgotten: SeqNo(1 << 40), ..totals(10, 10) };
+        refused(&[table(0, "a", "c")], Some(b"g"), new);
+    }
+
+    #[test]
+    fn of_clipped_inputs_the_others_are_to_be_met_at_least() {
+        let mut spec = spec("a", "z", 30);
+        let mut clipped = spec.inputs[0][0].clone();
+        clipped.clip = Some(Clip { key: b"b".to_vec(), bytes_below: 1 });
+        spec.inputs.push(vec![clipped]);
+        let verifier = Verifier::new(&spec);
+        assert!(verifier.step(&[], None, &totals(29, 0)).is_err());
+        assert!(verifier.step(&[], None, &totals(30, 0)).is_ok());
+        assert!(verifier.step(&[], None, &totals(50, 0)).is_ok());
     }
 }

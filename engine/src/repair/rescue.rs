@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use crate::storage::{Env, TableStore, lock_dir};
+use crate::storage::{Env, NOTE, TableStore, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
@@ -50,11 +50,13 @@ const CURRENT: &str = "CURRENT";
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
     let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
-    if !plan.state.tables.is_empty() {
+    // A manifest that cannot be read says nothing of it.
+    let noted = env.storage.exists(&dir.join(NOTE)).map_err(|e| Error::io("look for", dir.join(NOTE), e))?;
+    if !plan.state.tables.is_empty() || noted {
         let message = format!(
             "tables of {} lie in {}: such a database cannot be repaired",
             dir.display(),
-            plan.state.tables
+            if noted { "another place, see the file DATABASE" } else { &plan.state.tables }
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }

@@ -7,6 +7,7 @@
 
 mod change;
 mod check;
+mod regions;
 mod text;
 
 pub use change::{ShapeChange, TablePlace};
@@ -62,8 +63,12 @@ pub struct TableInfo {
     pub logs: Vec<LogFileId>,
     /// Ingested tables: the sequence number that all their cells take.
     pub ingested_at: Option<SeqNo>,
-    /// Set while (or after) a step merge moved its lower part elsewhere.
+    /// Set while (or after) a step merge moved its lower part elsewhere, or where the store was split from one that answers for
+    /// the lower part.
     pub clip: Option<Clip>,
+    /// Set where another store answers for the upper part, so that `range` ends before the file does: about how many of the
+    /// table's bytes lie there.
+    pub above: Option<u64>,
 }
 
 /// The part of a table that has moved.
@@ -115,7 +120,8 @@ impl TableInfo {
 
     /// About how many bytes the live range holds, values in the log included.
     pub fn live_bytes(&self) -> u64 {
-        let live = self.bytes - self.clip.as_ref().map_or(0, |clip| clip.bytes_below.min(self.bytes));
+        let elsewhere = self.clip.as_ref().map_or(0, |clip| clip.bytes_below) + self.above.unwrap_or(0);
+        let live = self.bytes - elsewhere.min(self.bytes);
         match self.log_bytes {
             0 => live,
             // Values are spread over the file as its own bytes are.
@@ -123,6 +129,11 @@ impl TableInfo {
                 live + (u128::from(log_bytes) * u128::from(live) / u128::from(self.bytes.max(1))) as u64
             }
         }
+    }
+
+    /// Whether it answers for all that its file holds.
+    pub fn is_whole(&self) -> bool {
+        self.clip.is_none() && self.above.is_none()
     }
 
     /// Whether values of it are in the log.

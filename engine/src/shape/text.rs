@@ -46,6 +46,9 @@ impl fmt::Display for TableInfo {
         if let Some(clip) = &self.clip {
             write!(f, " clip {} {}", key_text(&clip.key), exact(clip.bytes_below))?;
         }
+        if let Some(above) = self.above {
+            write!(f, " above {}", exact(above))?;
+        }
         if self.cells != plain_cells(self.bytes) {
             write!(f, " cells {}", self.cells)?;
         }
@@ -156,6 +159,7 @@ impl TableInfo {
             logs: Vec::new(),
             ingested_at: None,
             clip: None,
+            above: None,
         }
     }
 }

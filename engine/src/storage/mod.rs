@@ -18,7 +18,7 @@ pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::ObjectStore;
 
 pub(crate) use open_files::OpenFiles;
-pub(crate) use tables::TableStore;
+pub(crate) use tables::{NOTE, TableStore};
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Debug;

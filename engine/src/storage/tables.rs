@@ -1,7 +1,9 @@
 //! Where a database's tables lie, apart from log and manifest: beside them, in another directory, or in an object store.
 //!
 //! Each place belongs to one database, as tables that its manifest does not name are removed at an open. A directory of
-//! its own and an object store are *claimed*: an object `OWNER` with the database's number is put there if there is none.
+//! its own and an object store are *claimed*: an object `OWNER` with the database's number is put there if there is none,
+//! and nothing of any database. The database's own directory has a note of it (`DATABASE`), so that a repair that finds
+//! no manifest knows that the tables lie elsewhere, and a creation that a crash ended can be begun again.
 
 use super::objects::{ObjectFiles, ObjectStore};
 use super::{LOCK_FILE, Storage, copy_file, create_dir_durably, read_whole};
@@ -12,6 +14,8 @@ use std::sync::Arc;
 
 /// Names the database that a place belongs to.
 const OWNER: &str = "OWNER";
+/// In the database's own directory: its number, and where its tables lie if that is elsewhere.
+pub(crate) const NOTE: &str = "DATABASE";
 /// What stands before the location of an object store.
 const OBJECTS: &str = "objects:";
 
@@ -67,33 +71,73 @@ impl TableStore {
         }
     }
 
-    /// Makes it the database's, if it is nobody's yet. `Invalid` where it is another's.
-    pub(crate) fn claim(&self, database: u64) -> Result<()> {
+    /// Makes it the database's, if it is nobody's yet and the database is `new`; a lock to be held while it is open. `Invalid`
+    /// where it is another's.
+    pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
         let text = format!("{database:016x}\n");
         let path = self.dir.join(OWNER);
         let failed = |e| Error::io("claim", &path, e);
+        let another =
+            || Error::invalid(format!("{} holds the tables of another database", self.dir.display()));
+        let lock = match &self.kind {
+            Kind::Directory if new => {
+                create_dir_durably(&*self.storage, &self.dir).map_err(failed)?;
+                Some(self.lock()?)
+            }
+            Kind::Directory => Some(self.lock()?),
+            Kind::Beside | Kind::Objects(_) => None,
+        };
+        let owned = self.storage.exists(&path).map_err(failed)?;
         let absent = match &self.kind {
-            Kind::Beside => return Ok(()),
+            Kind::Beside if owned => return Err(another()),
+            Kind::Beside => return Ok(None),
+            _ if !owned && !new => {
+                let message = format!("{} is missing, expected it beside the tables", path.display());
+                return Err(Error::corruption(&path, 0, message));
+            }
+            _ if !owned && self.is_used()? => return Err(another()),
             Kind::Objects(store) => store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
             Kind::Directory => {
-                create_dir_durably(&*self.storage, &self.dir).map_err(failed)?;
-                let _lock = self.storage.lock(&self.dir.join(LOCK_FILE)).map_err(failed)?;
-                let absent = !self.storage.exists(&path).map_err(failed)?;
-                if absent {
+                if !owned {
                     let new = path.with_extension("new");
                     let mut file = self.storage.create(&new).map_err(failed)?;
                     file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
                     self.storage.rename(&new, &path).map_err(failed)?;
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
                 }
-                absent
+                !owned
             }
         };
         // A put whose answer was lost is found here.
         if absent || read_whole(&*self.storage, &path)? == text.as_bytes() {
-            return Ok(());
+            return Ok(lock);
         }
-        Err(Error::invalid(format!("{} holds the tables of another database", self.dir.display())))
+        Err(another())
+    }
+
+    fn lock(&self) -> Result<Box<dyn Send + Sync>> {
+        let path = self.dir.join(LOCK_FILE);
+        self.storage.lock(&path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => Error::new(
+                ErrorKind::Busy,
+                format!("{} is in use: {} is locked", self.dir.display(), path.display()),
+            ),
+            _ => Error::io("lock", &path, e),
+        })
+    }
+
+    /// Whether something of a database lies there.
+    fn is_used(&self) -> Result<bool> {
+        let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        let is_of_database = |name: &String| {
+            name.starts_with("CURRENT") || name.starts_with("manifest-") || name.ends_with(".log")
+        };
+        Ok(names.iter().any(|name| TableId::parse_file_name(name).is_some() || is_of_database(name)))
+    }
+
+    /// Whether a file that is being written can be made durable before it is whole.
+    pub(crate) fn writes_in_pieces(&self) -> bool {
+        !matches!(self.kind, Kind::Objects(_))
     }
 
     /// By which its files are reached.

@@ -190,6 +190,7 @@ impl Properties {
             logs: self.logs.keys().copied().collect(),
             ingested_at: None,
             clip: None,
+            above: None,
         }
     }
 }

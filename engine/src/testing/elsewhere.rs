@@ -6,7 +6,7 @@ use crate::cache::BlockCache;
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge::{Advance, Executor, InCache, Local, MergeRun, MergeSpec, Step, Totals};
-use crate::shape::TableInfo;
+use crate::shape::{Clip, TableInfo};
 use crate::storage::OpenFiles;
 use crate::sync::Mutex;
 use crate::types::{Rng, TableId};
@@ -111,10 +111,13 @@ impl Server {
 /// Says something else than is true, such that what was kept would be lost.
 fn lie(rng: &mut Rng, outputs: &mut Vec<TableInfo>, totals: &mut Totals) {
     let Some(last) = outputs.last_mut() else { return };
-    match rng.range(0..4) {
+    match rng.range(0..6) {
         0 => _ = outputs.pop(),
         1 => last.cells += 1,
         2 => last.id.epoch += 1,
+        3 => last.clip = Some(Clip { key: last.range.start.clone(), bytes_below: 0 }),
+        // A table that is somebody's: it is not to go with what is refused.
+        4 => last.id.job = last.id.job.saturating_sub(1),
         _ => totals.taken += 1,
     }
 }

@@ -1,11 +1,10 @@
-//! Changes to what the manifest knows, and their encoding. An [`Edit`] is a list of [`Change`]s that become durable
+//! Changes to what the manifest knows. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is what all edits so far add up to. Applying a change is pure.
 
 use crate::log::LogEnd;
-use crate::shape::{Clip, Shape, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
-use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
-use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
-use std::collections::BTreeMap;
+use crate::shape::{Shape, ShapeChange};
+use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One change.
@@ -37,6 +36,15 @@ pub(crate) enum Change {
     LogEnd(LogEnd),
     /// Of keys written up to this sequence number no cell may be left.
     Forgotten { store: StoreId, seq: SeqNo },
+    /// The store keeps the keys below `at`; those from there on are a new store's. `bytes`: about how many bytes the tables that
+    /// both have hold below.
+    Split { store: StoreId, at: Vec<u8>, right: StoreId, name: String, bytes: Vec<(TableId, u64)> },
+    /// The store takes in its neighbour, whose tables named here have other names from now on.
+    Join { store: StoreId, with: StoreId, renamed: Vec<(TableId, TableId)> },
+    /// The keys that the store answers for, and the stores for which its cells may have been logged.
+    Region { store: StoreId, range: KeyRange, origins: Vec<StoreId> },
+    /// Of tables that several stores have, how many.
+    Owners(Vec<(TableId, u32)>),
     /// Tables lie there, apart from log and manifest.
     Tables { location: String },
     /// The family came from another database at that moment: its tables have sequence numbers of that one.
@@ -58,6 +66,10 @@ pub(crate) struct StoreState {
     pub(crate) forgotten: SeqNo,
     /// When it came from another database, if it did.
     pub(crate) attached: SeqNo,
+    /// The keys that it answers for.
+    pub(crate) range: KeyRange,
+    /// Other stores that its cells may have been logged for: those that it was split off, and that it took in.
+    pub(crate) origins: BTreeSet<StoreId>,
 }
 
 /// What an edit may have changed, as it was before.
@@ -75,6 +87,8 @@ pub(crate) struct State {
     pub(crate) last_seq: SeqNo,
     pub(crate) last_store: StoreId,
     pub(crate) stores: BTreeMap<StoreId, StoreState>,
+    /// Tables that several stores have, and how many have them.
+    pub(crate) owners: Arc<BTreeMap<TableId, u32>>,
     /// Where tables lie; empty: in the database's own directory.
     pub(crate) tables: String,
     pub(crate) log_first: LogFileId,
@@ -100,13 +114,29 @@ impl State {
             }
             Change::DropStore { id } => {
                 self.last_store = self.last_store.max(*id);
-                self.stores.remove(id);
+                if let Some(store) = self.stores.remove(id) {
+                    store.shape.tables().for_each(|(_, _, table)| self.disown(table.id));
+                }
             }
+            Change::Split { store, at, right, name, bytes } => {
+                self.last_store = self.last_store.max(*right);
+                self.split(*store, at, *right, name, bytes)?;
+            }
+            Change::Join { store, with, renamed } => self.join(*store, *with, renamed)?,
+            Change::Region { store, range, origins } => {
+                let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
+                store.range = range.clone();
+                store.origins = origins.iter().copied().collect();
+            }
+            Change::Owners(owners) => self.owners = Arc::new(owners.iter().copied().collect()),
             Change::StoreOptions { id, options } => {
                 self.stores.get_mut(id).ok_or_else(|| missing(*id))?.options.clone_from(options);
             }
             Change::Shape { store, change } => {
                 self.stores.get_mut(store).ok_or_else(|| missing(*store))?.shape.change(change)?;
+                let again = |id: TableId| change.added.iter().any(|(_, _, table)| table.id == id);
+                let gone = change.removed.iter().map(|place| place.table).filter(|id| !again(*id));
+                gone.for_each(|id| self.disown(id));
             }
             Change::Flushed { store, range, generation } => {
                 let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
@@ -140,6 +170,11 @@ impl State {
         Ok(())
     }
 
+    /// Whether a store has the table. O(tables).
+    pub(crate) fn has_table(&self, table: TableId) -> bool {
+        self.stores.values().any(|store| store.shape.tables().any(|(_, _, one)| one.id == table))
+    }
+
     /// What the edit may change, as it is now. O(the stores that it names).
     pub(crate) fn before(&self, edit: &[Change]) -> Before {
         let named = edit.iter().filter_map(|change| match change {
@@ -150,14 +185,21 @@ impl State {
             | Change::Flushed { store, .. }
             | Change::LastGeneration { store, .. }
             | Change::Forgotten { store, .. }
+            | Change::Region { store, .. }
             | Change::Attached { store, .. } => Some(*store),
             _ => None,
         });
-        let stores = named.map(|id| (id, self.stores.get(&id).cloned())).collect();
+        let pairs = edit.iter().filter_map(|change| match change {
+            Change::Split { store, right, .. } => Some([*store, *right]),
+            Change::Join { store, with, .. } => Some([*store, *with]),
+            _ => None,
+        });
+        let stores = named.chain(pairs.flatten()).map(|id| (id, self.stores.get(&id).cloned())).collect();
         let rest = State {
             stores: BTreeMap::new(),
             log_ends: self.log_ends.clone(),
             tables: self.tables.clone(),
+            owners: self.owners.clone(),
             ..*self
         };
         Before { stores, rest }
@@ -216,12 +258,19 @@ impl State {
             if store.attached > SeqNo::ZERO {
                 edit.push(Change::Attached { store: id, seq: store.attached });
             }
+            if store.range != KeyRange::all() || !store.origins.is_empty() {
+                let origins = store.origins.iter().copied().collect();
+                edit.push(Change::Region { store: id, range: store.range.clone(), origins });
+            }
             for (range, generation) in store.flushed.intervals() {
                 edit.push(Change::Flushed { store: id, range, generation });
             }
             let added =
                 store.shape.tables().map(|(level, run, table)| (level, run.id, table.clone())).collect();
             edit.push(Change::Shape { store: id, change: ShapeChange { added, ..ShapeChange::default() } });
+        }
+        if !self.owners.is_empty() {
+            edit.push(Change::Owners(self.owners.iter().map(|(id, count)| (*id, *count)).collect()));
         }
         edit.push(Change::LogFirst(self.log_first));
         edit.push(Change::LogSynced(self.log_synced));
@@ -273,6 +322,21 @@ impl Flushed {
         self.starts.dedup_by(|later, earlier| later.1 == earlier.1);
     }
 
+    /// Cells of the range are in tables up to that generation, whatever was said before.
+    pub(super) fn set(&mut self, range: &KeyRange, generation: Generation) {
+        if range.is_empty() {
+            return;
+        }
+        self.cut(&range.start);
+        if let Some(end) = &range.end {
+            self.cut(end);
+        }
+        for (_, at) in self.starts.iter_mut().filter(|(start, _)| range.contains(start)) {
+            *at = generation;
+        }
+        self.starts.dedup_by(|later, earlier| later.1 == earlier.1);
+    }
+
     fn cut(&mut self, key: &[u8]) {
         let after = self.starts.partition_point(|(start, _)| start.as_slice() <= key);
         let (start, generation) = &self.starts[after - 1];
@@ -290,320 +354,12 @@ impl Flushed {
     }
 }
 
-pub(crate) fn encode(edit: &[Change]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for change in edit {
-        encode_change(change, &mut out);
-    }
-    out
-}
-
-pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
-    let mut input = Decoder::new(bytes);
-    let mut edit = Edit::new();
-    while !input.is_empty() {
-        edit.push(decode_change(&mut input)?);
-    }
-    Ok(edit)
-}
-
-fn put_range(out: &mut Vec<u8>, range: &KeyRange) {
-    put_bytes(out, &range.start);
-    match &range.end {
-        Some(end) => {
-            out.push(1);
-            put_bytes(out, end);
-        }
-        None => out.push(0),
-    }
-}
-
-fn put_position(out: &mut Vec<u8>, position: LogPosition) {
-    put_varint(out, position.file.0);
-    put_varint(out, position.offset);
-}
-
-fn put_table_id(out: &mut Vec<u8>, id: TableId) {
-    for n in [id.store.0, id.epoch, id.job, id.part] {
-        put_varint(out, u64::from(n));
-    }
-}
-
-fn put_clip(out: &mut Vec<u8>, clip: &Clip) {
-    put_bytes(out, &clip.key);
-    put_varint(out, clip.bytes_below);
-}
-
-fn encode_change(change: &Change, out: &mut Vec<u8>) {
-    match change {
-        Change::Database { id } => {
-            out.push(1);
-            put_varint(out, *id);
-        }
-        Change::Tables { location } => {
-            out.push(17);
-            put_bytes(out, location.as_bytes());
-        }
-        Change::Epoch(epoch) => {
-            out.push(2);
-            put_varint(out, u64::from(*epoch));
-        }
-        Change::LastSeq(seq) => {
-            out.push(3);
-            put_varint(out, seq.0);
-        }
-        Change::NewStore { id, name, options } => {
-            out.push(4);
-            put_varint(out, u64::from(id.0));
-            put_bytes(out, name.as_bytes());
-            put_bytes(out, options.as_bytes());
-        }
-        Change::DropStore { id } => {
-            out.push(5);
-            put_varint(out, u64::from(id.0));
-        }
-        Change::StoreOptions { id, options } => {
-            out.push(6);
-            put_varint(out, u64::from(id.0));
-            put_bytes(out, options.as_bytes());
-        }
-        Change::Shape { store, change } => {
-            out.push(7);
-            put_varint(out, u64::from(store.0));
-            put_shape_change(out, change);
-        }
-        Change::Flushed { store, range, generation } => {
-            out.push(10);
-            put_varint(out, u64::from(store.0));
-            put_range(out, range);
-            put_varint(out, generation.0);
-        }
-        Change::LastGeneration { store, generation } => {
-            out.push(11);
-            put_varint(out, u64::from(store.0));
-            put_varint(out, generation.0);
-        }
-        Change::LogFirst(first) => {
-            out.push(12);
-            put_varint(out, first.0);
-        }
-        Change::LogSynced(to) => {
-            out.push(13);
-            put_position(out, *to);
-        }
-        Change::LogEnd(end) => {
-            out.push(14);
-            put_position(out, end.at);
-            put_varint(out, end.next.0);
-        }
-        Change::Attached { store, seq } => {
-            out.push(16);
-            put_varint(out, u64::from(store.0));
-            put_varint(out, seq.0);
-        }
-        Change::Forgotten { store, seq } => {
-            out.push(15);
-            put_varint(out, u64::from(store.0));
-            put_varint(out, seq.0);
-        }
-    }
-}
-
-fn put_place(out: &mut Vec<u8>, place: &TablePlace) {
-    put_varint(out, place.level as u64);
-    put_varint(out, place.run);
-    put_table_id(out, place.table);
-}
-
-fn put_shape_change(out: &mut Vec<u8>, change: &ShapeChange) {
-    put_range(out, &change.range);
-    put_varint(out, change.removed.len() as u64);
-    for place in &change.removed {
-        put_place(out, place);
-    }
-    put_varint(out, change.clipped.len() as u64);
-    for (place, clip) in &change.clipped {
-        put_place(out, place);
-        put_clip(out, clip);
-    }
-    put_varint(out, change.added.len() as u64);
-    for (level, run, table) in &change.added {
-        put_varint(out, *level as u64);
-        put_varint(out, *run);
-        put_table(out, table);
-    }
-}
-
-fn put_table(out: &mut Vec<u8>, table: &TableInfo) {
-    put_table_id(out, table.id);
-    put_varint(out, table.identity);
-    for n in [table.bytes, table.cells, table.tombstones, table.range_tombstones, table.distinct] {
-        put_varint(out, n);
-    }
-    put_range(out, &table.range);
-    for n in [table.seqs.0.0, table.seqs.1.0, table.times.0.0, table.times.1.0, table.created] {
-        put_varint(out, n);
-    }
-    put_varint(out, table.log_bytes);
-    put_varint(out, table.logs.len() as u64);
-    for file in &table.logs {
-        put_varint(out, file.0);
-    }
-    match table.ingested_at {
-        Some(seq) => {
-            out.push(1);
-            put_varint(out, seq.0);
-        }
-        None => out.push(0),
-    }
-    match &table.clip {
-        Some(clip) => {
-            out.push(1);
-            put_clip(out, clip);
-        }
-        None => out.push(0),
-    }
-}
-
-fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
-    Ok(match input.u8()? {
-        1 => Change::Database { id: input.varint()? },
-        2 => Change::Epoch(small(input)?),
-        3 => Change::LastSeq(SeqNo(input.varint()?)),
-        4 => Change::NewStore { id: store(input)?, name: text(input)?, options: text(input)? },
-        5 => Change::DropStore { id: store(input)? },
-        6 => Change::StoreOptions { id: store(input)?, options: text(input)? },
-        7 => Change::Shape { store: store(input)?, change: shape_change(input)? },
-        10 => Change::Flushed {
-            store: store(input)?,
-            range: range(input)?,
-            generation: Generation(input.varint()?),
-        },
-        11 => Change::LastGeneration { store: store(input)?, generation: Generation(input.varint()?) },
-        12 => Change::LogFirst(LogFileId(input.varint()?)),
-        13 => Change::LogSynced(position(input)?),
-        14 => Change::LogEnd(LogEnd { at: position(input)?, next: LogFileId(input.varint()?) }),
-        15 => Change::Forgotten { store: store(input)?, seq: SeqNo(input.varint()?) },
-        17 => Change::Tables { location: text(input)? },
-        16 => Change::Attached { store: store(input)?, seq: SeqNo(input.varint()?) },
-        _ => return Err(Malformed("unknown change")),
-    })
-}
-
-fn small(input: &mut Decoder<'_>) -> Decoded<u32> {
-    u32::try_from(input.varint()?).map_err(|_| Malformed("number over 32 bits"))
-}
-
-fn store(input: &mut Decoder<'_>) -> Decoded<StoreId> {
-    small(input).map(StoreId)
-}
-
-fn text(input: &mut Decoder<'_>) -> Decoded<String> {
-    let bytes = input.bytes()?;
-    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("text is not UTF-8"))
-}
-
-fn flag(input: &mut Decoder<'_>) -> Decoded<bool> {
-    match input.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed("flag is neither 0 nor 1")),
-    }
-}
-
-fn range(input: &mut Decoder<'_>) -> Decoded<KeyRange> {
-    let start = input.bytes()?.to_vec();
-    let end = if flag(input)? { Some(input.bytes()?.to_vec()) } else { None };
-    Ok(KeyRange { start, end })
-}
-
-fn position(input: &mut Decoder<'_>) -> Decoded<LogPosition> {
-    Ok(LogPosition { file: LogFileId(input.varint()?), offset: input.varint()? })
-}
-
-fn table_id(input: &mut Decoder<'_>) -> Decoded<TableId> {
-    Ok(TableId {
-        store: StoreId(small(input)?),
-        epoch: small(input)?,
-        job: small(input)?,
-        part: small(input)?,
-    })
-}
-
-fn clip(input: &mut Decoder<'_>) -> Decoded<Clip> {
-    Ok(Clip { key: input.bytes()?.to_vec(), bytes_below: input.varint()? })
-}
-
-fn level(input: &mut Decoder<'_>) -> Decoded<usize> {
-    small(input).map(|level| level as usize)
-}
-
-fn place(input: &mut Decoder<'_>) -> Decoded<TablePlace> {
-    Ok(TablePlace { level: level(input)?, run: input.varint()?, table: table_id(input)? })
-}
-
-/// As many items as the count before them says; grows with the bytes at hand, not with the count.
-fn list<T>(input: &mut Decoder<'_>, item: impl Fn(&mut Decoder<'_>) -> Decoded<T>) -> Decoded<Vec<T>> {
-    let mut left = input.varint()?;
-    let mut items = Vec::new();
-    while left > 0 {
-        items.push(item(input)?);
-        left -= 1;
-    }
-    Ok(items)
-}
-
-fn shape_change(input: &mut Decoder<'_>) -> Decoded<ShapeChange> {
-    Ok(ShapeChange {
-        range: range(input)?,
-        removed: list(input, place)?,
-        clipped: list(input, |input| Ok((place(input)?, clip(input)?)))?,
-        added: list(input, |input| Ok((level(input)?, input.varint()?, Arc::new(table(input)?))))?,
-    })
-}
-
-fn count(input: &mut Decoder<'_>) -> Decoded<u64> {
-    match input.varint()? {
-        n if n <= TABLE_COUNT_MAX => Ok(n),
-        _ => Err(Malformed("a table's count over 2^44")),
-    }
-}
-
-fn logs(input: &mut Decoder<'_>) -> Decoded<Vec<LogFileId>> {
-    let mut logs: Vec<LogFileId> = Vec::new();
-    for _ in 0..input.varint()? {
-        let file = LogFileId(input.varint()?);
-        if logs.last().is_some_and(|last| *last >= file) {
-            return Err(Malformed("log files of a table out of order"));
-        }
-        logs.push(file);
-    }
-    Ok(logs)
-}
-
-fn table(input: &mut Decoder<'_>) -> Decoded<TableInfo> {
-    Ok(TableInfo {
-        id: table_id(input)?,
-        identity: input.varint()?,
-        bytes: count(input)?,
-        cells: count(input)?,
-        tombstones: count(input)?,
-        range_tombstones: count(input)?,
-        distinct: count(input)?,
-        range: range(input)?,
-        seqs: (SeqNo(input.varint()?), SeqNo(input.varint()?)),
-        times: (Timestamp(input.varint()?), Timestamp(input.varint()?)),
-        created: input.varint()?,
-        log_bytes: count(input)?,
-        logs: logs(input)?,
-        ingested_at: if flag(input)? { Some(SeqNo(input.varint()?)) } else { None },
-        clip: if flag(input)? { Some(clip(input)?) } else { None },
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::code::{decode, encode};
     use super::*;
+    use crate::shape::{Clip, TableInfo, TablePlace};
+    use crate::types::Timestamp;
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
         Arc::new(TableInfo {
@@ -622,6 +378,7 @@ mod tests {
             logs: (0..u64::from(part)).map(|file| LogFileId(3 * file)).collect(),
             ingested_at: (part == 1).then_some(SeqNo(4)),
             clip: None,
+            above: (part == 2).then_some(7),
         })
     }
 

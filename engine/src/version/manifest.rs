@@ -8,7 +8,8 @@
 //!
 //! Layouts: docs/format.md. This file does not know what the edits mean.
 
-use super::edit::{self, Change, Edit, State};
+use super::code;
+use super::edit::{Change, Edit, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, WriteFile, read_file};
 use crate::types::codec::{put_u32, put_u64};
@@ -127,7 +128,7 @@ pub(crate) fn current(env: &Env, dir: &Path) -> Result<Option<(u64, u64)>> {
 
 /// A manifest file that holds the whole state and nothing else.
 pub(crate) fn encode_whole(state: &State, number: u64) -> Vec<u8> {
-    let payload = edit::encode(&state.to_edit());
+    let payload = code::encode(&state.to_edit());
     let mut bytes = header(MANIFEST_MAGIC, state.database, number);
     put_u32(&mut bytes, payload.len() as u32);
     put_u32(&mut bytes, crc(&payload, state.database, number, HEADER_BYTES as u64));
@@ -160,7 +161,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     let mut at = HEADER_BYTES;
     while let Some(payload) = record(bytes, at, database, number) {
         let wrong = |what: String| Error::corruption(path, at as u64, what);
-        let edit = edit::decode(payload).map_err(|e| wrong(format!("manifest record: {}", e.0)))?;
+        let edit = code::decode(payload).map_err(|e| wrong(format!("manifest record: {}", e.0)))?;
         for change in &edit {
             state.apply(change).map_err(|why| wrong(format!("manifest record does not apply: {why}")))?;
         }
@@ -214,7 +215,7 @@ pub(crate) fn salvage(env: &Env, dir: &Path, number: u64, database: Option<u64>)
             found.lost.push(at as u64..next as u64);
         }
         let payload = record(&bytes, next, database, number).unwrap_or_default();
-        for change in edit::decode(payload).unwrap_or_default() {
+        for change in code::decode(payload).unwrap_or_default() {
             found.state.apply_what_fits(&change);
         }
         at = next + RECORD_HEADER_BYTES + payload.len();
@@ -334,7 +335,7 @@ impl Manifest {
 
     fn append(&mut self, edit: &[Change]) -> Result<()> {
         let path = self.dir.join(file_name(self.mark.number));
-        let payload = edit::encode(edit);
+        let payload = code::encode(edit);
         let mut bytes = Vec::with_capacity(payload.len() + RECORD_HEADER_BYTES);
         put_u32(&mut bytes, payload.len() as u32);
         put_u32(&mut bytes, crc(&payload, self.state.database, self.mark.number, self.mark.length));
@@ -475,24 +476,24 @@ pub(crate) mod forge {
 
     fn edit_seeds() -> Vec<Vec<u8>> {
         let edits = edits();
-        edits.iter().map(|edit| edit::encode(edit)).chain([edit::encode(&edits.concat())]).collect()
+        edits.iter().map(|edit| code::encode(edit)).chain([code::encode(&edits.concat())]).collect()
     }
 
     fn edit(bytes: &[u8]) {
-        let Ok(edit) = edit::decode(bytes) else { return };
+        let Ok(edit) = code::decode(bytes) else { return };
         let mut state = State::default();
         for change in edits().concat().iter().take(4).chain(&edit) {
             if state.apply(change).is_err() {
                 break;
             }
         }
-        let _ = edit::encode(&state.to_edit());
+        let _ = code::encode(&state.to_edit());
     }
 
     fn file_seeds() -> Vec<Vec<u8>> {
         let mut bytes = header(MANIFEST_MAGIC, DATABASE, NUMBER);
         for edit in edits() {
-            let payload = edit::encode(&edit);
+            let payload = code::encode(&edit);
             let at = bytes.len() as u64;
             put_u32(&mut bytes, payload.len() as u32);
             put_u32(&mut bytes, crc(&payload, DATABASE, NUMBER, at));

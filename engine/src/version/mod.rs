@@ -1,13 +1,15 @@
 //! What a store consists of at one moment, and the only place where that changes.
 //!
-//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change and its encoding; `manifest` makes changes durable.
+//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code` its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
 //! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need.
 //! Nothing here decides *what* to change.
 
 mod around;
+pub(crate) mod code;
 pub(crate) mod edit;
 pub(crate) mod manifest;
 mod open_tables;
+mod regions;
 mod scattered;
 mod shelf;
 mod unions;

@@ -4,6 +4,7 @@
 
 use super::scattered::Scattered;
 use super::shelf::Shelf;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, Segment};
 use crate::shape::{Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -27,6 +28,8 @@ pub(crate) struct Version {
     pub(crate) shape: Arc<Shape>,
     /// The same tables open, newest data first.
     pub(crate) runs: Vec<OpenRun>,
+    /// The keys that the store answers for: all, unless it was split. What memory and tables have of others is another's.
+    pub(crate) bounds: Arc<KeyRange>,
 }
 
 /// The segments being flushed. Cells below `clip` are in tables already, or kept in a frozen segment.
@@ -97,6 +100,17 @@ impl OpenTable {
         let (first, last) = self.info.times;
         let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
         times.overlaps(&(first..=last)) || self.table().fragments().speak_of(times)
+    }
+
+    /// Whether the table's part goes on behind that key of its file. Only a part ends before its file does.
+    #[inline]
+    pub(crate) fn ends_after(&self, key: &[u8]) -> bool {
+        self.info.above.is_none() || self.info.range.ends_after(key) || planted!(Bug::PartOffByOne)
+    }
+
+    /// Where the table's part ends, if its file goes on behind it.
+    pub(crate) fn end_of_part(&self) -> Option<&[u8]> {
+        self.info.above.and(self.info.range.end.as_deref())
     }
 
     /// First key the table answers for.
@@ -322,6 +336,7 @@ impl Version {
             flush: FlushSet::default(),
             shape: Arc::default(),
             runs: Vec::new(),
+            bounds: Arc::default(),
         }
     }
 
@@ -338,6 +353,32 @@ impl Version {
         }
         frozen.extend_from_slice(&self.frozen);
         self.with_memory(active.into(), frozen, self.flush.clone())
+    }
+
+    /// The same of a store that answers for those keys.
+    pub(crate) fn within(&self, bounds: KeyRange) -> Version {
+        Version {
+            bounds: Arc::new(bounds),
+            ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
+        }
+    }
+
+    /// An error for a key that the store does not answer for.
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        if self.bounds.contains(key) { Ok(()) } else { Err(self.out_of_range(key)) }
+    }
+
+    #[cold]
+    fn out_of_range(&self, key: &[u8]) -> Error {
+        let message =
+            format!("key \"{}\" is outside of the family's keys, {}", key.escape_ascii(), self.bounds);
+        Error::new(ErrorKind::OutOfRange, message)
+    }
+
+    /// An error for keys that the store does not all answer for.
+    pub(crate) fn check_range(&self, range: &KeyRange) -> Result<()> {
+        if self.bounds.covers(range) { Ok(()) } else { Err(self.out_of_range(&range.start)) }
     }
 
     /// All frozen memory that is not being flushed; what shares keys newest first.
@@ -409,6 +450,7 @@ impl Version {
             flush: self.flush.clone(),
             shape,
             runs,
+            bounds: self.bounds.clone(),
         }
     }
 
@@ -420,7 +462,7 @@ impl Version {
     /// The same with other frozen segments.
     pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
         let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
-        Version { active, frozen, scattered, flush, shape, runs }
+        Version { active, frozen, scattered, flush, shape, runs, bounds: self.bounds.clone() }
     }
 
     /// The same with other memory behind the active segment.

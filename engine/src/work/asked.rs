@@ -122,6 +122,11 @@ impl Manual {
         state.progress = Progress::Ended(Ok(()));
     }
 
+    /// The running merge ended without its fault.
+    pub(crate) fn begin_again(&self) {
+        self.state.lock().progress = Progress::Waiting;
+    }
+
     pub(crate) fn fail(&self, error: &Error) {
         self.state.lock().progress = Progress::Ended(Err(error.clone()));
     }

@@ -215,7 +215,11 @@ impl Work {
         let (asked, since_ns) = (manual.is_some(), self.commit.env.clock.monotonic_ns());
         let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
         match MergeJob::start(&self.catalog, store, plan, manual) {
-            Some(job) => {
+            Err(e) => {
+                self.merge_not_begun(store, &e, asked);
+                false
+            }
+            Ok(Some(job)) => {
                 let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
                 let store = Some(store.id);
                 self.queue.list.lock().push(Slot {
@@ -229,7 +233,7 @@ impl Work {
                 });
                 true
             }
-            None => false,
+            Ok(None) => false,
         }
     }
 

@@ -314,6 +314,20 @@ impl Work {
         *self.commit.health.background_error.lock() = Some(error.clone());
     }
 
+    /// Who is to run a merge of the store did not begin it.
+    pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
+        self.commit.events.record(
+            EventKind::Failure,
+            &store.name,
+            format!("a merge could not be begun: {error}"),
+            &[],
+        );
+        if !asked && !store.is_dropped() {
+            let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
+            self.merge_failed(store, error, self.commit.env.clock.monotonic_ns(), pause);
+        }
+    }
+
     /// A merge of the store's strategy failed. What fails again and again is tried ever more seldom.
     fn merge_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
         let is_damage = error.kind() == ErrorKind::Corruption;
@@ -323,7 +337,10 @@ impl Work {
         work.merge_not_before = now + longer;
         let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
         if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
-            self.commit.health.failing.lock().insert(store.id, (store.clone(), error.clone()));
+            let mut failing = self.commit.health.failing.lock();
+            if !store.is_dropped() {
+                failing.insert(store.id, (store.clone(), error.clone()));
+            }
         }
         drop(work);
         self.commit.touch_at(store.id, now + longer);

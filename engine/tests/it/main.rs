@@ -15,6 +15,8 @@ mod moving;
 #[cfg(feature = "testing")]
 mod rangemerge;
 #[cfg(feature = "testing")]
+mod regions;
+#[cfg(feature = "testing")]
 mod schedule;
 #[cfg(feature = "testing")]
 mod space;

@@ -50,7 +50,7 @@ pub(super) fn scatter_oldest(catalog: &Catalog, store: &Store, by_range: &dyn By
     store.swap_if(|now| {
         swapped = may_scatter(now)
             && Arc::ptr_eq(&now.scattered, &version.scattered)
-            && now.frozen.last().map(Segment::generation) == Some(oldest.generation());
+            && now.frozen.last().is_some_and(|last| last.is(oldest));
         swapped.then(|| {
             let frozen = now.frozen[..now.frozen.len() - 1].to_vec();
             now.with_scattered(frozen, scattered.clone(), now.flush.clone())
@@ -200,7 +200,8 @@ fn scatter(version: &Version, segment: &Segment, by_range: &dyn ByRange, keep: &
     let empty = Scattered::new(bounds.clone(), vec![Vec::new(); bounds.len() + 1], before.newest());
     let before = if before.is_empty() { &empty } else { &**before };
     let flat = segment.flatten(keep);
-    let cells = flat.as_flat().expect("just flattened");
+    // Of a part in which there is nothing.
+    let Some(cells) = flat.as_flat() else { return before.clone() };
     let ranges = before.ranges().map(|(range, pieces)| {
         if !cells.touches(&range) {
             return pieces.to_vec();

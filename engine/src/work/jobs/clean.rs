@@ -99,11 +99,14 @@ impl CleanJob {
         let held = catalog.commit.with_writes_held(|_| {
             let files = log.files();
             let needing = files.first().map_or(Vec::new(), |front| catalog.commit.tally.needing(front.file));
-            let stores: Vec<_> = needing.into_iter().filter(|store| !store.is_dropped()).collect();
-            let versions: Vec<_> = stores.iter().map(|store| store.version_full()).collect();
-            (stores, versions, files)
+            let versions: Vec<_> = needing.iter().map(|store| store.version_full()).collect();
+            (needing, versions, files)
         });
         let (stores, versions, files) = held.ok()?;
+        // One that is being dropped needs its files until the manifest has forgotten it, which is soon.
+        if stores.iter().any(|store| store.is_dropped()) {
+            return None;
+        }
         let (front, file_bytes) = files.first().map(|file| (file.file, file.used))?;
         let files: Vec<_> = files.iter().map(|file| (file.first_seq, file.file)).collect();
         let below = files.get(1)?.0;
@@ -218,7 +221,7 @@ impl CleanJob {
             let version = cleaning.store.version();
             for part in &cleaning.segments {
                 let copied = fronts.next().flatten();
-                let is_flushing = version.flush.all().any(|s| s.generation() == part.generation);
+                let is_flushing = version.flush.all().any(|s| s.is(&part.segment));
                 part.mark(self.front, copied, &self.files, is_flushing);
             }
         }

@@ -9,7 +9,7 @@
 //! earlier attempt at it may have logged again counts as written.
 
 use super::Advanced;
-use super::flushing::{Begin, Flushes, Flushing, begin, bytes_of, plain};
+use super::flushing::{Begin, Flushes, Flushing, bytes_of, plain};
 use super::keep::{keep_budget, log_kept};
 use super::log_table::{LogTableJob, prepare_log_table};
 use super::merge::TableSources;
@@ -49,9 +49,14 @@ pub(crate) struct May {
 
 impl FlushJob {
     /// Freezes what the store has and takes it as flush set; or takes up one that an earlier job left, of which nothing is kept.
-    /// `None` when there is nothing, or a flush is under way.
-    pub(super) fn start(catalog: &Catalog, store: &Arc<Store>, reason: String, may: May) -> Option<Self> {
-        let number = begin(store)?;
+    /// `None` when there is nothing. The flush has begun under that number.
+    pub(super) fn start(
+        catalog: &Catalog,
+        store: &Arc<Store>,
+        number: u64,
+        reason: String,
+        may: May,
+    ) -> Option<Self> {
         let (left_over, log_table) = take_all(catalog, store, may);
         let logged_to = catalog.commit.log().map_or(LogPosition::default(), |log| log.end());
         let id = catalog.next_job();

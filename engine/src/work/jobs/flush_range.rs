@@ -5,7 +5,7 @@
 
 use super::Advanced;
 use super::by_range::{plan_range, take_range};
-use super::flushing::{Begin, Flushes, Flushing, begin, plain};
+use super::flushing::{Begin, Flushes, Flushing, plain};
 use super::merge::{READ_AHEAD, TableSources, table_sources};
 use crate::catalog::Catalog;
 use crate::commit::Store;
@@ -22,15 +22,15 @@ pub(crate) struct FlushRangeJob {
 
 impl FlushRangeJob {
     /// Takes the memory of one range as flush set, that of the key `at` if that is given, else the strategy's victim.
-    /// `None` when there is nothing to take yet, or a flush is under way.
+    /// `None` when there is nothing to take yet. The flush has begun under that number.
     pub(super) fn start(
         catalog: &Catalog,
         store: &Arc<Store>,
+        number: u64,
         by_range: &dyn ByRange,
         reason: String,
         at: Option<&[u8]>,
     ) -> Option<Self> {
-        let number = begin(store)?;
         let reason = match take_range(catalog, store, by_range, at) {
             Some(why) => format!("{reason}; {why}"),
             None => reason,

@@ -34,6 +34,8 @@ pub(super) struct Flushing {
     pub(super) merge: Merge,
     /// As a plan, mostly without inputs, so that a step is installed like any other.
     pub(super) plan: MergePlan,
+    /// The store's keys when it began.
+    bounds: Arc<KeyRange>,
     /// Up to which its cells are in tables when they are.
     claims: Generation,
     pub(super) fills: Fills,
@@ -121,6 +123,7 @@ impl Flushing {
         let below = Below::new(others.map(|(_, _, table)| table.live_range()).collect());
         let mut sources = memory_sources(version, &plan.range);
         sources.extend(tables.sources);
+        let is_shared = version.flush.all().any(Segment::is_part);
         let in_memory: u64 = version.flush.all().map(|s| s.cells() as u64).sum();
         let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
         cuts.extend(bounds_in_run(&version.shape, plan.output));
@@ -137,7 +140,7 @@ impl Flushing {
                 replaced: Arc::new(tables.replaced),
             },
             step_bytes: catalog.commit.settings.options.step_bytes,
-            cells: tables.cells.filter(|_| !left_over).map(|cells| cells + in_memory),
+            cells: tables.cells.filter(|_| !left_over && !is_shared).map(|cells| cells + in_memory),
             aside,
         };
         let env = &catalog.commit.env;
@@ -146,6 +149,7 @@ impl Flushing {
             number,
             store: store.clone(),
             merge: Merge::new(env, merge),
+            bounds: version.bounds.clone(),
             claims,
             fills: Fills::default(),
             logged_to,
@@ -214,6 +218,7 @@ impl Flushing {
         let (blocks, bytes) = catalog.install(Install {
             store: &self.store,
             plan: &self.plan,
+            bounds: &self.bounds,
             outputs: step.outputs,
             upto: step.upto,
             flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),

@@ -330,8 +330,8 @@ fn facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts 
 
 /// Where the segments are among the version's frozen ones, all of them, as they are and one behind the other.
 fn place_of(version: &Version, sources: &[Segment]) -> Option<Range<usize>> {
-    let first = version.frozen.iter().position(|s| s.generation() == sources[0].generation())?;
+    let first = version.frozen.iter().position(|s| s.is(&sources[0]))?;
     let there = version.frozen.get(first..first + sources.len())?;
-    let same = there.iter().zip(sources).all(|(a, b)| a.generation() == b.generation());
+    let same = there.iter().zip(sources).all(|(a, b)| a.is(b));
     same.then(|| first..first + sources.len())
 }

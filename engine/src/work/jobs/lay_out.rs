@@ -23,7 +23,7 @@ pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
 /// Turns one frozen segment into a flat one (ACC-3, invariant I4).
 pub(super) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
     let version = store.version_full();
-    let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some()) else {
+    let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some() || s.is_part()) else {
         return false;
     };
     // Visible first, snapshots second: one taken between them is at or above what is visible now.
@@ -35,15 +35,15 @@ pub(super) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
         visible,
         snapshots: &snapshots,
     });
-    let generation = segment.generation();
     let mut swapped = false;
     store.swap_if(|now| {
         // A flush may have taken it.
-        let is_it = |s: &Segment| s.generation() == generation && s.as_active().is_some();
+        let is_it = |s: &Segment| s.is(segment) && (s.as_active().is_some() || s.is_part());
         swapped = now.frozen.iter().any(is_it);
         swapped.then(|| {
-            let flattened = |s: &Segment| if is_it(s) { flat.clone() } else { s.clone() };
-            let frozen = now.frozen.iter().map(flattened).collect();
+            // A part with nothing in it goes.
+            let rest = now.frozen.iter().filter(|s| !is_it(s) || flat.as_flat().is_some());
+            let frozen = rest.map(|s| if is_it(s) { flat.clone() } else { s.clone() }).collect();
             now.with_memory(now.active.clone(), frozen, now.flush.clone())
         })
     });

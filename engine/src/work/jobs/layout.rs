@@ -5,6 +5,7 @@ use super::Job;
 use super::by_range::scatter_oldest;
 use super::flush::{FlushJob, May};
 use super::flush_range::FlushRangeJob;
+use super::flushing::begin;
 use super::lay_out::flatten_oldest;
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
@@ -55,7 +56,7 @@ impl<'a> Layout<'a> {
 
     /// Whether a frozen segment is still to be laid out.
     pub(crate) fn is_due(&self, segment: &Segment) -> bool {
-        !self.is_whole() || segment.as_active().is_some()
+        !self.is_whole() || segment.as_active().is_some() || segment.is_part()
     }
 
     /// Lays the oldest such segment out; whether there was one.
@@ -82,19 +83,22 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Begins a flush: of all memory, of what an earlier one left, or of one range.
+    /// Begins a flush: of all memory, of what an earlier one left, or of one range. `None` when there is nothing to take yet, or
+    /// one is under way.
     pub(crate) fn flush(&self, catalog: &Catalog, wanted: FlushWanted, is_cleaning: bool) -> Option<Job> {
         let FlushWanted { store, reason, may_stay, at } = wanted;
+        // First, so that nobody takes or leaves a flush set from here on.
+        let number = begin(&store)?;
         match self {
             Layout::ByRange(by_range)
                 if may_stay && !store.is_leaving() && store.version().flush.is_empty() =>
             {
-                let job = FlushRangeJob::start(catalog, &store, *by_range, reason, at.as_deref());
+                let job = FlushRangeJob::start(catalog, &store, number, *by_range, reason, at.as_deref());
                 job.map(|job| Job::FlushRange(Box::new(job)))
             }
             _ => {
                 let may = May { keep: may_stay, leave_in_log: !is_cleaning };
-                FlushJob::start(catalog, &store, reason, may).map(|job| Job::Flush(Box::new(job)))
+                FlushJob::start(catalog, &store, number, reason, may).map(|job| Job::Flush(Box::new(job)))
             }
         }
     }

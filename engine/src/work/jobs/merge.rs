@@ -4,7 +4,7 @@ use super::super::asked::Manual;
 use super::Advanced;
 use super::fills::{Before, Fills};
 use super::layout::Layout;
-use crate::catalog::{Catalog, Install};
+use crate::catalog::{Catalog, Install, check_bounds};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
@@ -16,7 +16,7 @@ use crate::schedule::Pace;
 use crate::shape::TableInfo;
 use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::{CursorOptions, Replaced};
-use crate::types::{SeqNo, TableId};
+use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::{OpenTable, TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(crate) struct MergeJob {
     id: u32,
     store: Arc<Store>,
     plan: MergePlan,
+    /// The store's keys when it began.
+    bounds: Arc<KeyRange>,
     /// `None` for a move.
     run: Option<Running>,
     /// What was done elsewhere before that failed.
@@ -63,13 +65,13 @@ pub(crate) struct MergeJob {
 }
 
 impl MergeJob {
-    /// Starts what the plan says; `None` when the store no longer fits it.
+    /// Starts what the plan says; `None` when the store no longer fits it. An error is one of who is to run it.
     pub(crate) fn start(
         catalog: &Arc<Catalog>,
         store: &Arc<Store>,
         plan: MergePlan,
         manual: Option<Arc<Manual>>,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>> {
         let id = catalog.next_job();
         let mut work = store.work.lock();
         let version = store.version_full();
@@ -77,25 +79,29 @@ impl MergeJob {
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
             catalog.commit.events.record(EventKind::Defer, &store.name, reason, &[]);
-            return None;
+            return Ok(None);
         }
         let settings = store.settings();
         let rest = if manual.is_some() { catalog.commit.settings.options.compact_rest } else { 0 };
         let pace = Pace::new(rest, catalog.cache.blocks_asked_for());
         let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
-        let run = match plan.kind {
+        let spec = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(begin(catalog, &spec(catalog, store, &version, &plan, id, read_ahead))?),
+            MergeKind::Merge => Some(spec(catalog, store, &version, &plan, id, read_ahead)),
         };
         work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
+        // Without the lock: who runs it may take a while to answer.
+        let run = spec.map(|spec| begin(catalog, &spec)).transpose();
+        let run = run.inspect_err(|_| store.work.lock().running.retain(|(other, _)| *other != id))?;
         // A range keeps one file.
         let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
         let began_ns = catalog.commit.env.clock.monotonic_ns();
-        Some(Self {
+        Ok(Some(Self {
             id,
             store: store.clone(),
             plan,
+            bounds: version.bounds.clone(),
             run,
             carried: Totals::default(),
             clip: None,
@@ -108,7 +114,7 @@ impl MergeJob {
             filling: None,
             steps: 0,
             began_ns,
-        })
+        }))
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -131,7 +137,9 @@ impl MergeJob {
         }
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         let mut worked = self.work(catalog)?;
-        if let Some(running) = self.run.as_mut().filter(|_| self.pace.is_beside_readers()) {
+        // (An object store is given an object as a whole, once.)
+        let syncs = self.pace.is_beside_readers() && catalog.tables.store().writes_in_pieces();
+        if let Some(running) = self.run.as_mut().filter(|_| syncs) {
             running.run.sync_written(SYNC_RESTING)?;
         }
         let rest = self
@@ -153,10 +161,11 @@ impl MergeJob {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
         let Some(Running { run, verifier }) = &mut self.run else {
-            let (store, plan) = (&self.store, &self.plan);
+            let (store, plan, bounds) = (&self.store, &self.plan, &self.bounds);
             catalog.install(Install {
                 store,
                 plan,
+                bounds,
                 outputs: Vec::new(),
                 upto: None,
                 flushed: None,
@@ -186,6 +195,26 @@ impl MergeJob {
             Err(e) if verifier.is_some() => return self.go_on_here(catalog, &e),
             advance => advance?,
         };
+        self.account(catalog);
+        let step = match advance {
+            Advance::Working => return Ok(Advanced::More),
+            Advance::NotYet(ns) => return Ok(Advanced::NotYet(ns)),
+            Advance::Step(step) => step,
+        };
+        if let Err(e) = self.verify(catalog, &step) {
+            let outputs: Vec<_> = step.outputs.iter().map(|info| info.id).collect();
+            self.remove_left(catalog, outputs);
+            return self.go_on_here(catalog, &e);
+        }
+        self.account(catalog);
+        let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
+        let before = if reads_back { Some(Before::new(catalog, &step.outputs)?) } else { None };
+        self.publishing = Some(Publishing { step, before });
+        self.fill(catalog)
+    }
+
+    /// Counts what was written since the last time, against the rates too.
+    fn account(&mut self, catalog: &Catalog) {
         let totals = self.totals();
         // What is still in the builder is an estimate, which may turn out too high.
         let written = totals.bytes_written.max(self.reported);
@@ -195,43 +224,36 @@ impl MergeJob {
         if let Some(manual) = &self.manual {
             manual.note_written(written);
         }
-        let step = match advance {
-            Advance::Working => return Ok(Advanced::More),
-            Advance::NotYet(ns) => return Ok(Advanced::NotYet(ns)),
-            Advance::Step(step) => step,
-        };
-        if let Err(e) = self.verify(catalog, &step) {
-            catalog.remove_outputs(&step.outputs);
-            return self.go_on_here(catalog, &e);
-        }
-        let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
-        let before = if reads_back { Some(Before::new(catalog, &step.outputs)?) } else { None };
-        self.publishing = Some(Publishing { step, before });
-        self.fill(catalog)
     }
 
     /// Checks a step that was made elsewhere before it is made true.
     fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<()> {
         let Some(Running { run, verifier: Some(verifier) }) = &mut self.run else { return Ok(()) };
-        verifier
+        let next = verifier
             .step(&step.outputs, step.upto.as_deref(), &run.totals())
             .map_err(|why| Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}")))?;
-        step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())
+        step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())?;
+        *verifier = next;
+        Ok(())
+    }
+
+    /// Removes what the run has written and not handed out; of one elsewhere only what can be nothing else.
+    fn remove_left(&self, catalog: &Catalog, mut tables: Vec<TableId>) {
+        if let Some(Running { verifier: Some(verifier), .. }) = &self.run {
+            tables.retain(|table| verifier.may_remove(*table));
+        }
+        catalog.remove_tables(&tables);
     }
 
     /// Who ran the merge elsewhere failed: the rest of it is run here, from the last step that is true.
     fn go_on_here(&mut self, catalog: &Catalog, why: &Error) -> Result<Advanced> {
-        let Some(Running { run, .. }) = self.run.take() else { return Ok(Advanced::More) };
-        catalog.remove_tables(&run.leftovers());
-        let totals = run.totals();
-        drop(run);
-        self.carried.bytes_written += totals.bytes_written;
-        self.carried.taken += totals.taken;
-        self.carried.kept += totals.kept;
-        self.carried.forgotten = self.carried.forgotten.max(totals.forgotten);
+        self.remove_left(catalog, self.leftovers());
+        self.carried = self.totals();
+        self.run = None;
         let reason = format!("a merge that failed elsewhere goes on here: {why}");
         catalog.commit.events.record(EventKind::Defer, &self.store.name, reason, &[("steps", self.steps)]);
         let version = self.store.version_full();
+        check_bounds(&self.store, &version, &self.bounds)?;
         let read_ahead = if self.pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         // Names of its own: what was written elsewhere may still appear.
         let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job(), read_ahead);
@@ -277,6 +299,7 @@ impl MergeJob {
         let (blocks, bytes) = catalog.install(Install {
             store: &self.store,
             plan: &self.plan,
+            bounds: &self.bounds,
             outputs: step.outputs,
             upto: step.upto,
             flushed: None,
@@ -311,9 +334,14 @@ impl MergeJob {
         }
     }
 
+    /// Whether the store's keys are not those with which it began.
+    fn is_of_other_keys(&self) -> bool {
+        !Arc::ptr_eq(&self.store.version().bounds, &self.bounds) && !self.store.is_dropped()
+    }
+
     /// What was done so far; nothing of a move.
     fn totals(&self) -> Totals {
-        let now = self.run.as_ref().map(|running| running.run.totals()).unwrap_or_default();
+        let now = self.run.as_ref().map(Running::totals).unwrap_or_default();
         Totals {
             bytes_written: self.carried.bytes_written + now.bytes_written,
             taken: self.carried.taken + now.taken,
@@ -321,6 +349,10 @@ impl MergeJob {
             forgotten: self.carried.forgotten.max(now.forgotten),
             ..now
         }
+    }
+
+    fn leftovers(&self) -> Vec<TableId> {
+        self.run.as_ref().map(|running| running.run.leftovers()).unwrap_or_default()
     }
 
     /// Counts it and tells of it.
@@ -352,6 +384,10 @@ impl MergeJob {
             work.nothing_of_level0 = None;
         }
         match (&self.manual, error) {
+            // Of a store that was split or joined meanwhile: it is planned anew.
+            (Some(manual), Some(error)) if self.is_of_other_keys() && error.kind() == ErrorKind::Canceled => {
+                manual.begin_again();
+            }
             (Some(manual), Some(error)) => manual.fail(error),
             (Some(manual), None) => manual.note_done(&self.plan, self.reported),
             (None, _) => {}
@@ -364,8 +400,7 @@ impl MergeJob {
         if self.steps > 0 {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
         }
-        let left = self.run.as_ref().map(|running| running.run.leftovers()).unwrap_or_default();
-        catalog.remove_tables(&left);
+        self.remove_left(catalog, self.leftovers());
         if let Some(Publishing { step, before }) = self.publishing {
             if let Some(before) = before {
                 before.undo();
@@ -389,18 +424,25 @@ struct Running {
     verifier: Option<Verifier>,
 }
 
+impl Running {
+    /// What was done; of one elsewhere what was found to be true.
+    fn totals(&self) -> Totals {
+        self.verifier.as_ref().map_or_else(|| self.run.totals(), Verifier::totals)
+    }
+}
+
 /// Begins the merge: elsewhere if somebody runs merges there, else here.
-fn begin(catalog: &Catalog, spec: &MergeSpec) -> Option<Running> {
+fn begin(catalog: &Catalog, spec: &MergeSpec) -> Result<Running> {
     if !catalog.executor.is_here() {
         match catalog.executor.begin(spec) {
-            Ok(run) => return Some(Running { run, verifier: Some(Verifier::new(spec)) }),
+            Ok(run) => return Ok(Running { run, verifier: Some(Verifier::new(spec)) }),
             Err(e) => {
                 let reason = format!("a merge is run here, as it could not be begun elsewhere: {e}");
                 catalog.commit.events.record(EventKind::Defer, "", reason, &[]);
             }
         }
     }
-    catalog.local.begin(spec).ok().map(|run| Running { run, verifier: None })
+    Ok(Running { run: catalog.local.begin(spec)?, verifier: None })
 }
 
 /// What a plan reads, open.
@@ -429,7 +471,7 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
             input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
         // A clipped table's cells are counted below its clip too, so their number says nothing.
         for open in &tables {
-            all.cells = all.cells.filter(|_| open.info.clip.is_none()).map(|n| n + open.info.cells);
+            all.cells = all.cells.filter(|_| open.info.is_whole()).map(|n| n + open.info.cells);
         }
         all.sources.push(run_source(tables, options, &mut all.replaced));
     }

@@ -1,0 +1,261 @@
+//! Splitting a store at a key, and joining two neighbours: one edit of the manifest, whatever the size.
+//!
+//! *Split.* With nothing being logged, the active segment is frozen, the edit says which keys are whose, and two versions take the
+//! place of one. Tables over the key are in both, each answering for its part; so is all memory, of which each store flushes its
+//! own keys. Records of the log go by key: what was logged for the store before, and belongs to the new one now, is found
+//! there by a recovery ([`super::replay`]), as the manifest names the store that it came from.
+//!
+//! *Join.* The same the other way round. Segments and runs of both stand in one order, as generations are given once in a
+//! database. Parts of one table that lie in the same place become one again; a part that went elsewhere meanwhile gets
+//! another name before, as one store has no table twice.
+//!
+//! A job that runs on the store meanwhile finds at its next step that the store's keys have changed, and gives up: its finished
+//! steps stay, and what is left is planned anew. A table's file goes when no store has it any more: the manifest counts.
+//! Nothing of a shared table's file is freed before.
+
+use super::{Catalog, check_name};
+use crate::commit::{FamilySettings, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::memory::Segment;
+use crate::shape::TableInfo;
+use crate::table::CursorOptions;
+use crate::types::{KeyRange, StoreId, TableId};
+use crate::version::edit::Change;
+use crate::version::{FlushSet, TableHandle, Version};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Catalog {
+    /// Splits a store; the new one has the keys from `at` on.
+    pub(crate) fn split(&self, store: &Arc<Store>, at: &[u8], name: &str) -> Result<Arc<Store>> {
+        self.commit.check_writable()?;
+        check_name(name)?;
+        // Reads indices: not with writes held.
+        let bytes = bytes_before(&store.version_full(), at)?;
+        let _one = self.families.lock();
+        self.commit.check_writable()?;
+        self.check_name_is_free(name)?;
+        let settings = self.settings_again(store)?;
+        let mut manifest = self.manifest.lock();
+        store.check_takes_writes()?;
+        let right = manifest.state().last_store.next();
+        let (mark, new) = self.commit.with_writes_held(|_| {
+            let bounds = store.version().bounds.clone();
+            if at <= bounds.start.as_slice() || !bounds.ends_after(at) {
+                let message = format!(
+                    "{} cannot be split at \"{}\": its keys are {bounds}",
+                    store.name,
+                    at.escape_ascii()
+                );
+                return Err(Error::invalid(message));
+            }
+            let left = KeyRange { start: bounds.start.clone(), end: Some(at.to_vec()) };
+            let there = KeyRange { start: at.to_vec(), end: bounds.end.clone() };
+            let edit = vec![Change::Split {
+                store: store.id,
+                at: at.to_vec(),
+                right,
+                name: name.to_string(),
+                bytes: bytes.clone(),
+            }];
+            kill_point!("split-before-commit");
+            let mark = self.commit_to(&mut manifest, &edit)?;
+            kill_point!("split-committed");
+            let shape = |id: StoreId| Arc::new(manifest.state().stores[&id].shape.clone());
+            let (mine, theirs) = (store.new_active(0), store.new_active(0));
+            let before = store.version_full();
+            let part = |version: Version, id: StoreId, range: &KeyRange| {
+                memory_within(&version, range).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
+            };
+            let version = part(before.with_fresh_active(theirs), right, &there);
+            let attached = store.attached_at();
+            let generations = &self.commit.generations;
+            let graveyard = self.graveyard.clone();
+            let new =
+                Store::attached(right, name.into(), settings, version, generations, graveyard, attached);
+            new.fit_memory(self.commit.settings.write_memory());
+            new.forget(store.forgotten());
+            new.note_replayed(store.replayed_generation());
+            // What is not to be found here any more is there before.
+            self.add_store(new.clone());
+            store.swap(|now| part(now.with_fresh_active(mine.clone()), store.id, &left));
+            // While nobody can ask what of the log is needed.
+            self.commit.enter_fronts(std::slice::from_ref(&new));
+            Ok((mark, new))
+        })??;
+        drop(manifest);
+        self.reshaped(&[store, &new]);
+        self.commit.log_note(mark);
+        kill_point!("split-noted");
+        let numbers = [("shared_tables", bytes.len() as u64), ("store", u64::from(right.0))];
+        self.commit.events.record(
+            EventKind::Family,
+            &store.name,
+            format!("split: {name} has a part"),
+            &numbers,
+        );
+        Ok(new)
+    }
+
+    /// Takes a neighbour's keys into a store; the neighbour is no more.
+    pub(crate) fn join(&self, store: &Arc<Store>, with: &Arc<Store>) -> Result<()> {
+        self.commit.check_writable()?;
+        let _one = self.families.lock();
+        self.commit.check_writable()?;
+        self.removable(&with.name)?;
+        let same = store.settings().options.timestamps == with.settings().options.timestamps;
+        if Arc::ptr_eq(store, with) || !same {
+            return Err(Error::invalid(format!(
+                "families {} and {} cannot be joined",
+                store.name, with.name
+            )));
+        }
+        let mut manifest = self.manifest.lock();
+        store.check_takes_writes()?;
+        with.check_takes_writes()?;
+        let neighbours = |a: &KeyRange, b: &KeyRange| a.end.as_deref() == Some(b.start.as_slice());
+        let (own, other) = (store.version().bounds.clone(), with.version().bounds.clone());
+        if !neighbours(&own, &other) && !neighbours(&other, &own) {
+            let message =
+                format!("families {} and {} are no neighbours: {own}, {other}", store.name, with.name);
+            return Err(Error::invalid(message));
+        }
+        let (renamed, opened) = self.renamed_apart(store, with)?;
+        kill_point!("join-renamed");
+        let mark = self.commit.with_writes_held(|_| {
+            let edit = vec![Change::Join { store: store.id, with: with.id, renamed: renamed.clone() }];
+            kill_point!("join-before-commit");
+            let mark = self.commit_to(&mut manifest, &edit)?;
+            kill_point!("join-committed");
+            let shape = Arc::new(manifest.state().stores[&store.id].shape.clone());
+            let theirs = with.version_full();
+            let mut handles: BTreeMap<TableId, Arc<TableHandle>> = opened;
+            handles.extend(theirs.tables().map(|open| (open.info.id, open.handle.clone())));
+            let range = own.cover(&other);
+            let active = store.new_active(0);
+            store.note_replayed(with.replayed_generation());
+            store.forget(with.forgotten());
+            store.swap(|now| {
+                let memory = both_memories(&now.with_fresh_active(active.clone()), &theirs);
+                memory.with_shape(shape.clone(), &handles).within(range.clone())
+            });
+            // While nobody can ask what of the log is needed.
+            self.commit.enter_fronts(std::slice::from_ref(store));
+            with.mark_dropped();
+            // What had another name is no store's any more under the old one, unless another has it.
+            for (old, _) in renamed.iter().filter(|(old, _)| !manifest.state().has_table(*old)) {
+                theirs
+                    .tables()
+                    .filter(|open| open.info.id == *old)
+                    .for_each(|open| open.handle.make_obsolete());
+            }
+            Ok::<_, Error>(mark)
+        })??;
+        drop(manifest);
+        self.remove_store(with);
+        self.commit.discount(with);
+        self.reshaped(&[store]);
+        self.commit.log_note(mark);
+        let numbers = [("renamed_tables", renamed.len() as u64)];
+        let what = format!("joined with {}", with.name);
+        self.commit.events.record(EventKind::Family, &store.name, what, &numbers);
+        Ok(())
+    }
+
+    /// Gives those tables of a neighbour other names that the store has elsewhere itself.
+    #[expect(clippy::type_complexity, reason = "names, and the tables that have them")]
+    fn renamed_apart(
+        &self,
+        store: &Store,
+        with: &Store,
+    ) -> Result<(Vec<(TableId, TableId)>, BTreeMap<TableId, Arc<TableHandle>>)> {
+        let apart = store.version().shape.apart_from(&with.version().shape);
+        if apart.is_empty() {
+            return Ok((Vec::new(), BTreeMap::new()));
+        }
+        let (place, first) = (self.tables.store(), self.next_name(store.id));
+        let mut renamed = Vec::new();
+        let mut opened = BTreeMap::new();
+        for (part, info) in apart.iter().enumerate() {
+            let id = TableId { part: part as u32, ..first };
+            place.bring_in(&place.path(info.id), place.storage(), id, info.bytes)?;
+            let info = Arc::new(TableInfo { id, ..TableInfo::clone(info) });
+            opened.insert(id, self.tables.open(&info, None)?);
+            renamed.push((apart[part].id, id));
+        }
+        place.sync_names()?;
+        Ok((renamed, opened))
+    }
+
+    /// The stores have other keys than before.
+    fn reshaped(&self, stores: &[&Arc<Store>]) {
+        for store in stores {
+            {
+                let mut work = store.work.lock();
+                work.nothing_of_level0 = None;
+                work.plan_state = Default::default();
+            }
+            self.commit.recount(store);
+            self.commit.touch(store.id);
+        }
+        self.fit_cache();
+        self.commit.scheduler.notify();
+    }
+}
+
+/// About how many bytes each table over the key has before it.
+fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
+    let over: Vec<TableId> = version.shape.over(at).map(|table| table.id).collect();
+    let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, ..CursorOptions::default() };
+    let open = version.tables().filter(|open| over.contains(&open.info.id));
+    open.map(|open| Ok((open.info.id, open.table().cursor(options).dead_below(at)?))).collect()
+}
+
+/// The version with what its memory has of these keys. What lay apart by range is laid out anew.
+fn memory_within(version: &Version, keys: &KeyRange) -> Version {
+    let part = |segment: &Segment| segment.part(keys);
+    let flush = &version.flush;
+    let flush = match flush.is_empty() || flush.range().intersect(keys).is_empty() {
+        true => FlushSet::default(),
+        false => {
+            FlushSet { segments: flush.all().map(part).collect(), scattered: Arc::default(), ..flush.clone() }
+        }
+    };
+    version.with_scattered(version.waiting().map(part).collect(), Arc::default(), flush)
+}
+
+/// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is in no table yet.
+fn both_memories(own: &Version, other: &Version) -> Version {
+    let mut frozen: Vec<Segment> = own.waiting().chain(other.waiting()).cloned().collect();
+    frozen.extend(Some(&other.active).filter(|active| !active.is_empty()).cloned());
+    for flush in [&own.flush, &other.flush] {
+        let left = flush.range();
+        let is_whole = left == KeyRange::all();
+        frozen
+            .extend(flush.all().map(|segment| if is_whole { segment.clone() } else { segment.part(&left) }));
+    }
+    // Stable: of pieces that share keys the newer comes first already.
+    frozen.sort_by_key(|segment| std::cmp::Reverse(segment.generation()));
+    own.with_scattered(frozen, Arc::default(), FlushSet::default())
+}
+
+impl Catalog {
+    /// The settings of a store for one that was a part of it.
+    fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
+        FamilySettings::resolve_known(&store.name, store.settings().options.clone(), &self.registry)
+    }
+
+    /// Takes a store out of the list.
+    fn remove_store(&self, store: &Store) {
+        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
+    }
+}
+
+/// An error for a job of a store that has other keys than when the job began.
+pub(crate) fn check_bounds(store: &Store, version: &Version, bounds: &Arc<KeyRange>) -> Result<()> {
+    if Arc::ptr_eq(&version.bounds, bounds) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Canceled, format!("family {} was split or joined meanwhile", store.name)))
+}
