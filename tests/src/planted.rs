@@ -24,7 +24,6 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::KeepUnderTombstone, "model"),
     (Bug::ForgetWhatMergesDropped, "model"),
     (Bug::UnverifiedResult, "model"),
-    (Bug::DeleteShared, "regions"),
     (Bug::PunchShared, "regions"),
     (Bug::PartOffByOne, "regions"),
     (Bug::JudgeOutsideAlone, "corners"),

@@ -29,6 +29,8 @@ const STRATEGIES: &[&str] = &[
     "geometric",
     "sma",
     "leveled{table_bytes=8KiB, base_bytes=16KiB}",
+    // Merged in steps that are shorter than its tables.
+    "leveled{table_bytes=64KiB, base_bytes=64KiB}",
 ];
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -55,6 +57,7 @@ struct Case {
     snapshots: Vec<(Snapshot, Model)>,
     next: u32,
     done: u64,
+    value_bytes: u64,
 }
 
 fn key(rng: &mut Rng) -> Vec<u8> {
@@ -129,6 +132,7 @@ impl Case {
             step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
             ..Options::default()
         };
+        let value_bytes = *rng.pick(&[300, 300, 1_500]);
         let family = FamilyOptions {
             strategy: rng.pick(STRATEGIES).parse().expect("a strategy"),
             block_bytes: 300,
@@ -148,6 +152,7 @@ impl Case {
             snapshots: Vec::new(),
             next: 0,
             done: 0,
+            value_bytes,
         }
     }
 
@@ -183,7 +188,7 @@ impl Case {
         let mut batch = siltstone::Batch::new();
         match self.rng.range(0..10) {
             0..6 => {
-                let len = self.rng.range(0..300) as usize;
+                let len = self.rng.range(0..self.value_bytes) as usize;
                 let value = self.rng.bytes(len);
                 batch.put(region, &key, &value);
                 self.model.insert(key, value);

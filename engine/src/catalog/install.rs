@@ -138,7 +138,7 @@ impl Catalog {
             }
         }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
-            let is_anywhere = owned_before.contains(&open.info.id) && !planted!(Bug::DeleteShared);
+            let is_anywhere = owned_before.contains(&open.info.id);
             if !shape_holds(&shape, open.info.id) && !is_anywhere {
                 open.handle.make_obsolete();
             }

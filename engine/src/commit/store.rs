@@ -236,8 +236,7 @@ impl Store {
 
     /// The run of level 0 that the flush under way, or to be taken up again, writes.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
-        // Cells that recovery put there may have been logged under a later generation than that of their segment.
-        (!version.flush.is_empty()).then(|| version.flush.generation.max(self.replayed_generation()).0)
+        (!version.flush.is_empty()).then_some(version.flush.run)
     }
 
     /// Recovery met this generation in the log.

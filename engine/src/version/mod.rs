@@ -19,4 +19,6 @@ pub(crate) mod version;
 pub(crate) use open_tables::OpenTables;
 pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use unions::Unions;
-pub(crate) use version::{Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version};
+pub(crate) use version::{
+    Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
+};

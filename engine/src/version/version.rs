@@ -6,7 +6,7 @@ use super::scattered::Scattered;
 use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, Segment};
-use crate::shape::{Shape, TableInfo};
+use crate::shape::{Run, Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Table;
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
@@ -46,6 +46,20 @@ pub(crate) struct FlushSet {
     pub(crate) generation: Generation,
     /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant I1).
     pub(crate) reserved: Generation,
+    /// The run of level 0 that it becomes.
+    pub(crate) run: u64,
+}
+
+/// The run of level 0 that memory up to that generation becomes: of that number, as a rule, as what is newer comes after it. Not
+/// where the store has taken in a neighbour whose newer memory was flushed before: then the one after the newest run.
+pub(crate) fn flushed_run(shape: &Shape, generation: Generation, range: &KeyRange) -> u64 {
+    let level0 = shape.levels.first().map_or(&[][..], |level| &level.runs);
+    let is_over =
+        |run: &Run| run.id >= generation.0 && run.tables().iter().any(|table| table.overlaps(range));
+    match level0.first() {
+        Some(newest) if level0.iter().any(is_over) => newest.id + 1,
+        _ => generation.0,
+    }
 }
 
 impl FlushSet {

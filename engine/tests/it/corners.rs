@@ -1,7 +1,8 @@
 //! Answers where one would not look for them: after merges, with broken operators and failing disks, among many families.
 
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
+use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
+use siltstone::testing::with_kill_hook;
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Family, FamilyOptions,
     MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
@@ -652,4 +653,39 @@ fn what_kept_values_hold_is_counted_until_they_are_copied() {
     let copied: Vec<Vec<u8>> = from_tables.into_iter().map(Pinned::into_owned).collect();
     assert!((0..20_000_000).any(|_| is_free()));
     assert!(copied.iter().zip((0..2_000u32).step_by(10)).all(|(found, n)| *found == value(n)));
+}
+
+/// Until the manifest has forgotten a family, the log has what was written to it: also where another family's flush ends
+/// just then.
+#[test]
+fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable() {
+    let world = SimWorld::new(5);
+    let scheduler = SimScheduler::for_world(&world);
+    let open = |world: &SimWorld, scheduler: SimScheduler| {
+        let options = Options { log_file_bytes: 4 << 10, ..Options::default() };
+        Db::builder().options(options).env(world.env()).scheduler(Arc::new(scheduler)).open("db").unwrap()
+    };
+    let db = open(&world, scheduler);
+    let going = db.create_family("going", FamilyOptions::default()).unwrap();
+    going.put_with(b"key", b"value", Durability::Sync).unwrap();
+    // So that the other family needs later files only.
+    for n in 0..100u32 {
+        db.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    let left = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let (into, storage, other) = (left.clone(), world.storage.clone(), db.clone());
+    let hook = move |point: &'static str| {
+        if point == "family-drop-marked" {
+            other.default_family().flush().unwrap();
+            *into.borrow_mut() = Some(storage.clone_crashed(Survive::All, 1));
+        }
+    };
+    with_kill_hook(hook, || db.drop_family("going").unwrap());
+    let storage = left.borrow_mut().take().unwrap();
+    let world = SimWorld { storage, ..SimWorld::new(6) };
+    let scheduler = SimScheduler::for_world(&world);
+    let db = open(&world, scheduler);
+    let going = db.family("going").unwrap();
+    assert_eq!(going.get(b"key").unwrap().as_deref(), Some(b"value".as_slice()));
+    db.close().unwrap();
 }

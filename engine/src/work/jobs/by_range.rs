@@ -33,7 +33,7 @@ use crate::commit::Store;
 use crate::memory::{Flat, LogPlace, Segment, Visibility};
 use crate::strategy::{ByRange, MergePlan, RangeMemory, pieces_to_join, victim_beside};
 use crate::types::{KeyRange, SeqNo, TableId};
-use crate::version::{FlushSet, Scattered, Unions, Version};
+use crate::version::{FlushSet, Scattered, Unions, Version, flushed_run};
 use std::sync::Arc;
 
 /// Scatters the oldest frozen segment of a store whose memory is held by range; whether there was one.
@@ -109,6 +109,7 @@ pub(super) fn take_range(
                 clip: range.start.clone(),
                 end: range.end.clone(),
                 generation: now.scattered.newest(),
+                run: flushed_run(&now.shape, now.scattered.newest().max(store.replayed_generation()), &range),
                 reserved: now.scattered.newest(),
             };
             now.with_scattered(Vec::new(), Arc::new(rest), flush)

@@ -21,8 +21,8 @@ use crate::memory::Segment;
 use crate::merge::AsideRules;
 use crate::merge::MergeRun;
 use crate::strategy::{HotKeys, HotPlan, KEPT_MAX, LogTableChoice};
-use crate::types::{Generation, LogPosition};
-use crate::version::FlushSet;
+use crate::types::{Generation, KeyRange, LogPosition};
+use crate::version::{FlushSet, flushed_run};
 use std::sync::Arc;
 
 pub(crate) struct FlushJob {
@@ -97,7 +97,7 @@ impl FlushJob {
                 number,
                 id,
                 version: &version,
-                plan: plain(&version, generation, strategy.table_bytes(), reason),
+                plan: plain(&version, strategy.table_bytes(), reason),
                 claims: if over.is_some() { generation } else { generation.max(reserved) },
                 logged_to,
                 tables: TableSources::none(),
@@ -224,10 +224,14 @@ fn take_frozen(catalog: &Catalog, store: &Store) {
     store.swap_if(|now| {
         now.may_join_flush().then(|| {
             let all = now.waiting().chain(now.flush.all());
+            let generation = all.map(Segment::generation).max().unwrap_or_default();
+            // Cells that recovery put there may have been logged under a later generation than that of their segment.
+            let replayed = generation.max(store.replayed_generation());
             let flush = FlushSet {
                 segments: now.frozen.iter().chain(&now.flush.segments).cloned().collect(),
                 scattered: now.scattered.clone(),
-                generation: all.map(Segment::generation).max().unwrap_or_default(),
+                generation,
+                run: flushed_run(&now.shape, replayed, &KeyRange::all()),
                 // What is newer than all of it is the active segment, whose id has the reserved one before it.
                 reserved: Generation(now.active.generation().0 - 1),
                 ..FlushSet::default()

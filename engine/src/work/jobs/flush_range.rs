@@ -132,10 +132,7 @@ fn plan(
     let table_bytes = settings.options.strategy.strategy().table_bytes();
     let plan = match merged {
         Some(plan) => MergePlan { reason: format!("{reason}: {}", plan.reason), ..plan },
-        None => {
-            let generation = version.flush.generation.max(store.replayed_generation());
-            plain(&version, generation, table_bytes, reason)
-        }
+        None => plain(&version, table_bytes, reason),
     };
     let tables = table_sources(&version, &plan, READ_AHEAD)?;
     if plan.output.level > 0 {

@@ -90,15 +90,10 @@ pub(super) fn begin(store: &Store) -> Option<u64> {
 }
 
 /// Of memory alone, into level 0: whatever is in the way below, level 0 is above it.
-pub(super) fn plain(
-    version: &Version,
-    generation: Generation,
-    table_bytes: u64,
-    reason: String,
-) -> MergePlan {
+pub(super) fn plain(version: &Version, table_bytes: u64, reason: String) -> MergePlan {
     MergePlan {
         inputs: Vec::<InputRun>::new(),
-        output: Target { level: 0, run: generation.0 },
+        output: Target { level: 0, run: version.flush.run },
         range: version.flush.range(),
         kind: MergeKind::Merge,
         bytes: bytes_of(version),
