@@ -13,6 +13,8 @@ mod log_tables;
 mod memory;
 mod moving;
 #[cfg(feature = "testing")]
+mod places;
+#[cfg(feature = "testing")]
 mod rangemerge;
 #[cfg(feature = "testing")]
 mod regions;
