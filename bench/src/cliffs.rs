@@ -104,7 +104,7 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             let (_dir, _db, families) = with_families(base, count)?;
             let cpu = timed(puts, || {
                 for i in 0..puts {
-                    families[(i % count) as usize].put(&i.to_be_bytes(), &[7; 100])?;
+                    families[(i % count) as usize].put(i.to_be_bytes(), [7; 100])?;
                 }
                 Ok(())
             })?;
@@ -117,7 +117,7 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         // Two tables a family.
         for round in 0..2u64 {
             for family in &families {
-                family.put(&round.to_be_bytes(), b"v")?;
+                family.put(round.to_be_bytes(), b"v")?;
             }
             for family in &families {
                 family.flush()?;
@@ -128,7 +128,7 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let cpu = timed(flushes, || {
             for i in 0..flushes {
                 let family = &families[(i % count) as usize];
-                family.put(&i.to_be_bytes(), b"v")?;
+                family.put(i.to_be_bytes(), b"v")?;
                 family.flush()?;
             }
             Ok(())
@@ -153,7 +153,7 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             let step = |i: u64| -> Result<()> {
                 let (from, to) = range(i);
                 family.delete_range(&from[..]..&to[..])?;
-                family.get(&(10 * i).to_be_bytes())?;
+                family.get((10 * i).to_be_bytes())?;
                 Ok(())
             };
             (0..count - last).try_for_each(step)?;
@@ -161,7 +161,7 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             let cpu = timed(last, || (count - last..count).try_for_each(step))?;
             costs.push(cost("trim", format!("a range delete and a get, {how}"), count, cpu));
             let gets = || {
-                (count - last..count).try_for_each(|i| family.get(&(10 * i).to_be_bytes()).map(drop))?;
+                (count - last..count).try_for_each(|i| family.get((10 * i).to_be_bytes()).map(drop))?;
                 Ok(())
             };
             costs.push(cost("trim", format!("a get among them, {how}"), count, timed(last, gets)?));
@@ -172,9 +172,9 @@ fn trim(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let family = db.default_family();
         let count = sized(count);
         let (last, ahead) = ((count / 10).max(1), 100);
-        (0..ahead).try_for_each(|i: u64| family.put(&i.to_be_bytes(), b"message").map(drop))?;
+        (0..ahead).try_for_each(|i: u64| family.put(i.to_be_bytes(), b"message").map(drop))?;
         let step = |i: u64| -> Result<()> {
-            family.put(&(i + ahead).to_be_bytes(), b"message")?;
+            family.put((i + ahead).to_be_bytes(), b"message")?;
             let first = family.scan::<&[u8]>(..).next().ok_or("the queue is empty")??.key;
             if first != i.to_be_bytes() {
                 return Err("the front of the queue is not where it should be".into());
@@ -243,7 +243,7 @@ fn snapshots(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let count = sized(count);
         let mut held = Vec::new();
         for i in 0..count {
-            db.put(&i.to_be_bytes(), b"v")?;
+            db.put(i.to_be_bytes(), b"v")?;
             held.push(db.snapshot());
         }
         db.flush()?;
@@ -252,7 +252,7 @@ fn snapshots(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let flushes = 50;
         let cpu = timed(flushes, || {
             for i in 0..flushes {
-                family.put(&i.to_be_bytes(), b"v")?;
+                family.put(i.to_be_bytes(), b"v")?;
                 family.flush()?;
             }
             Ok(())
@@ -266,8 +266,8 @@ fn snapshots(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let cpu = timed(count, || {
             let mut transaction = db.begin();
             for i in 0..count {
-                transaction.get(&family, &i.to_be_bytes())?;
-                transaction.put(&family, &i.to_be_bytes(), b"v");
+                transaction.get(&family, i.to_be_bytes())?;
+                transaction.put(&family, i.to_be_bytes(), b"v");
             }
             transaction.commit(Durability::Buffered)?;
             Ok(())
@@ -282,7 +282,7 @@ fn snapshots(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             for i in 0..count {
                 let absent = [Condition::new(&family, i.to_be_bytes(), Expected::Absent)];
                 let mut batch = Batch::new();
-                batch.put(&family, &i.to_be_bytes(), b"v");
+                batch.put(&family, i.to_be_bytes(), b"v");
                 db.write_if(&absent, &batch, Durability::Buffered)?;
             }
             Ok(())
@@ -305,7 +305,7 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             .collect::<siltstone::Result<Vec<Family>>>()?;
         for i in 0..count {
             let family = &families[(i % 100) as usize];
-            family.put(&i.to_be_bytes(), b"v")?;
+            family.put(i.to_be_bytes(), b"v")?;
             family.flush()?;
         }
         db.settle()?;
@@ -314,7 +314,7 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             for i in 0..gets {
                 // Of the newest hundred tables, so that the runs that a read passes are as many for each count.
                 let i = count - 1 - i % 100.min(count);
-                families[(i % 100) as usize].get(&i.to_be_bytes())?;
+                families[(i % 100) as usize].get(i.to_be_bytes())?;
             }
             Ok(())
         })?;
@@ -323,7 +323,7 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let cpu = timed(flushes, || {
             for i in 0..flushes {
                 let family = &families[i as usize % 100];
-                family.put(&i.to_be_bytes(), b"v")?;
+                family.put(i.to_be_bytes(), b"v")?;
                 family.flush()?;
             }
             Ok(())

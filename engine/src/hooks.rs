@@ -327,6 +327,8 @@ mod switches {
         PlanForAllFamilies = "plan-for-all-families",
         /// Nobody is told of merges that fail again and again.
         HideFailingMerges = "hide-failing-merges",
+        /// A table that another store has, too, is removed.
+        DeleteShared = "delete-shared",
         /// What lies below a clip is freed though another store has it.
         PunchShared = "punch-shared",
         /// A part of a table ends one key too late.

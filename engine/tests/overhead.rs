@@ -66,10 +66,10 @@ struct Held {
 fn fill(db: &Db, entries: u64, round: u64) {
     for n in 0..entries {
         let value = [(round + n) as u8; 255];
-        db.put(&(n * 7919 % entries).to_be_bytes(), &value).unwrap();
+        db.put((n * 7919 % entries).to_be_bytes(), value).unwrap();
         // Some hot keys.
         if n % 100 == 0 {
-            db.put(&n.to_be_bytes(), &value).unwrap();
+            db.put(n.to_be_bytes(), value).unwrap();
         }
     }
 }
@@ -139,7 +139,7 @@ fn measure(entries: u64, triad: bool) -> Held {
         let before = held();
         let (db, scheduler) = open(dir, triad, 0);
         for n in 0..entries {
-            db.get(&n.to_be_bytes()).unwrap().unwrap();
+            db.get(n.to_be_bytes()).unwrap().unwrap();
         }
         scheduler.settle();
         held() - before - db.statistics().spare_memory as isize

@@ -24,6 +24,7 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::KeepUnderTombstone, "model"),
     (Bug::ForgetWhatMergesDropped, "model"),
     (Bug::UnverifiedResult, "model"),
+    (Bug::DeleteShared, "regions"),
     (Bug::PunchShared, "regions"),
     (Bug::PartOffByOne, "regions"),
     (Bug::JudgeOutsideAlone, "corners"),

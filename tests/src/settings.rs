@@ -133,6 +133,8 @@ pub const ELSEWHERE: &[&str] = &[
     "strategy",
     "create_if_missing",
     "error_if_exists",
+    // Drawn with what else can be said of where tables lie.
+    "tables",
 ];
 
 /// Columns of a family: its options, its strategy, that of `leveled`.

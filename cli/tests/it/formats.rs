@@ -10,7 +10,7 @@ fn hard_rows(db: &siltstone::Family) {
     db.put(b"the empty value", b"").unwrap();
     db.put("größe".as_bytes(), "\u{2028} \\x41 \"quoted, twice\"\r\n".as_bytes()).unwrap();
     for byte in 0..=255 {
-        db.put(&[byte], &[byte, b'\n', byte]).unwrap();
+        db.put([byte], [byte, b'\n', byte]).unwrap();
     }
 }
 

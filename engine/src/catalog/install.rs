@@ -139,8 +139,11 @@ impl Catalog {
         }
         for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
             let is_anywhere = owned_before.contains(&open.info.id);
-            if !shape_holds(&shape, open.info.id) && !is_anywhere {
-                open.handle.make_obsolete();
+            match is_anywhere {
+                _ if shape_holds(&shape, open.info.id) => {}
+                true if planted!(Bug::DeleteShared) => _ = self.tables.store().remove(open.info.id),
+                true => {}
+                false => open.handle.make_obsolete(),
             }
         }
         drop(manifest);

@@ -102,39 +102,45 @@ impl Batch {
     }
 
     /// See [`Family::put`].
-    pub fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) -> &mut Self {
-        self.cell(family, Kind::Value, key, None, value)
+    pub fn put(&mut self, family: &Family, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.cell(family, Kind::Value, key.as_ref(), None, value.as_ref())
     }
 
     /// See [`Family::put_at`].
-    pub fn put_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp, value: &[u8]) -> &mut Self {
-        self.cell(family, Kind::Value, key, Some(timestamp), value)
+    pub fn put_at(
+        &mut self,
+        family: &Family,
+        key: impl AsRef<[u8]>,
+        timestamp: Timestamp,
+        value: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        self.cell(family, Kind::Value, key.as_ref(), Some(timestamp), value.as_ref())
     }
 
     /// See [`Family::delete`].
-    pub fn delete(&mut self, family: &Family, key: &[u8]) -> &mut Self {
-        self.cell(family, Kind::Tombstone, key, None, &[])
+    pub fn delete(&mut self, family: &Family, key: impl AsRef<[u8]>) -> &mut Self {
+        self.cell(family, Kind::Tombstone, key.as_ref(), None, &[])
     }
 
     /// See [`Family::delete_at`].
-    pub fn delete_at(&mut self, family: &Family, key: &[u8], timestamp: Timestamp) -> &mut Self {
-        self.cell(family, Kind::Tombstone, key, Some(timestamp), &[])
+    pub fn delete_at(&mut self, family: &Family, key: impl AsRef<[u8]>, timestamp: Timestamp) -> &mut Self {
+        self.cell(family, Kind::Tombstone, key.as_ref(), Some(timestamp), &[])
     }
 
     /// See [`Family::merge`].
-    pub fn merge(&mut self, family: &Family, key: &[u8], operand: &[u8]) -> &mut Self {
-        self.cell(family, Kind::Operand, key, None, operand)
+    pub fn merge(&mut self, family: &Family, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> &mut Self {
+        self.cell(family, Kind::Operand, key.as_ref(), None, operand.as_ref())
     }
 
     /// [`Batch::merge`] at a timestamp of choice.
     pub fn merge_at(
         &mut self,
         family: &Family,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         timestamp: Timestamp,
-        operand: &[u8],
+        operand: impl AsRef<[u8]>,
     ) -> &mut Self {
-        self.cell(family, Kind::Operand, key, Some(timestamp), operand)
+        self.cell(family, Kind::Operand, key.as_ref(), Some(timestamp), operand.as_ref())
     }
 
     /// See [`Family::delete_range`].

@@ -114,10 +114,10 @@ mod tests {
             let db = Db::open(dir.path()).unwrap();
             let family = db.default_family();
             let key = |n: u32| n.to_be_bytes();
-            (0..10).for_each(|n| _ = family.put(&key(n), b"message").unwrap());
+            (0..10).for_each(|n| _ = family.put(key(n), b"message").unwrap());
             let (mut most, mut looks) = (0, 0);
             for n in 0..4_000u32 {
-                family.put(&key(n + 10), b"message").unwrap();
+                family.put(key(n + 10), b"message").unwrap();
                 let mut scan = family.scan::<&[u8]>(..);
                 let first = scan.next().unwrap().unwrap().key;
                 assert_eq!(first, key(n));

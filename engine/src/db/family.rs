@@ -99,28 +99,38 @@ impl Family {
     }
 
     /// Sets the key's value; where timestamps are explicit, at the present time. `Buffered`.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<SeqNo> {
-        self.put_with(key, value, Durability::Buffered)
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<SeqNo> {
+        self.put_with(key.as_ref(), value.as_ref(), Durability::Buffered)
     }
 
     /// [`Family::put`] with a durability of choice.
-    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SeqNo> {
-        self.cell(Kind::Value, key, self.unnamed(Kind::Value), value, durability)
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<SeqNo> {
+        self.cell(Kind::Value, key.as_ref(), self.unnamed(Kind::Value), value.as_ref(), durability)
     }
 
     /// Sets the value of a version (explicit timestamps).
-    pub fn put_at(&self, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<SeqNo> {
-        self.cell(Kind::Value, key, timestamp, value, Durability::Buffered)
+    pub fn put_at(
+        &self,
+        key: impl AsRef<[u8]>,
+        timestamp: Timestamp,
+        value: impl AsRef<[u8]>,
+    ) -> Result<SeqNo> {
+        self.cell(Kind::Value, key.as_ref(), timestamp, value.as_ref(), Durability::Buffered)
     }
 
     /// Deletes the key, all its versions.
-    pub fn delete(&self, key: &[u8]) -> Result<SeqNo> {
-        self.cell(Kind::Tombstone, key, self.unnamed(Kind::Tombstone), &[], Durability::Buffered)
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<SeqNo> {
+        self.cell(Kind::Tombstone, key.as_ref(), self.unnamed(Kind::Tombstone), &[], Durability::Buffered)
     }
 
     /// Deletes the key's versions with a timestamp at or below this one (explicit timestamps).
-    pub fn delete_at(&self, key: &[u8], timestamp: Timestamp) -> Result<SeqNo> {
-        self.cell(Kind::Tombstone, key, timestamp, &[], Durability::Buffered)
+    pub fn delete_at(&self, key: impl AsRef<[u8]>, timestamp: Timestamp) -> Result<SeqNo> {
+        self.cell(Kind::Tombstone, key.as_ref(), timestamp, &[], Durability::Buffered)
     }
 
     /// Deletes all keys of a range.
@@ -183,14 +193,20 @@ impl Family {
     }
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.
-    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<SeqNo> {
-        self.cell(Kind::Operand, key, self.unnamed(Kind::Operand), operand, Durability::Buffered)
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SeqNo> {
+        self.cell(
+            Kind::Operand,
+            key.as_ref(),
+            self.unnamed(Kind::Operand),
+            operand.as_ref(),
+            Durability::Buffered,
+        )
     }
 
     /// The key's newest value.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.db.commit.check_open()?;
-        self.db.get(&self.store, key, None)
+        self.db.get(&self.store, key.as_ref(), None)
     }
 
     /// The values of many keys, as of one moment, in the order asked.
@@ -200,8 +216,8 @@ impl Family {
     }
 
     /// The newest versions of a key, at most `count`, newest first.
-    pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
-        self.get_versions_in(key, .., count)
+    pub fn get_versions(&self, key: impl AsRef<[u8]>, count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.get_versions_in(key.as_ref(), .., count)
     }
 
     /// The newest versions of a key with these timestamps, at most `count`, newest first. Where timestamps are implicit
@@ -209,12 +225,12 @@ impl Family {
     /// [`Scan::times`].
     pub fn get_versions_in(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         times: impl RangeBounds<Timestamp>,
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.db.commit.check_open()?;
-        self.db.get_versions(&self.store, key, None, TimeRange::from_bounds(&times), count)
+        self.db.get_versions(&self.store, key.as_ref(), None, TimeRange::from_bounds(&times), count)
     }
 
     /// The keys of a range in order, as of now. An error shows at the first step.
@@ -223,8 +239,8 @@ impl Family {
     }
 
     /// The keys that begin with `prefix`.
-    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
-        Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix), None)
+    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
+        Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
     }
 
     /// The family as a snapshot sees it.
@@ -241,7 +257,7 @@ impl Family {
     /// of its ranges (several together where a table lies over them). What lies there alone already is written again only if it has
     /// tombstones, values in the log or expired cells, or the family a filter.
     ///
-    /// On a full disk it takes the space that is set aside for that, and fails with [`ErrorKind::DiskFull`] where that is
+    /// On a full disk it takes the space that is set aside for that, and fails with [`DiskFull`](crate::ErrorKind::DiskFull) where that is
     /// not enough: deleting makes it enough.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
@@ -296,9 +312,9 @@ impl Reader {
     }
 
     /// See [`Family::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.check()?;
-        self.family.db.get(&self.family.store, key, Some(self.snapshot.seq()))
+        self.family.db.get(&self.family.store, key.as_ref(), Some(self.snapshot.seq()))
     }
 
     /// See [`Family::multi_get`].
@@ -307,20 +323,20 @@ impl Reader {
     }
 
     /// See [`Family::get_versions`].
-    pub fn get_versions(&self, key: &[u8], count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
-        self.get_versions_in(key, .., count)
+    pub fn get_versions(&self, key: impl AsRef<[u8]>, count: usize) -> Result<Vec<(Timestamp, Pinned)>> {
+        self.get_versions_in(key.as_ref(), .., count)
     }
 
     /// See [`Family::get_versions_in`].
     pub fn get_versions_in(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         times: impl RangeBounds<Timestamp>,
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.check()?;
         let (read, times) = (Some(self.snapshot.seq()), TimeRange::from_bounds(&times));
-        self.family.db.get_versions(&self.family.store, key, read, times, count)
+        self.family.db.get_versions(&self.family.store, key.as_ref(), read, times, count)
     }
 
     /// See [`Family::scan`].
@@ -330,11 +346,11 @@ impl Reader {
     }
 
     /// See [`Family::scan_prefix`].
-    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
+    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
         Inner::scan(
             &self.family.db,
             &self.family.store,
-            KeyRange::prefix(prefix),
+            KeyRange::prefix(prefix.as_ref()),
             Some(self.snapshot.clone()),
         )
     }

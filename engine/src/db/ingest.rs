@@ -93,19 +93,24 @@ impl TableWriter {
     }
 
     /// Adds a key and its value; keys strictly ascending.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.add(Kind::Value, key, Timestamp::ZERO, value)
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.add(Kind::Value, key.as_ref(), Timestamp::ZERO, value.as_ref())
     }
 
     /// Adds a version; keys ascending, timestamps of a key descending.
-    pub fn put_at(&mut self, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
-        self.add(Kind::Value, key, timestamp, value)
+    pub fn put_at(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        timestamp: Timestamp,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.add(Kind::Value, key.as_ref(), timestamp, value.as_ref())
     }
 
     /// Adds a delete of the key.
-    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let timestamp = if self.explicit { Timestamp::MAX } else { Timestamp::ZERO };
-        self.add(Kind::Tombstone, key, timestamp, &[])
+        self.add(Kind::Tombstone, key.as_ref(), timestamp, &[])
     }
 
     fn add(&mut self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
@@ -321,7 +326,7 @@ mod tests {
         let db = Db::open(dir.path().join("db")).unwrap();
         for n in 0..3u8 {
             let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
-            table.put(&[n], &[n; 100]).unwrap();
+            table.put([n], [n; 100]).unwrap();
             table.finish().unwrap();
             db.default_family().ingest(&[&path]).unwrap();
         }

@@ -10,8 +10,9 @@ use crate::storage::Env;
 use crate::table::Table;
 use crate::types::{KeyRange, SeqNo, Timestamp};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A segment of a family's memory.
 ///
@@ -251,7 +252,7 @@ impl Inner {
             spare_memory: self.commit.room.spares.held() as u64,
             pinned_bytes: self.catalog.cache.held_elsewhere()
                 + (self.commit.room.spares.out() as u64).saturating_sub(self.commit.memory_taken()),
-            tables: stores.iter().map(|s| s.version().tables().count() as u64).sum(),
+            tables: count_tables(&stores),
             table_bytes: self.commit.tally.table_bytes.get(),
             debt: self.commit.tally.debt.get(),
             merge_rate: self.commit.rates.merges.rate(),
@@ -277,4 +278,18 @@ impl Inner {
                 .map(|error| error.to_string()),
         }
     }
+}
+
+/// How many tables stores have; one that several have counts once.
+fn count_tables(stores: &[Arc<Store>]) -> u64 {
+    let (mut whole, mut parts) = (0, BTreeSet::new());
+    for store in stores {
+        for open in store.version().tables() {
+            match open.info.is_whole() {
+                true => whole += 1,
+                false => _ = parts.insert(open.info.id),
+            }
+        }
+    }
+    whole + parts.len() as u64
 }

@@ -13,6 +13,7 @@ mod batch;
 mod checkpoint;
 mod close;
 mod covers;
+mod estimate;
 mod family;
 mod get;
 mod ingest;
@@ -29,6 +30,7 @@ pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
 pub use batch::Batch;
 pub(crate) use close::Shared;
+pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
@@ -168,18 +170,18 @@ impl Db {
     }
 
     /// [`Family::put`] on the default family.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<SeqNo> {
-        self.default.put(key, value)
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<SeqNo> {
+        self.default.put(key.as_ref(), value.as_ref())
     }
 
     /// [`Family::delete`] on the default family.
-    pub fn delete(&self, key: &[u8]) -> Result<SeqNo> {
-        self.default.delete(key)
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<SeqNo> {
+        self.default.delete(key.as_ref())
     }
 
     /// [`Family::get`] on the default family.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Pinned>> {
-        self.default.get(key)
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.default.get(key.as_ref())
     }
 
     /// [`Family::scan`] on the default family.

@@ -341,15 +341,15 @@ impl Scan {
 
     /// Goes to the first key at or after `key` (going backward: at or before it) within the range. Reuses the open
     /// cursors, so many seeks over one scan are cheaper than many scans.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.check()?;
         self.ready.clear();
         self.key_taken = false;
         self.started = true;
         let sought = match self.reverse {
-            false => self.cursor.seek(key.max(&self.range.start)),
+            false => self.cursor.seek(key.as_ref().max(&self.range.start)),
             true => {
-                let after = crate::types::successor(key);
+                let after = crate::types::successor(key.as_ref());
                 let end = self.range.end.as_deref().filter(|end| *end < after.as_slice());
                 let end = end.unwrap_or(&after).to_vec();
                 self.cursor.seek_before(Some(&end))

@@ -184,13 +184,13 @@ impl Transaction {
     }
 
     /// The key's value: the transaction's own, else as of its beginning.
-    pub fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Pinned>> {
-        if let Some(value) = self.own.get(&family.store.id).and_then(|own| own.get(key)) {
+    pub fn get(&mut self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        if let Some(value) = self.own.get(&family.store.id).and_then(|own| own.get(key.as_ref())) {
             return Ok(value.clone().map(Pinned::from));
         }
         let read = self.keys.entry(family.store.id).or_insert_with(|| (family.clone(), BTreeSet::new()));
-        read.1.insert(key.to_vec());
-        family.at(&self.snapshot).get(key)
+        read.1.insert(key.as_ref().to_vec());
+        family.at(&self.snapshot).get(key.as_ref())
     }
 
     /// The keys of a range as of the transaction's beginning, without its own writes. At the commit the whole range
@@ -207,15 +207,18 @@ impl Transaction {
     }
 
     /// Puts at the commit.
-    pub fn put(&mut self, family: &Family, key: &[u8], value: &[u8]) {
-        self.batch.put(family, key, value);
-        self.own.entry(family.store.id).or_default().insert(key.to_vec(), Some(value.to_vec()));
+    pub fn put(&mut self, family: &Family, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.batch.put(family, key.as_ref(), value.as_ref());
+        self.own
+            .entry(family.store.id)
+            .or_default()
+            .insert(key.as_ref().to_vec(), Some(value.as_ref().to_vec()));
     }
 
     /// Deletes at the commit.
-    pub fn delete(&mut self, family: &Family, key: &[u8]) {
-        self.batch.delete(family, key);
-        self.own.entry(family.store.id).or_default().insert(key.to_vec(), None);
+    pub fn delete(&mut self, family: &Family, key: impl AsRef<[u8]>) {
+        self.batch.delete(family, key.as_ref());
+        self.own.entry(family.store.id).or_default().insert(key.as_ref().to_vec(), None);
     }
 
     /// Makes all writes true, if nothing that was read has been written since; else `Conflict`.

@@ -30,23 +30,23 @@ fn fixture(dir: &Path) {
     let history = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() };
     let history = db.create_family("history", history).unwrap();
     for n in 0..3000 {
-        db.put(&key(n), format!("old {n}").as_bytes()).unwrap();
-        history.put_at(&key(n), Timestamp(1), b"v1").unwrap();
+        db.put(key(n), format!("old {n}").as_bytes()).unwrap();
+        history.put_at(key(n), Timestamp(1), b"v1").unwrap();
     }
     db.flush().unwrap();
     for n in 0..3000 {
-        db.put(&key(n), format!("value {n}").as_bytes()).unwrap();
+        db.put(key(n), format!("value {n}").as_bytes()).unwrap();
     }
     for n in (0..3000).step_by(3) {
-        db.delete(&key(n)).unwrap();
+        db.delete(key(n)).unwrap();
     }
     db.flush().unwrap();
     db.default_family().delete_range(key(1000)..key(1100)).unwrap();
     db.settle().unwrap();
     for n in 0..50 {
-        history.put_at(&key(n), Timestamp(2), b"v2").unwrap();
+        history.put_at(key(n), Timestamp(2), b"v2").unwrap();
     }
-    db.put(&key(5), b"newest").unwrap();
+    db.put(key(5), b"newest").unwrap();
     db.close().unwrap();
 }
 
@@ -60,7 +60,7 @@ fn expected(n: u32) -> Option<Vec<u8>> {
 
 /// Keys of `default` that do not answer as they should.
 fn wrong(db: &Db) -> Vec<u32> {
-    (0..3000).filter(|n| db.get(&key(*n)).unwrap().as_deref() != expected(*n).as_deref()).collect()
+    (0..3000).filter(|n| db.get(key(*n)).unwrap().as_deref() != expected(*n).as_deref()).collect()
 }
 
 fn checked(dir: &Path) -> CheckReport {
@@ -178,7 +178,7 @@ fn without_any_manifest_tables_and_log_give_everything_back_families_included() 
     assert_eq!(wrong(&db), NONE);
     let history = db.family("history").unwrap();
     assert_eq!(history.options().versions, 2);
-    let versions = history.get_versions(&key(7), 9).unwrap();
+    let versions = history.get_versions(key(7), 9).unwrap();
     assert_eq!(versions.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [2, 1]);
     db.put(b"after", b"works").unwrap();
     drop((db, history));
@@ -238,7 +238,7 @@ fn a_table_that_does_not_say_its_family_is_told_also_where_only_one_is_known() {
     db.flush().unwrap();
     let other = db.create_family("other", FamilyOptions::default()).unwrap();
     for n in 0..3000 {
-        other.put(&key(n), b"of another").unwrap();
+        other.put(key(n), b"of another").unwrap();
     }
     other.flush().unwrap();
     db.close().unwrap();
@@ -275,7 +275,7 @@ fn frames_behind_a_damaged_one_are_saved() {
     let db = open(dir.path());
     assert_eq!(wrong(&db), NONE);
     let history = db.family("history").unwrap();
-    let saved = (0..50).filter(|n| history.get(&key(*n)).unwrap().unwrap() == b"v2").count();
+    let saved = (0..50).filter(|n| history.get(key(*n)).unwrap().unwrap() == b"v2").count();
     assert_eq!(saved, 49);
 }
 
@@ -323,9 +323,9 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported(
     let db = Builder::new().options(small()).family("default", family).open(dir.path()).unwrap();
     let gone = db.create_family("gone", FamilyOptions::default()).unwrap();
     for n in 0..600 {
-        db.put(&key(n), &[n as u8; 400]).unwrap();
+        db.put(key(n), [n as u8; 400]).unwrap();
         if n % 10 == 0 {
-            gone.put(&key(n), b"dropped").unwrap();
+            gone.put(key(n), b"dropped").unwrap();
         }
     }
     db.flush().unwrap();
@@ -345,5 +345,5 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported(
     let told = report.lost.iter().find(|loss| loss.family.as_ref() == Some(back[0])).expect("it is told");
     assert!(told.message.contains("may have been dropped"), "{told:?}");
     let db = open(dir.path());
-    assert!((0..600).all(|n| db.get(&key(n)).unwrap().unwrap() == [n as u8; 400]));
+    assert!((0..600).all(|n| db.get(key(n)).unwrap().unwrap() == [n as u8; 400]));
 }

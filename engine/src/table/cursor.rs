@@ -97,7 +97,6 @@ impl TableCursor {
 
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
     /// moved about this many bytes); behind the last cell, the offset where data ends.
-    #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn offset(&self) -> u64 {
         if self.data.valid() { self.handle.offset } else { self.table.data_end() }
     }

@@ -76,7 +76,8 @@ fn sign_fields(bytes: &mut [u8], identity_at: usize, offset: u64, tail: &[u8]) {
 }
 
 fn sign_header(bytes: &mut Vec<u8>) {
-    sign_fields(bytes, 24, 0, &[]);
+    // Behind magic, version and the table's id.
+    sign_fields(bytes, 8 + 4 + 16, 0, &[]);
 }
 
 fn header(bytes: &[u8]) {
@@ -96,7 +97,7 @@ fn footer_length(bytes: &[u8]) -> u64 {
 
 fn sign_footer(bytes: &mut Vec<u8>) {
     let offset = footer_length(bytes).saturating_sub(super::ends::FOOTER_BYTES as u64);
-    sign_fields(bytes, 64 + 8 + 12, offset, b"SiltSEnd");
+    sign_fields(bytes, 64 + 8 + 16, offset, b"SiltSEnd");
 }
 
 fn footer(bytes: &[u8]) {

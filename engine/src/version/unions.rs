@@ -97,7 +97,7 @@ mod tests {
         let db = crate::Db::open(dir.path()).unwrap();
         for round in 0..3u32 {
             for n in 0..1000 {
-                db.put(&(n + round % 2 * 500u32).to_be_bytes(), &[1; 100]).unwrap();
+                db.put((n + round % 2 * 500u32).to_be_bytes(), [1; 100]).unwrap();
             }
             db.flush().unwrap();
         }

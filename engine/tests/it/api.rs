@@ -372,20 +372,20 @@ fn ingested_tables_are_newer_than_memory_and_older_than_later_writes() {
     let path = dir.path().join("in.table");
     let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
     for n in 0..100u8 {
-        table.put(&[n], b"ingested").unwrap();
+        table.put([n], b"ingested").unwrap();
     }
-    assert_eq!(table.put(&[5], b"").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(table.put([5], b"").unwrap_err().kind(), ErrorKind::Invalid);
     table.finish().unwrap();
     let db = Db::open(dir.path().join("db")).unwrap();
-    db.put(&[7], b"older").unwrap();
+    db.put([7], b"older").unwrap();
     let before = db.snapshot();
     db.default_family().ingest(&[&path]).unwrap();
-    db.put(&[8], b"newer").unwrap();
+    db.put([8], b"newer").unwrap();
     for _ in 0..2 {
-        assert_eq!(db.get(&[7]).unwrap().unwrap(), b"ingested");
-        assert_eq!(db.get(&[8]).unwrap().unwrap(), b"newer");
-        assert_eq!(db.at(&before).get(&[7]).unwrap().unwrap(), b"older");
-        assert_eq!(db.at(&before).get(&[9]).unwrap(), None);
+        assert_eq!(db.get([7]).unwrap().unwrap(), b"ingested");
+        assert_eq!(db.get([8]).unwrap().unwrap(), b"newer");
+        assert_eq!(db.at(&before).get([7]).unwrap().unwrap(), b"older");
+        assert_eq!(db.at(&before).get([9]).unwrap(), None);
         assert_eq!(db.scan::<&str>(..).count(), 100);
         db.default_family().compact::<&str>(..).unwrap();
     }
@@ -400,12 +400,12 @@ fn wrong_calls_are_refused_and_harm_nothing() {
     let invalid = |result: siltstone::Result<siltstone::SeqNo>| {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid);
     };
-    invalid(db.put(&vec![0; (64 << 10) + 1], b""));
-    db.put(&vec![0; 64 << 10], b"longest key").unwrap();
+    invalid(db.put(vec![0; (64 << 10) + 1], b""));
+    db.put(vec![0; 64 << 10], b"longest key").unwrap();
     invalid(db.default_family().merge(b"k", b"no operator"));
     let mut batch = Batch::new();
     for n in 0..100u8 {
-        batch.put(&db.default_family(), &[n], &[0; 4 << 10]);
+        batch.put(&db.default_family(), [n], [0; 4 << 10]);
     }
     invalid(db.write(&batch));
     let control = CompactionControl::default();
@@ -465,7 +465,7 @@ fn writes_after_reopening_are_newer_than_tables_ingested_before() {
     for n in 0..3u8 {
         let path = dir.path().join(format!("{n}.table"));
         let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
-        table.put(b"k", &[n]).unwrap();
+        table.put(b"k", [n]).unwrap();
         table.finish().unwrap();
         db.default_family().ingest(&[&path]).unwrap();
     }
@@ -507,8 +507,48 @@ fn a_strategy_that_lets_many_runs_gather_does_not_stop_writers() {
         FamilyOptions { strategy: "leveled{l0_runs_trigger=100}".parse().unwrap(), ..Default::default() };
     let db = Builder::new().options(options).family("default", family).open(dir.path()).unwrap();
     for n in 0..60u32 {
-        db.put(&n.to_be_bytes(), b"v").unwrap();
+        db.put(n.to_be_bytes(), b"v").unwrap();
         db.flush().unwrap();
     }
     assert_eq!(db.scan::<&str>(..).count(), 60);
+}
+
+/// What an estimate says of parts of a family, in several runs, with log tables, and beside memory.
+#[test]
+fn an_estimate_is_about_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { log_tables: true, block_bytes: 1 << 10, ..FamilyOptions::default() };
+    let db = builder().family("f", options).open(dir.path()).unwrap();
+    let f = db.family("f").unwrap();
+    assert_eq!(f.estimate::<&str>(..).unwrap().cells, 0);
+    for round in 0..3 {
+        for n in (round..30_000).step_by(3) {
+            f.put(format!("{n:05}"), [n as u8; 100]).unwrap();
+        }
+        f.flush().unwrap();
+    }
+    let about = |found: siltstone::Estimate, cells: u64| {
+        let near = |found: u64, expected: u64| found.abs_diff(expected) <= expected / 20 + 200;
+        assert!(near(found.cells, cells), "{found:?}, there are {cells}");
+        let bytes = db.statistics().table_bytes * cells / 30_000;
+        assert!(found.bytes.abs_diff(bytes) <= bytes / 20 + (30 << 10), "{found:?}, about {bytes} bytes");
+    };
+    let halves = |f: &siltstone::Family| {
+        about(f.estimate::<&str>(..).unwrap(), 30_000);
+        about(f.estimate("10000".."20000").unwrap(), 10_000);
+        about(f.estimate(.."03000").unwrap(), 3_000);
+        about(f.estimate("29000"..).unwrap(), 1_000);
+        assert_eq!(f.estimate("5".."9").unwrap(), siltstone::Estimate::default());
+    };
+    halves(&f);
+    f.put("0", "in memory").unwrap();
+    halves(&f);
+    let (left, right) = f.split("12345", "right").unwrap();
+    about(left.estimate::<&str>(..).unwrap(), 12_345);
+    about(right.estimate::<&str>(..).unwrap(), 30_000 - 12_345);
+    about(right.estimate("10000".."20000").unwrap(), 20_000 - 12_345);
+    left.join(&right).unwrap();
+    left.compact::<&str>(..).unwrap();
+    halves(&left);
+    assert_eq!(db.statistics().tables as usize, left.shape().tables().count());
 }

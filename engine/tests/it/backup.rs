@@ -39,7 +39,7 @@ fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn fill(db: &Db, tag: &str, keys: u32) {
     for n in 0..keys {
-        db.put(&n.to_be_bytes(), format!("{tag} {n} {}", ".".repeat(40)).as_bytes()).unwrap();
+        db.put(n.to_be_bytes(), format!("{tag} {n} {}", ".".repeat(40)).as_bytes()).unwrap();
     }
 }
 
@@ -55,7 +55,7 @@ fn each_backup_restores_to_its_own_moment_memory_and_families_included() {
     let mut expected = Vec::new();
     for round in 0..4 {
         fill(&db, &format!("round {round}"), 3000);
-        other.put(b"round", &[round]).unwrap();
+        other.put(b"round", [round]).unwrap();
         if round == 2 {
             db.default_family().compact::<&[u8]>(..).unwrap();
         }
@@ -246,7 +246,7 @@ fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() 
                 if ended.load(Ordering::Relaxed) {
                     break;
                 }
-                let seq = db.put(&(n % 5000).to_be_bytes(), &[n.to_be_bytes(); 16].concat()).unwrap();
+                let seq = db.put((n % 5000).to_be_bytes(), [n.to_be_bytes(); 16].concat()).unwrap();
                 assert_eq!(seq.0, base + n + 1);
             }
         });
@@ -307,7 +307,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
         let write = |db: &Db, round: u8| {
             for n in 0..100u32 {
                 // Of other lengths, so that tables of different rounds end at different keys.
-                db.put(&n.to_be_bytes(), &vec![round; 1000 - 300 * usize::from(round % 2)]).unwrap();
+                db.put(n.to_be_bytes(), vec![round; 1000 - 300 * usize::from(round % 2)]).unwrap();
             }
         };
         for round in 0..2 {
@@ -316,7 +316,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
         }
         // These are in the log alone.
         for n in 0..50u32 {
-            db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+            db.put(n.to_be_bytes(), [7; 1000]).unwrap();
         }
         let expected = contents(&db);
         let (of, disk, turns) = (db.clone(), world.storage.clone(), scheduler.clone());

@@ -22,16 +22,16 @@ fn what_was_written_is_read_back_from_memory_tables_and_after_reopening() {
     let db = Builder::new().options(small()).open(dir.path()).unwrap();
     for round in 0..3u32 {
         for n in 0..20_000 {
-            db.put(&key(n), format!("{round}-{n}").as_bytes()).unwrap();
+            db.put(key(n), format!("{round}-{n}").as_bytes()).unwrap();
         }
     }
     for n in (0..20_000).step_by(7) {
-        db.delete(&key(n)).unwrap();
+        db.delete(key(n)).unwrap();
     }
     let check = |db: &Db| {
         for n in 0..20_000 {
             let expected = (n % 7 != 0).then(|| format!("2-{n}").into_bytes());
-            assert_eq!(db.get(&key(n)).unwrap().as_deref(), expected.as_deref(), "key {n}");
+            assert_eq!(db.get(key(n)).unwrap().as_deref(), expected.as_deref(), "key {n}");
         }
         let found = db.scan::<&str>(..).map(|e| e.unwrap().key).collect::<Vec<_>>();
         let expected: Vec<_> = (0..20_000).filter(|n| n % 7 != 0).map(key).collect();
@@ -63,7 +63,7 @@ fn a_dropped_database_without_close_is_whole_again() {
         let db = Builder::new().options(small()).open(dir.path()).unwrap();
         assert_eq!(db.scan::<&str>(..).count() as u32, round * 100);
         for n in round * 100..(round + 1) * 100 {
-            db.default_family().put_with(&key(n), b"v", Durability::Sync).unwrap();
+            db.default_family().put_with(key(n), b"v", Durability::Sync).unwrap();
         }
     }
 }
@@ -79,8 +79,8 @@ fn many_writers_share_the_log_and_nothing_is_lost() {
                 let family = db.default_family();
                 for n in 0..5_000u32 {
                     let mut batch = Batch::new();
-                    batch.put(&family, &key(t * 10_000 + n), &n.to_be_bytes());
-                    batch.put(&family, &key(100_000 + t * 10_000 + n), &n.to_be_bytes());
+                    batch.put(&family, key(t * 10_000 + n), n.to_be_bytes());
+                    batch.put(&family, key(100_000 + t * 10_000 + n), n.to_be_bytes());
                     let durability = if n % 500 == 0 { Durability::Sync } else { Durability::Buffered };
                     db.write_with(&batch, durability).unwrap();
                 }
@@ -108,15 +108,15 @@ fn a_checkpoint_is_the_database_at_its_moment() {
     let dir = tempfile::tempdir().unwrap();
     let db = Builder::new().options(small()).open(dir.path().join("db")).unwrap();
     for n in 0..10_000 {
-        db.put(&key(n), b"before").unwrap();
+        db.put(key(n), b"before").unwrap();
     }
     db.checkpoint(dir.path().join("copy")).unwrap();
     for n in 0..10_000 {
-        db.put(&key(n), b"after").unwrap();
+        db.put(key(n), b"after").unwrap();
     }
     let copy = Builder::new().options(small()).open(dir.path().join("copy")).unwrap();
     assert_eq!(copy.scan::<&str>(..).filter(|e| e.as_ref().unwrap().value == b"before").count(), 10_000);
-    assert_eq!(db.get(&key(5)).unwrap().unwrap(), b"after");
+    assert_eq!(db.get(key(5)).unwrap().unwrap(), b"after");
 }
 
 #[test]
@@ -128,18 +128,18 @@ fn deleted_keys_stay_deleted_through_many_reopenings_and_flushes() {
             if round > 0 {
                 let expected = (n % 3 != round.wrapping_sub(1) % 3).then(|| (round - 1).to_be_bytes());
                 assert_eq!(
-                    db.get(&key(n)).unwrap().as_deref(),
+                    db.get(key(n)).unwrap().as_deref(),
                     expected.as_ref().map(|v| &v[..]),
                     "round {round}"
                 );
             }
-            db.put(&key(n), &round.to_be_bytes()).unwrap();
+            db.put(key(n), round.to_be_bytes()).unwrap();
         }
         if round % 2 == 0 {
             db.flush().unwrap();
         }
         for n in (0..2_000).filter(|n| n % 3 == round % 3) {
-            db.delete(&key(n)).unwrap();
+            db.delete(key(n)).unwrap();
         }
         if round % 3 == 0 {
             db.default_family().compact::<&str>(..).unwrap();
@@ -154,7 +154,7 @@ fn a_long_replay_tells_how_far_it_is_before_the_database_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path()).unwrap();
     for n in 0..20_000u32 {
-        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+        db.put(n.to_be_bytes(), [7; 1000]).unwrap();
     }
     db.close().unwrap();
     let told: Arc<Mutex<Vec<Event>>> = Arc::default();

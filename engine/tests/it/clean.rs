@@ -94,7 +94,7 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
 fn with_needed_front(log_flush_threshold: f64) -> Db {
     let (db, scheduler) = open_with(&SimWorld::new(1), Options { log_flush_threshold, ..options() }, "eager");
     for n in 0..256u64 {
-        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        db.family("quiet").unwrap().put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     churn(&db, &scheduler, 0, 20_000);
     db.settle().unwrap();
@@ -118,7 +118,7 @@ fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_li
 fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_again() {
     let (db, scheduler) = open(&SimWorld::new(1));
     for n in 0..256u64 {
-        db.family("quiet").unwrap().put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        db.family("quiet").unwrap().put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     churn(&db, &scheduler, 0, 300);
     let events = db.events();
@@ -160,7 +160,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     let (less, more) =
         (db.family("quiet").unwrap(), db.create_family("more", FamilyOptions::default()).unwrap());
     let put = |family: &siltstone::Family, n: u64| {
-        family.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        family.put(n.to_be_bytes(), [7; 100]).unwrap();
         scheduler.run(1);
     };
     // Of each seven cells of the oldest files three are of one and four of the other.

@@ -74,7 +74,7 @@ fn of_an_attached_family_nothing_is_known_to_be_unchanged_since_before() {
     let open = || Db::open(dir.path().join("to")).unwrap();
     let to = open();
     for i in 0..100u8 {
-        to.put(&[i], b"v").unwrap();
+        to.put([i], b"v").unwrap();
     }
     let before = to.snapshot().seq();
     to.attach("f", dir.path().join("moving")).unwrap();
@@ -276,7 +276,7 @@ fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
     world.storage.fail_at_path(OpKind::Read, table, 1, Mode::Sticky, std::io::ErrorKind::Other);
     for i in 0..4u8 {
         // Over the same key, so that merges are no moves.
-        db.put(b"k", &[i]).unwrap();
+        db.put(b"k", [i]).unwrap();
         db.flush().unwrap();
     }
     assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::Io);
@@ -304,8 +304,8 @@ fn writers_to_the_same_key_under_a_condition_never_both_win() {
                         let before = family.get(b"counter").unwrap().unwrap().to_vec();
                         let next = u64::from_be_bytes(before[..].try_into().unwrap()) + 1;
                         let mut batch = Batch::new();
-                        batch.put(&family, b"counter", &next.to_be_bytes());
-                        batch.put(&family, &[thread.to_be_bytes(), n.to_be_bytes()].concat(), &[7; 100]);
+                        batch.put(&family, b"counter", next.to_be_bytes());
+                        batch.put(&family, [thread.to_be_bytes(), n.to_be_bytes()].concat(), [7; 100]);
                         let expected = [Condition::new(&family, b"counter", Expected::Value(before))];
                         match db.write_if(&expected, &batch, Durability::Buffered) {
                             Ok(_) => break,
@@ -340,7 +340,7 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
         family.flush().unwrap();
         let before = db.statistics().families_planned;
         for i in 0..50u8 {
-            family.put(&[i], b"v").unwrap();
+            family.put([i], b"v").unwrap();
             family.flush().unwrap();
         }
         db.statistics().families_planned - before
@@ -369,7 +369,7 @@ fn memory_of_many_small_families_is_flushed_later_than_that_of_one() {
         while db.statistics().write_memory < (8 << 20) * percent / 100 && db.statistics().flushes == 0 {
             for family in &families {
                 n += 1;
-                family.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+                family.put(n.to_be_bytes(), [7; 100]).unwrap();
             }
         }
         db.settle().unwrap();
@@ -392,7 +392,7 @@ fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
     let before = scheduler.notices();
     let mut woken_at = None;
     for n in 0u64..40_000 {
-        families[n as usize % families.len()].put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        families[n as usize % families.len()].put(n.to_be_bytes(), [7; 100]).unwrap();
         if scheduler.notices() > before {
             woken_at = woken_at.or(Some(db.statistics().write_memory));
         }
@@ -415,7 +415,7 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
             let scheduler = Arc::new(SimScheduler::for_world(&world));
             let db =
                 Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap();
-            db.put(&n.to_be_bytes(), &[7; 300]).unwrap();
+            db.put(n.to_be_bytes(), [7; 300]).unwrap();
             if killed {
                 let next = world.kill();
                 std::mem::forget(db);
@@ -446,7 +446,7 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
         let db = builder.open("/db").unwrap();
         scheduler.run(turns);
         assert_eq!(db.statistics().background_error.is_some(), turns > 0);
-        assert!(db.get(&1u64.to_be_bytes()).unwrap().is_some());
+        assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
         db.default_family().delete_range(&b""[..]..).unwrap();
         db.default_family().compact::<&[u8]>(..).unwrap();
         db.put(b"k", b"v").unwrap();
@@ -473,7 +473,7 @@ fn filled(world: &SimWorld) -> (Db, u64) {
     let (mut rng, mut n) = (Rng::new(6), 0u64);
     let full = loop {
         n += 1;
-        if let Err(e) = db.put(&n.to_be_bytes(), &rng.bytes(1000)) {
+        if let Err(e) = db.put(n.to_be_bytes(), rng.bytes(1000)) {
             break e;
         }
     };
@@ -486,11 +486,11 @@ fn filled(world: &SimWorld) -> (Db, u64) {
 fn deletes_on_a_full_disk_leave_room_for_what_makes_use_of_them() {
     let world = SimWorld::new(7);
     let (db, puts) = filled(&world);
-    let deleted = (1..=puts).cycle().take(20_000).take_while(|n| db.delete(&n.to_be_bytes()).is_ok()).count();
+    let deleted = (1..=puts).cycle().take(20_000).take_while(|n| db.delete(n.to_be_bytes()).is_ok()).count();
     assert!((500..20_000).contains(&deleted), "{deleted} deletes");
     let memory = db.statistics().write_memory;
     assert!(memory < 448 << 10, "{memory} bytes in memory");
-    assert!(db.get(&puts.to_be_bytes()).unwrap().is_some());
+    assert!(db.get(puts.to_be_bytes()).unwrap().is_some());
     db.create_family("an edit", FamilyOptions::default()).unwrap();
     let family = db.default_family();
     family.delete_range(&b""[..]..).unwrap();
@@ -506,14 +506,14 @@ fn a_flush_that_fails_for_hours_leaves_no_segment_of_every_try() {
     let (db, _) = with_families(0, &world, scheduler.clone());
     world.storage.fail_at_path(OpKind::Write, ".table", 1, Mode::Sticky, std::io::ErrorKind::Other);
     for n in 0..6_000u64 {
-        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+        db.put(n.to_be_bytes(), [7; 1000]).unwrap();
     }
     scheduler.run(20);
     assert!(db.statistics().background_error.is_some());
     let segments = || db.default_family().segments().len();
     let (segments_before, failures) = (segments(), world.storage.faults_injected());
     for n in 0..100u64 {
-        db.put(&n.to_be_bytes(), b"v").unwrap();
+        db.put(n.to_be_bytes(), b"v").unwrap();
         world.clock.advance_us(1_000_000);
         scheduler.run(20);
     }
@@ -535,7 +535,7 @@ fn a_flush_that_is_asked_for_while_another_fails_is_tried_anew() {
     let db = builder.open("/db").unwrap();
     let mut rng = Rng::new(8);
     for n in 0..600u64 {
-        db.put(&n.to_be_bytes(), &rng.bytes(1000)).unwrap();
+        db.put(n.to_be_bytes(), rng.bytes(1000)).unwrap();
     }
     let tables = || {
         world.storage.list_all().iter().filter(|(path, _)| path.extension() == Some("table".as_ref())).count()
@@ -582,7 +582,7 @@ fn reading_beside_a_writer_meets_no_damage() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in (0..5_000u64).cycle().take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed)) {
-                db.put(&n.to_be_bytes(), &[n as u8; 300]).unwrap();
+                db.put(n.to_be_bytes(), [n as u8; 300]).unwrap();
             }
         });
         for _ in 0..200 {
@@ -609,7 +609,7 @@ fn many_more_tables_than_may_be_open_all_give_right_answers() {
         names.filter(|name| name.starts_with(dir.path()) && name.to_string_lossy().contains(".table")).count()
     };
     for n in 0..300u64 {
-        db.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+        db.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
         db.flush().unwrap();
         assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
     }
@@ -617,7 +617,7 @@ fn many_more_tables_than_may_be_open_all_give_right_answers() {
     drop(db);
     let db = builder.open(dir.path()).unwrap();
     for n in (0..300u64).chain((0..300).rev()) {
-        assert_eq!(db.get(&n.to_be_bytes()).unwrap().unwrap(), [n as u8; 50]);
+        assert_eq!(db.get(n.to_be_bytes()).unwrap().unwrap(), [n as u8; 50]);
     }
     assert!(open_tables() <= 8 + 4, "{} tables are open", open_tables());
     assert_eq!(db.scan::<&str>(..).count(), 300);
@@ -629,8 +629,8 @@ fn what_kept_values_hold_is_counted_until_they_are_copied() {
     let options = Options { memory_budget: 8 << 20, write_memory: 4 << 20, ..Options::default() };
     let db = Builder::new().options(options).open(dir.path()).unwrap();
     let value = |n: u32| [n.to_be_bytes(); 250].concat();
-    let put = || (0..2_000u32).for_each(|n| _ = db.put(&n.to_be_bytes(), &value(n)).unwrap());
-    let kept = |step| (0..2_000u32).step_by(step).map(|n| db.get(&n.to_be_bytes()).unwrap().unwrap());
+    let put = || (0..2_000u32).for_each(|n| _ = db.put(n.to_be_bytes(), value(n)).unwrap());
+    let kept = |step| (0..2_000u32).step_by(step).map(|n| db.get(n.to_be_bytes()).unwrap().unwrap());
     put();
     let from_memory: Vec<Pinned> = kept(100).collect();
     db.flush().unwrap();
@@ -670,7 +670,7 @@ fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable(
     going.put_with(b"key", b"value", Durability::Sync).unwrap();
     // So that the other family needs later files only.
     for n in 0..100u32 {
-        db.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+        db.put(n.to_be_bytes(), [1; 100]).unwrap();
     }
     let left = std::rc::Rc::new(std::cell::RefCell::new(None));
     let (into, storage, other) = (left.clone(), world.storage.clone(), db.clone());

@@ -52,10 +52,10 @@ fn hot(n: u64) -> Vec<u8> {
 fn rounds(db: &Db, rounds: std::ops::Range<u64>) {
     for round in rounds {
         for n in 0..10 {
-            db.put(&hot(n), format!("{round:>100}").as_bytes()).unwrap();
+            db.put(hot(n), format!("{round:>100}").as_bytes()).unwrap();
         }
         for n in 0..5 {
-            db.put(format!("cold{round:06}{n}").as_bytes(), &[7; 100]).unwrap();
+            db.put(format!("cold{round:06}{n}").as_bytes(), [7; 100]).unwrap();
         }
     }
 }
@@ -117,7 +117,7 @@ fn nothing_is_kept_where_keys_are_written_once_and_the_rule_can_be_switched_off_
     let world = SimWorld::new(1);
     let db = open(&world);
     for n in 0..3_000u64 {
-        db.put(&(n * 7919 % 3_000).to_be_bytes(), &[7; 100]).unwrap();
+        db.put((n * 7919 % 3_000).to_be_bytes(), [7; 100]).unwrap();
     }
     db.settle().unwrap();
     let done = db.statistics();
@@ -229,7 +229,7 @@ fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
     let mut at = round + 2;
     while db.statistics().flushes == flushes {
         for n in 0..5 {
-            db.put(&hot(n), format!("{at:>100}").as_bytes()).unwrap();
+            db.put(hot(n), format!("{at:>100}").as_bytes()).unwrap();
         }
         at += 1;
         db.settle().unwrap();
@@ -241,7 +241,7 @@ fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
     };
     check(&db);
     for n in 5..10 {
-        let old = db.at(&snapshot).get(&hot(n)).unwrap().unwrap();
+        let old = db.at(&snapshot).get(hot(n)).unwrap().unwrap();
         assert_eq!(old.trim_ascii(), format!("{}", round + 1).as_bytes());
     }
     drop(snapshot);
@@ -250,7 +250,7 @@ fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
 
 fn ingest(world: &SimWorld, db: &Db, value: &[u8]) {
     let mut table = TableWriter::create_in(&world.env(), "/prepared", &family("off")).unwrap();
-    (0..10).for_each(|n| table.put(&hot(n), value).unwrap());
+    (0..10).for_each(|n| table.put(hot(n), value).unwrap());
     table.finish().unwrap();
     db.default_family().ingest(&["/prepared"]).unwrap();
 }
@@ -321,10 +321,10 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
                 for n in 0..10 {
                     let mut batch = Batch::new();
                     let text = format!("{at:>100}");
-                    batch.put(&one, &hot(n), text.as_bytes()).put(&other, &hot(n), text.as_bytes());
+                    batch.put(&one, hot(n), text.as_bytes()).put(&other, hot(n), text.as_bytes());
                     db.write(&batch).unwrap();
                 }
-                db.put(format!("cold{at:06}").as_bytes(), &[7; 200]).unwrap();
+                db.put(format!("cold{at:06}").as_bytes(), [7; 200]).unwrap();
                 db.settle().unwrap();
                 at += 1;
             }
@@ -411,7 +411,7 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
         let (at, into, disk) = (next.clone(), images.clone(), world.storage.clone());
         let write = move |writes: u64| {
             for n in at.get()..at.get() + writes {
-                writer.put(&hot(n % 20), format!("{n:>100}").as_bytes()).unwrap();
+                writer.put(hot(n % 20), format!("{n:>100}").as_bytes()).unwrap();
                 at.set(n + 1);
             }
         };
@@ -422,7 +422,7 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
             "table-written-not-synced" => {
                 beside(20);
                 for _ in 0..60 {
-                    writer.put(format!("cold{cold:08}").as_bytes(), &[7; 100]).unwrap();
+                    writer.put(format!("cold{cold:08}").as_bytes(), [7; 100]).unwrap();
                     cold += 1;
                 }
             }

@@ -51,13 +51,13 @@ fn value(n: u32, round: u32) -> Vec<u8> {
 
 fn fill(db: &Db, round: u32) {
     for n in 0..KEYS {
-        db.put(&key(n), &value(n, round)).unwrap();
+        db.put(key(n), value(n, round)).unwrap();
     }
 }
 
 fn assert_reads(db: &Db, round: u32) {
     for n in 0..KEYS {
-        assert_eq!(db.get(&key(n)).unwrap().expect("there"), value(n, round), "key {n}");
+        assert_eq!(db.get(key(n)).unwrap().expect("there"), value(n, round), "key {n}");
     }
     let mut expected: Vec<_> = (0..KEYS).map(|n| (key(n), value(n, round))).collect();
     expected.sort();
@@ -112,7 +112,7 @@ fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
     assert_eq!((done.log_tables, done.log_table_bytes_saved), (1, u64::from(KEYS) * VALUE_BYTES as u64));
     assert!(done.flushed_bytes < done.log_table_bytes_saved / 5, "{} bytes flushed", done.flushed_bytes);
     assert_reads(&db, 1);
-    let pinned = db.get(&key(5)).unwrap().unwrap();
+    let pinned = db.get(key(5)).unwrap().unwrap();
     db.close().unwrap();
     drop(db);
     assert_eq!(pinned, value(5, 1), "a value outlives its database");
@@ -159,7 +159,7 @@ fn a_merge_writes_the_values_and_the_log_files_go() {
     assert!(before.iter().all(|file| log_path(dir.path(), *file).exists()), "a scan still reads them");
     assert_eq!(scan.filter(|e| e.is_ok()).count(), KEYS as usize);
     // The log lets go of its part with the next flush.
-    db.put(b"key000000", &value(0, 3)).unwrap();
+    db.put(b"key000000", value(0, 3)).unwrap();
     db.flush().unwrap();
     assert_gone(dir.path(), &before);
     assert_reads(&db, 3);
@@ -175,7 +175,7 @@ fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_n
     for part in 0..6 {
         for n in part * KEYS..(part + 1) * KEYS {
             for family in &families {
-                family.put(&key(n), &value(n, 1)).unwrap();
+                family.put(key(n), value(n, 1)).unwrap();
             }
         }
         families[part as usize % 2].flush().unwrap();
@@ -187,7 +187,7 @@ fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_n
         for family in ["default", "other"].map(|name| db.family(name).unwrap()) {
             assert_eq!(family.scan::<&str>(..).filter(|e| e.is_ok()).count(), 6 * KEYS as usize);
             for n in 0..6 * KEYS {
-                assert_eq!(family.get(&key(n)).unwrap().expect("there"), value(n, 1), "key {n}");
+                assert_eq!(family.get(key(n)).unwrap().expect("there"), value(n, 1), "key {n}");
             }
         }
     };
@@ -280,10 +280,10 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
         db.flush().unwrap();
         assert_eq!(db.statistics().log_tables, u64::from(log_tables));
         let few = (0..KEYS).step_by(60);
-        let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(&key(n)).unwrap().unwrap())));
+        let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(key(n)).unwrap().unwrap())));
         let gets: Vec<u64> = once.collect();
         let merge = crate::reads(&world, || db.default_family().compact::<&str>(..).unwrap());
-        assert_eq!(few.filter(|n| db.get(&key(*n)).unwrap().unwrap() == value(*n, 1)).count(), gets.len());
+        assert_eq!(few.filter(|n| db.get(key(*n)).unwrap().unwrap() == value(*n, 1)).count(), gets.len());
         (gets, merge)
     });
     println!("gets and merges: {plain:?} plain, {left:?} with values in the log");
@@ -376,7 +376,7 @@ fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answe
     let db = open(dir.path());
     let mut wrong = 0;
     for n in 0..KEYS {
-        match db.get(&key(n)) {
+        match db.get(key(n)) {
             Ok(found) => assert_eq!(found.unwrap(), value(n, 1)),
             Err(e) => {
                 assert!(e.to_string().contains(name), "{e}");
@@ -393,7 +393,7 @@ fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answe
     assert!(lost.contains(&key(n)), "{lost:?}");
     assert!(checked(dir.path()).is_clean());
     let db = open(dir.path());
-    let there = (0..KEYS).filter(|n| db.get(&key(*n)).unwrap().is_some()).count();
+    let there = (0..KEYS).filter(|n| db.get(key(*n)).unwrap().is_some()).count();
     assert_eq!(there, KEYS as usize - 1);
 }
 
@@ -412,7 +412,7 @@ fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
     assert!(checked(dir.path()).is_clean());
     let db = open(dir.path());
     for n in 0..KEYS {
-        if let Some(found) = db.get(&key(n)).unwrap() {
+        if let Some(found) = db.get(key(n)).unwrap() {
             assert_eq!(found, value(n, 1));
         } else {
             assert!(mended.lost.iter().any(|loss| loss.keys.as_ref().is_some_and(|k| k.contains(&key(n)))));
@@ -427,14 +427,14 @@ fn short_values_and_dead_ones_are_written_as_ever() {
     let scheduler = Arc::new(SimScheduler::new(Arc::new(SimRandom::new(1))));
     let db = builder(4 << 20, true).scheduler(scheduler.clone()).open(dir.path()).unwrap();
     for n in 0..5_000u32 {
-        db.put(&key(n), b"a short value").unwrap();
+        db.put(key(n), b"a short value").unwrap();
     }
     db.flush().unwrap();
     assert_eq!(db.statistics().log_tables, 0);
     // The same few keys, again and again: the log is mostly dead.
     for round in 0..400 {
         for n in 0..5 {
-            db.put(&key(n), &value(n, round)).unwrap();
+            db.put(key(n), value(n, round)).unwrap();
         }
         scheduler.run(1);
     }

@@ -149,7 +149,7 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
     };
     let seen = seen_at("join-before-swap", &db, see, || {
         for n in 0..20_000u32 {
-            db.put(&(n * 7919 % 20_000).to_be_bytes(), &[7; 100]).unwrap();
+            db.put((n * 7919 % 20_000).to_be_bytes(), [7; 100]).unwrap();
             // So few turns that compactions are due while a flush is under way.
             if n % 20 == 0 {
                 scheduler.run(1);
@@ -169,7 +169,7 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
 fn each_memory_flush_is_an_event_that_says_of_how_much() {
     let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy("none"));
     for n in 0..3_000u32 {
-        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        db.put(n.to_be_bytes(), [7; 100]).unwrap();
         scheduler.run(2);
     }
     db.settle().unwrap();
@@ -193,7 +193,7 @@ fn statistics_are_the_sums_of_events() {
     for round in 0..40u32 {
         for n in 0..150u32 {
             db.put(format!("key{:03}", n % 100).as_bytes(), format!("{round:>80}").as_bytes()).unwrap();
-            db.put(format!("once{:06}", round * 150 + n).as_bytes(), &[n as u8; 200]).unwrap();
+            db.put(format!("once{:06}", round * 150 + n).as_bytes(), [n as u8; 200]).unwrap();
             scheduler.run(1);
         }
     }
@@ -243,7 +243,7 @@ fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written()
         unreachable!("memory is bounded")
     };
     fn fresh(family: &Family, n: u32) {
-        family.put(&n.to_be_bytes(), &[n as u8; 200]).unwrap();
+        family.put(n.to_be_bytes(), [n as u8; 200]).unwrap();
     }
     fn again(family: &Family, n: u32) {
         fresh(family, n % 5);
@@ -287,8 +287,8 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
         };
         let put = |n: u32| {
             // Whoever waits for the flush is told.
-            let _ = db.put(&(n * 7919 % 4_000).to_be_bytes(), &[n as u8; 100]);
-            let _ = db.put(&[n as u8 % 8], &[n as u8; 10]);
+            let _ = db.put((n * 7919 % 4_000).to_be_bytes(), [n as u8; 100]);
+            let _ = db.put([n as u8 % 8], [n as u8; 10]);
         };
         // What is hot is known from the flush before.
         (0..1_000).for_each(put);
@@ -324,7 +324,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
         // Ten keys ten times each in every segment, and as many written once.
         for n in 0..1_000u32 {
             db.put(format!("key{:03}", n % 10).as_bytes(), format!("{n:>80}").as_bytes()).unwrap();
-            db.put(format!("once{n:04}").as_bytes(), &[7; 20]).unwrap();
+            db.put(format!("once{n:04}").as_bytes(), [7; 20]).unwrap();
             scheduler.run(1);
         }
         for n in 0..200 {
@@ -411,7 +411,7 @@ fn a_compaction_in_memory_that_would_not_fit_under_the_bound_is_not_begun() {
         |db| db.statistics().write_memory,
         || {
             for n in 0..1_500u32 {
-                db.put(&(n * 7919 % 20_000).to_be_bytes(), &[7; 100]).unwrap();
+                db.put((n * 7919 % 20_000).to_be_bytes(), [7; 100]).unwrap();
                 scheduler.run(4);
             }
         },
@@ -442,7 +442,7 @@ fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_b
         with_kill_hook(hook, || {
             for _ in 0..60 {
                 for n in (0..200).filter(|n| *n != 7 || db.statistics().flushes == 0) {
-                    db.put(format!("key{n:03}").as_bytes(), &[n as u8; 80]).unwrap();
+                    db.put(format!("key{n:03}").as_bytes(), [n as u8; 80]).unwrap();
                 }
                 db.settle().unwrap();
             }
@@ -460,7 +460,7 @@ fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_b
 
 fn fill(db: &Db, keys: std::ops::Range<u32>) {
     for n in keys {
-        db.put(&n.wrapping_mul(2_654_435_761).to_be_bytes(), &[7; 200]).unwrap();
+        db.put(n.wrapping_mul(2_654_435_761).to_be_bytes(), [7; 200]).unwrap();
     }
 }
 
@@ -545,12 +545,12 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
     let db = Builder::new().options(options).open(dir.path()).unwrap();
     let put = |keys: std::ops::Range<u32>| {
         for n in keys {
-            db.put(&n.to_be_bytes(), &[n as u8; 8 << 10]).unwrap();
+            db.put(n.to_be_bytes(), [n as u8; 8 << 10]).unwrap();
         }
     };
     put(0..24_000);
     db.flush().unwrap();
-    (0..24_000u32).for_each(|n| drop(db.get(&n.to_be_bytes()).unwrap().unwrap()));
+    (0..24_000u32).for_each(|n| drop(db.get(n.to_be_bytes()).unwrap().unwrap()));
     assert!(db.statistics().cache_bytes > 180 * MIB, "{:?}", db.statistics());
     let clock = Env::local().clock;
     let move_to = |write_memory| {
@@ -568,7 +568,7 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
     move_to(little);
     db.settle().unwrap();
     assert!(db.statistics().cache_capacity > 256 * MIB, "{:?}", db.statistics());
-    assert!((0..42_000u32).step_by(100).all(|n| db.get(&n.to_be_bytes()).unwrap().is_some()));
+    assert!((0..42_000u32).step_by(100).all(|n| db.get(n.to_be_bytes()).unwrap().is_some()));
 }
 
 #[test]
@@ -599,7 +599,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     db.create_family("empty", FamilyOptions::default()).unwrap();
     let mut batch = siltstone::Batch::new();
     for n in 0..10u32 {
-        batch.put(&db.default_family(), &n.to_be_bytes(), &[7; 100 << 10]);
+        batch.put(&db.default_family(), n.to_be_bytes(), [7; 100 << 10]);
     }
     db.write(&batch).unwrap();
     db.set_memory(128 << 10, 8 << 20).unwrap();

@@ -15,7 +15,7 @@ fn filled(db: &Db, name: &str) -> Family {
     let family = db.create_family(name, history()).unwrap();
     for time in 1..=3 {
         for n in 0..100u8 {
-            family.put_at(&[n], Timestamp(time), &[n, time as u8]).unwrap();
+            family.put_at([n], Timestamp(time), [n, time as u8]).unwrap();
         }
         if time == 2 {
             db.flush().unwrap();
@@ -27,7 +27,7 @@ fn filled(db: &Db, name: &str) -> Family {
 
 fn check_filled(family: &Family) {
     for n in 0..100u8 {
-        let found = family.get_versions(&[n], 9).unwrap();
+        let found = family.get_versions([n], 9).unwrap();
         let found: Vec<(u64, Vec<u8>)> = found.iter().map(|(t, v)| (t.0, v.to_vec())).collect();
         let expected = [(3, vec![n, 3]), (2, vec![n, 2])];
         assert_eq!(found, if (30..40).contains(&n) { &[][..] } else { &expected }, "key {n}");
@@ -60,12 +60,12 @@ fn a_family_moves_with_all_it_holds_and_both_databases_go_on() {
     check_filled(&family);
     fs::remove_dir_all(&moving).unwrap();
     // Newer writes win over what came, whatever numbers that has.
-    family.put_at(&[5], Timestamp(3), b"newer").unwrap();
-    assert_eq!(family.get(&[5]).unwrap().unwrap(), b"newer");
+    family.put_at([5], Timestamp(3), b"newer").unwrap();
+    assert_eq!(family.get([5]).unwrap().unwrap(), b"newer");
     b.flush().unwrap();
     family.compact::<&[u8]>(..).unwrap();
-    assert_eq!(family.get(&[5]).unwrap().unwrap(), b"newer");
-    family.put_at(&[5], Timestamp(3), &[5, 3]).unwrap();
+    assert_eq!(family.get([5]).unwrap().unwrap(), b"newer");
+    family.put_at([5], Timestamp(3), [5, 3]).unwrap();
     check_filled(&family);
     drop(family);
     for (db, path) in [(a, &from), (b, &to)] {
@@ -85,11 +85,11 @@ fn a_family_may_come_back_to_where_it_left_and_be_attached_twice() {
     let moving = dir.path().join("moving");
     db.detach("events", &moving).unwrap();
     let (one, two) = (db.attach("events", &moving).unwrap(), db.attach("again", &moving).unwrap());
-    one.delete(&[7]).unwrap();
+    one.delete([7]).unwrap();
     db.flush().unwrap();
     one.compact::<&[u8]>(..).unwrap();
     check_filled(&two);
-    assert!(one.get(&[7]).unwrap().is_none());
+    assert!(one.get([7]).unwrap().is_none());
     drop((one, two));
     db.close().unwrap();
     is_clean(&dir.path().join("db"));
@@ -102,17 +102,17 @@ fn a_snapshot_from_before_a_family_came_does_not_see_half_of_it() {
     let (a, b) = (Db::open(dir.path().join("a")).unwrap(), Db::open(dir.path().join("b")).unwrap());
     filled(&a, "events");
     for n in 0..50u8 {
-        b.put(&[n], b"v").unwrap();
+        b.put([n], b"v").unwrap();
     }
     let before = b.snapshot();
     let mut transaction = b.begin();
     a.detach("events", dir.path().join("moving")).unwrap();
     let family = b.attach("events", dir.path().join("moving")).unwrap();
-    assert_eq!(family.at(&before).get(&[1]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(family.at(&before).get([1]).unwrap_err().kind(), ErrorKind::Invalid);
     let scanned: Result<Vec<_>, _> = family.at(&before).scan::<&[u8]>(..).collect();
     assert_eq!(scanned.unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(transaction.get(&family, &[1]).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(b.at(&before).get(&[1]).unwrap().unwrap(), b"v", "other families are as they were");
+    assert_eq!(transaction.get(&family, [1]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(b.at(&before).get([1]).unwrap().unwrap(), b"v", "other families are as they were");
     let after = b.snapshot();
     assert_eq!(family.at(&after).scan::<&[u8]>(..).count(), 180);
     assert!(b.put(b"next", b"v").unwrap() > after.seq());
@@ -132,7 +132,7 @@ fn what_cannot_be_moved_is_refused_and_left_alone() {
     assert_eq!(attach("x", &dir.path().join("nothing")), ErrorKind::NotFound);
     assert_eq!(attach("x", &dir.path().join("db")), ErrorKind::Busy);
     check_filled(&family);
-    family.put_at(&[30], Timestamp(9), b"writable").unwrap();
+    family.put_at([30], Timestamp(9), b"writable").unwrap();
     db.detach("events", &moving).unwrap();
     assert_eq!(attach("default", &moving), ErrorKind::Invalid);
     db.attach("events", &moving).unwrap();
@@ -157,7 +157,7 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     db.detach("events", &moving).unwrap();
     drop(db.attach("events", &moving).unwrap());
     let second = db.create_family("second", history()).unwrap();
-    second.put_at(&[1], Timestamp(50), b"of another family").unwrap();
+    second.put_at([1], Timestamp(50), b"of another family").unwrap();
     drop(second);
     db.flush().unwrap();
     db.close().unwrap();
@@ -174,8 +174,8 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     assert_eq!(db.get(b"stays").unwrap().unwrap(), b"here");
     check_filled(&db.family("events").unwrap());
     let second = db.family("second").unwrap();
-    assert_eq!(second.get_versions(&[1], 9).unwrap().len(), 1);
-    assert!(second.get(&[2]).unwrap().is_none());
+    assert_eq!(second.get_versions([1], 9).unwrap().len(), 1);
+    assert!(second.get([2]).unwrap().is_none());
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn an_attach_that_fails_half_way_leaves_no_tables() {
     let (a, b) = (Db::open(&from).unwrap(), Db::open(&to).unwrap());
     let family = a.create_family("events", history()).unwrap();
     for n in 0..3u8 {
-        family.put_at(&[n], Timestamp(1), b"v").unwrap();
+        family.put_at([n], Timestamp(1), b"v").unwrap();
         a.flush().unwrap();
     }
     a.detach("events", &moving).unwrap();
@@ -218,7 +218,7 @@ fn values_in_the_log_go_into_tables_before_a_family_leaves() {
         let family = here.create_family("events", options).unwrap();
         let value = |n: u32| vec![n as u8; 5_000];
         for n in 0..2_000u32 {
-            family.put(&n.to_be_bytes(), &value(n)).unwrap();
+            family.put(n.to_be_bytes(), value(n)).unwrap();
         }
         family.flush().unwrap();
         let in_the_log = || family.shape().tables().filter(|(_, _, table)| table.log_bytes > 0).count();
@@ -226,7 +226,7 @@ fn values_in_the_log_go_into_tables_before_a_family_leaves() {
         if merged {
             // Where nothing else is to be merged with it.
             family.compact::<&[u8]>(..).unwrap();
-            family.put(&1u32.to_be_bytes(), &value(1)).unwrap();
+            family.put(1u32.to_be_bytes(), value(1)).unwrap();
         }
         let moving = dir.path().join("moving");
         here.detach("events", &moving).unwrap();
@@ -234,11 +234,7 @@ fn values_in_the_log_go_into_tables_before_a_family_leaves() {
         fs::remove_dir_all(dir.path().join("a")).unwrap();
         let moved = there.attach("events", &moving).unwrap();
         for n in 0..2_000u32 {
-            assert_eq!(
-                moved.get(&n.to_be_bytes()).unwrap().unwrap(),
-                value(n),
-                "{n}, merged before {merged}"
-            );
+            assert_eq!(moved.get(n.to_be_bytes()).unwrap().unwrap(), value(n), "{n}, merged before {merged}");
         }
     }
 }

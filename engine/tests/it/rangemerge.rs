@@ -65,12 +65,12 @@ impl History {
                     }
                 }
                 1..10 => {
-                    family.delete(&key(at)).unwrap();
+                    family.delete(key(at)).unwrap();
                     self.model.remove(&key(at));
                 }
                 _ => {
                     let value = format!("{:>60}", self.random).into_bytes();
-                    family.put(&key(at), &value).unwrap();
+                    family.put(key(at), &value).unwrap();
                     self.model.insert(key(at), value);
                 }
             }
@@ -174,7 +174,7 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
     let world = SimWorld::new(5);
     let (db, scheduler) = open(&world, "rangemerge{f=16384}");
     let put = |n: u32, fill: u8| {
-        db.put(format!("key{n:05}").as_bytes(), &[fill; 60]).unwrap();
+        db.put(format!("key{n:05}").as_bytes(), [fill; 60]).unwrap();
     };
     (0..3000).for_each(|n| put(n, 7));
     db.flush().unwrap();
@@ -202,7 +202,7 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
     assert!(db.statistics().log_bytes <= 6 * options().write_memory);
     // At last so much lies above the damage, which no merge passes, that writers are told of it; they do not wait for ever.
     let told = (0..2_000_000u64)
-        .find_map(|n| db.put(format!("key{:05}", n * 7919 % 3000).as_bytes(), &[9; 60]).err());
+        .find_map(|n| db.put(format!("key{:05}", n * 7919 % 3000).as_bytes(), [9; 60]).err());
     assert_eq!(told.expect("an error").kind(), ErrorKind::Corruption);
 }
 
@@ -211,14 +211,14 @@ fn a_range_that_is_hardly_written_does_not_hold_the_log() {
     let world = SimWorld::new(5);
     let (db, scheduler) = open(&world, "rangemerge{f=16384}");
     for n in 0..3000u32 {
-        db.put(format!("key{n:05}").as_bytes(), &[7; 60]).unwrap();
+        db.put(format!("key{n:05}").as_bytes(), [7; 60]).unwrap();
     }
     db.settle().unwrap();
     assert!(runs_and_tables(&db).1 > 6);
     for round in 0..20_000u32 {
         scheduler.run(u32::from(round % 8 == 0) * 4);
         let n = if round % 100 == 0 { round / 100 * 13 % 3000 } else { 1000 + round % 100 };
-        db.put(format!("key{n:05}").as_bytes(), &[8; 60]).unwrap();
+        db.put(format!("key{n:05}").as_bytes(), [8; 60]).unwrap();
         let log = db.statistics().log_bytes;
         assert!(log <= 6 * options().write_memory, "{log} bytes of log after {round} writes");
     }
@@ -232,7 +232,7 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     let (db, _) = open(&world, "rangemerge{f=65536}");
     let key = |n: u64| format!("key{n:05}").into_bytes();
     for n in 0..4_000 {
-        db.put(&key(n * 7919 % 4_000), &[n as u8; 200]).unwrap();
+        db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
     }
     db.flush().unwrap();
     db.settle().unwrap();
@@ -240,12 +240,12 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     assert!(runs == 1 && tables > 8, "{runs} runs of {tables} tables");
     // All indices and filters, which open tables keep.
     for n in 0..400 {
-        db.get(&key(n * 10)).unwrap();
+        db.get(key(n * 10)).unwrap();
     }
     // No block of data stays in a cache of nothing.
     db.set_memory(options().write_memory, options().write_memory).unwrap();
     for n in 0..100 {
-        let cost = crate::reads(&world, || assert!(db.get(&key(n * 37 + 5)).unwrap().is_some()));
+        let cost = crate::reads(&world, || assert!(db.get(key(n * 37 + 5)).unwrap().is_some()));
         assert!(cost <= 1, "the get of key {n} took {cost} accesses");
     }
     assert_eq!(
@@ -266,13 +266,13 @@ fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_t
         let (db, scheduler) = open(&world, "rangemerge{f=65536}");
         for n in 0..16_000 {
             scheduler.run(u32::from(n % 8 == 0) * 4);
-            db.put(&key(n * 7919 % 4_000), &[n as u8; 200]).unwrap();
+            db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
             for absent in (0..if looks(n) { 4_000 } else { 0 }).step_by(100) {
                 assert!(db.get(format!("key{absent:05}x").as_bytes()).unwrap().is_none());
             }
         }
         db.settle().unwrap();
-        let costs = (0..4_000).map(|n| crate::reads(&world, || assert!(db.get(&key(n)).unwrap().is_some())));
+        let costs = (0..4_000).map(|n| crate::reads(&world, || assert!(db.get(key(n)).unwrap().is_some())));
         costs.max().unwrap()
     };
     assert_eq!(dearest(&|_| false), 3, "index, filter and data");
@@ -288,19 +288,19 @@ fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_fi
     let (db, _) = open(&world, "rangemerge{f=1MiB}");
     let key = |n: u64| format!("key{n:05}").into_bytes();
     for n in 0..4_000 {
-        db.put(&key(n * 7919 % 4_000), &[n as u8; 200]).unwrap();
+        db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
     }
     db.flush().unwrap();
     db.settle().unwrap();
     let absent = |n: u64| format!("key{n:05}x").into_bytes();
-    (0..4_000).for_each(|n| assert!(db.get(&absent(n)).unwrap().is_none()));
+    (0..4_000).for_each(|n| assert!(db.get(absent(n)).unwrap().is_none()));
     let merged = db.statistics().merged_bytes;
     db.default_family().delete_range(key(1_990)..key(2_010)).unwrap();
     db.flush().unwrap();
     db.settle().unwrap();
     assert!(db.statistics().merged_bytes > merged + 100_000, "with the file");
     for n in (0..1_990).chain(2_010..4_000) {
-        let cost = crate::reads(&world, || assert!(db.get(&key(n)).unwrap().is_some()));
+        let cost = crate::reads(&world, || assert!(db.get(key(n)).unwrap().is_some()));
         assert!(cost <= 1, "the get of key {n} took {cost} accesses");
     }
 }
@@ -310,7 +310,7 @@ fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_fi
 fn keys_written_again_leave_as_many_files_as_they_need() {
     let world = SimWorld::new(4);
     let (db, scheduler) = open(&world, "rangemerge{f=65536}");
-    let put = |n: u64| db.put(format!("key{:05}", n * 7919 % 2_000).as_bytes(), &[n as u8; 200]).unwrap();
+    let put = |n: u64| db.put(format!("key{:05}", n * 7919 % 2_000).as_bytes(), [n as u8; 200]).unwrap();
     for n in 0..60_000 {
         scheduler.run(u32::from(n % 8 == 0) * 4);
         put(n);

@@ -68,13 +68,13 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         let (db, scheduler) = open(&world, options(), strategy);
         let mut rng = Rng::new(seed as u64);
         for n in 0..16_000u64 {
-            db.put(&(n * 7919 % 12_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+            db.put((n * 7919 % 12_000).to_be_bytes(), rng.bytes(250)).unwrap();
         }
         db.flush().unwrap();
         db.settle().unwrap();
         // Runs that are not merged when the major merge comes.
         db.set_rate_limit(1);
-        (0..400u64).for_each(|n| drop(db.put(&(n * 30).to_be_bytes(), &rng.bytes(250))));
+        (0..400u64).for_each(|n| drop(db.put((n * 30).to_be_bytes(), rng.bytes(250))));
         db.flush().unwrap();
         db.set_rate_limit(0);
         let merges = db.statistics().merges;
@@ -94,7 +94,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
                 None if !flushing => {
                     // Until memory is over the low mark, half of the write memory.
                     while writer.statistics().write_memory <= 128 << 10 {
-                        writer.put(&rng.range(0..12_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+                        writer.put(rng.range(0..12_000).to_be_bytes(), rng.bytes(250)).unwrap();
                     }
                     due = Some((clock.wall_us(), writer.statistics().flushes));
                 }
@@ -116,7 +116,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
 /// Puts of 1 KB to drawn keys of so many.
 fn load(db: &Db, rng: &mut Rng, puts: u64, keys: u64) {
     for _ in 0..puts {
-        db.put(&rng.range(0..keys).to_be_bytes(), &rng.bytes(1000)).unwrap();
+        db.put(rng.range(0..keys).to_be_bytes(), rng.bytes(1000)).unwrap();
     }
 }
 
@@ -195,7 +195,7 @@ fn too_many_runs_in_level_0_of_one_family_hold_up_its_own_writers_only() {
     db.flush().unwrap();
     let before = db.statistics();
     for n in 0..100u64 {
-        other.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        other.put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     let now = db.statistics();
     assert_eq!((now.stops, now.delays), (before.stops, before.delays), "writers of the other family wait");
@@ -223,7 +223,7 @@ impl Load {
             self.turns += 1;
             if self.turns.is_multiple_of(20) && self.turns <= 60 * 20 {
                 for _ in 0..20 {
-                    self.family.put(&self.rng.range(0..12_000).to_be_bytes(), &self.rng.bytes(250)).unwrap();
+                    self.family.put(self.rng.range(0..12_000).to_be_bytes(), self.rng.bytes(250)).unwrap();
                 }
                 self.db.flush().unwrap();
                 let runs = self.family.shape().levels.first().map_or(0, |level| level.runs.len());
@@ -280,7 +280,7 @@ fn keys_appended_beside_a_compaction_do_not_prolong_it() {
             let (family, mut n) = (family.clone(), 2_000_000u64);
             move || {
                 n += 1;
-                family.put(&n.to_be_bytes(), &rng.bytes(250)).unwrap();
+                family.put(n.to_be_bytes(), rng.bytes(250)).unwrap();
             }
         };
         scheduler.during(act, || family.compact::<&str>(..)).unwrap();
@@ -301,7 +301,7 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
         let (family, told) = (family.clone(), told.clone());
         move || {
             for _ in 0..if told.lock().unwrap().0 < 500 { 4 } else { 0 } {
-                family.put(&rng.range(0..1_000_000).to_be_bytes(), &rng.bytes(250)).unwrap();
+                family.put(rng.range(0..1_000_000).to_be_bytes(), rng.bytes(250)).unwrap();
             }
             let runs = family.shape().levels.first().map_or(0, |level| level.runs.len());
             let mut told = told.lock().unwrap();
@@ -396,7 +396,7 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
         let mut rng = Rng::new(4);
         for _ in 0..4 {
             for key in 0..50u64 {
-                db.put(&key.to_be_bytes(), &rng.bytes(200)).unwrap();
+                db.put(key.to_be_bytes(), rng.bytes(200)).unwrap();
             }
             db.flush().unwrap();
             db.settle().unwrap();
@@ -434,7 +434,7 @@ fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
                 family.alter(FamilyOptions { ttl_us: 3_600_000_000, ..family.options() }).unwrap();
             }
             for n in 0..500u64 {
-                family.put(&n.to_be_bytes(), &[n as u8; 500]).unwrap();
+                family.put(n.to_be_bytes(), [n as u8; 500]).unwrap();
             }
             db.flush().unwrap();
             family.compact::<&str>(..).unwrap();
@@ -442,7 +442,7 @@ fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
             match expire {
                 true => world.clock.advance_us(3_600_000_000),
                 false => (0..500u64).for_each(|n| {
-                    family.delete(&n.to_be_bytes()).unwrap();
+                    family.delete(n.to_be_bytes()).unwrap();
                 }),
             }
             db.flush().unwrap();
@@ -472,13 +472,13 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
     let (db, _) = open(&world, options(), "leveled{l0_runs_trigger=2, defer_below=0.9, base_bytes=64KiB}");
     let mut rng = Rng::new(6);
     for n in 0..2_000u64 {
-        db.put(&n.to_be_bytes(), &rng.bytes(500)).unwrap();
+        db.put(n.to_be_bytes(), rng.bytes(500)).unwrap();
     }
     db.flush().unwrap();
     db.settle().unwrap();
     for round in 0..3u64 {
         for n in 0..40u64 {
-            db.put(&(n * 50 + round).to_be_bytes(), &rng.bytes(500)).unwrap();
+            db.put((n * 50 + round).to_be_bytes(), rng.bytes(500)).unwrap();
         }
         db.flush().unwrap();
         db.settle().unwrap();

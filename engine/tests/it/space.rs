@@ -220,7 +220,7 @@ fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
     let empty = db.statistics();
     assert_eq!((empty.table_memory, empty.cache_capacity), (0, 768 << 10));
     for n in 0..4_000u32 {
-        db.put(&n.to_be_bytes(), &[n as u8; 200]).unwrap();
+        db.put(n.to_be_bytes(), [n as u8; 200]).unwrap();
     }
     db.flush().unwrap();
     let full = |db: &Db| {

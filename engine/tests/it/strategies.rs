@@ -54,11 +54,11 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
             for _ in 0..300 {
                 let key = rng.range(0..3_000).to_be_bytes();
                 if rng.one_in(10) {
-                    db.delete(&key).unwrap();
+                    db.delete(key).unwrap();
                     model.remove(&key);
                 } else {
                     let value = rng.bytes(100);
-                    db.put(&key, &value).unwrap();
+                    db.put(key, &value).unwrap();
                     model.insert(key, value);
                 }
             }
@@ -107,7 +107,7 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
     let options = Options { write_memory: 256 << 10, memory_budget: 1 << 20, ..Options::default() };
     let (db, _) = open(&world, &options, None);
     for n in 0..2_000u32 {
-        db.put(&(n % 500).to_be_bytes(), &[7; 200]).unwrap();
+        db.put((n % 500).to_be_bytes(), [7; 200]).unwrap();
     }
     db.default_family().compact::<&str>(..).unwrap();
     db.settle().unwrap();
@@ -139,7 +139,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         let (db, scheduler) = open(&world, &options, Some(never));
         let mut rng = Rng::new(1);
         let mut put = |db: &Db| {
-            db.put(&rng.range(0..1 << 40).to_be_bytes(), &[7; 100]).unwrap();
+            db.put(rng.range(0..1 << 40).to_be_bytes(), [7; 100]).unwrap();
         };
         (0..60_000).for_each(|_| put(&db));
         db.settle().unwrap();
@@ -212,7 +212,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
     let (mut rng, mut done) = (Rng::new(3), Done::default());
     for keys in keys {
         for key in keys {
-            db.put(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &rng.bytes(1000)).unwrap();
+            db.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(1000)).unwrap();
         }
         db.flush().unwrap();
         db.settle().unwrap();
@@ -303,7 +303,7 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
         let overwrite = (0..KEYS).map(|_| drawn.range(0..KEYS));
         let (mut held, mut flushed_by_fill) = (0, 0);
         for (n, key) in (0u64..).zip(fill.chain(overwrite)) {
-            db.put(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &rng.bytes(1000)).unwrap();
+            db.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(1000)).unwrap();
             if n % 16 == 15 {
                 db.settle().unwrap();
                 held = held.max(db.default_family().segments().iter().map(|segment| segment.cells).sum());

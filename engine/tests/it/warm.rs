@@ -57,7 +57,7 @@ fn value(n: u64, round: u8) -> Vec<u8> {
 }
 
 fn put(family: &Family, n: u64, round: u8) {
-    family.put(&key(n), &value(n, round)).unwrap();
+    family.put(key(n), value(n, round)).unwrap();
 }
 
 /// All keys, then every third again, in tables of several levels.
@@ -71,7 +71,7 @@ fn fill(db: &Db) {
 
 fn check(db: &Db, n: u64) {
     let round = if n.is_multiple_of(3) { 2 } else { 1 };
-    assert_eq!(db.get(&key(n)).unwrap().as_deref(), Some(&*value(n, round)), "key number {n}");
+    assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&*value(n, round)), "key number {n}");
 }
 
 /// Reads these keys; how often a data block was not in the cache.
@@ -244,7 +244,7 @@ fn blocks_of_files_that_are_gone_leave_the_cache() {
         let other = db.create_family("other", FamilyOptions::default()).unwrap();
         (0..KEYS).for_each(|n| put(&other, n, 1));
         other.flush().unwrap();
-        (0..KEYS).for_each(|n| drop(other.get(&key(n)).unwrap()));
+        (0..KEYS).for_each(|n| drop(other.get(key(n)).unwrap()));
         assert!(db.statistics().cache_bytes > left + KEYS * 100);
         drop(other);
         db.drop_family("other").unwrap();
@@ -453,7 +453,7 @@ fn a_flush_fills_what_was_updated_in_memory_and_not_the_rest() {
     assert!((1..8).contains(&filled), "{filled} blocks");
     let updated: Vec<u64> = (0..400).filter(low).collect();
     for n in &updated {
-        db.get(&key(*n)).unwrap().unwrap();
+        db.get(key(*n)).unwrap().unwrap();
     }
     assert_eq!(db.statistics().cache_hits - hits, updated.len() as u64);
 }

@@ -87,7 +87,7 @@ fn second_key(n: u64) -> [u8; 8] {
 impl Case {
     fn write_second(&mut self) -> Result<(), String> {
         let key = second_key(self.written);
-        self.second.put(&key, &[7; 100]).map_err(|e| format!("write the second: {e:?}"))?;
+        self.second.put(key, [7; 100]).map_err(|e| format!("write the second: {e:?}"))?;
         self.written += 1;
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Case {
                 if load.failed.is_none() {
                     let ops = load.batches.len() + number + 1;
                     load.failed = load.go_on(&subject, &setup, &mut rng, ops).err();
-                    let put = second.put(&second_key(written + load.written), &[7; 100]);
+                    let put = second.put(second_key(written + load.written), [7; 100]);
                     load.written += 1;
                     load.failed = load.failed.take().or(put.err().map(|e| format!("{e:?}")));
                     if let Some(leaving) = &leaving {

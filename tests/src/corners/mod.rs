@@ -60,7 +60,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
     let lives = rng.range(5..40);
     for n in 0..lives {
         let db = builder(&world, small()).open("/db").map_err(failed("open"))?;
-        db.put(&n.to_be_bytes(), &rng.bytes(200)).map_err(failed("put"))?;
+        db.put(n.to_be_bytes(), rng.bytes(200)).map_err(failed("put"))?;
         if rng.chance(50) {
             db.close().map_err(failed("close"))?;
         } else {
@@ -97,14 +97,14 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     for i in 0..count {
         let family =
             db.create_family(&format!("f{i}"), FamilyOptions::default()).map_err(failed("create"))?;
-        family.put(&i.to_be_bytes(), b"v").map_err(failed("put"))?;
+        family.put(i.to_be_bytes(), b"v").map_err(failed("put"))?;
     }
     db.settle().map_err(failed("settle"))?;
     let family = db.family(&format!("f{}", rng.range(0..count))).map_err(failed("family"))?;
     family.flush().map_err(failed("flush"))?;
     let before = db.statistics().families_planned;
     for i in 0..20u8 {
-        family.put(&[i], b"v").map_err(failed("put"))?;
+        family.put([i], b"v").map_err(failed("put"))?;
         family.flush().map_err(failed("flush"))?;
     }
     let planned = db.statistics().families_planned - before;
@@ -120,7 +120,7 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     let db = builder(&next, Options::default()).open("/db").map_err(failed("open again"))?;
     for i in 0..count {
         let family = db.family(&format!("f{i}")).map_err(failed("family"))?;
-        if family.get(&i.to_be_bytes()).map_err(failed("get"))?.is_none() {
+        if family.get(i.to_be_bytes()).map_err(failed("get"))?.is_none() {
             return Err(format!("the cell of family {i} is lost"));
         }
     }
@@ -137,7 +137,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let mode = if for_good { Mode::Sticky } else { Mode::Once };
     let put_all = |db: &Db, rng: &mut Rng| {
         // Over the same keys, so that merges are no moves.
-        (0..4u8).try_for_each(|i| db.put(&[i], &rng.bytes(100)).map(|_| ())).map_err(failed("put"))
+        (0..4u8).try_for_each(|i| db.put([i], rng.bytes(100)).map(|_| ())).map_err(failed("put"))
     };
     put_all(&db, rng)?;
     db.flush().map_err(failed("flush"))?;
@@ -182,7 +182,7 @@ fn reading_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let db = builder(&world, small()).open("/db").map_err(failed("open"))?;
     for i in 0..50u64 {
-        db.put(&i.to_be_bytes(), &rng.bytes(500)).map_err(failed("put"))?;
+        db.put(i.to_be_bytes(), rng.bytes(500)).map_err(failed("put"))?;
     }
     let at = rng.range(1..12);
     let seen = Arc::new(AtomicU64::new(0));
@@ -192,7 +192,7 @@ fn reading_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
         world.storage.on_op(move |op, _| {
             if op == OpKind::Read && seen.fetch_add(1, Ordering::SeqCst) == at {
                 for i in 0..200u64 {
-                    let _ = db.put(&i.to_be_bytes(), &value);
+                    let _ = db.put(i.to_be_bytes(), &value);
                 }
                 let _ = db.flush();
                 let _ = db.default_family().compact::<&[u8]>(..);
@@ -222,7 +222,7 @@ fn judged_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let db = builder(&world, small()).open("/db").map_err(failed("open"))?;
     for i in 0..200u64 {
-        db.put(&(2 * i).to_be_bytes(), &rng.bytes(100)).map_err(failed("put"))?;
+        db.put((2 * i).to_be_bytes(), rng.bytes(100)).map_err(failed("put"))?;
     }
     db.flush().map_err(failed("flush"))?;
     db.close().map_err(failed("close"))?;
@@ -236,12 +236,12 @@ fn judged_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
         world.storage.on_op(move |op, path| {
             let is_table = path.to_string_lossy().ends_with(".table");
             if op == OpKind::Read && is_table && once.fetch_add(1, Ordering::SeqCst) == 0 {
-                let _ = db.put(&key, b"first");
+                let _ = db.put(key, b"first");
             }
         });
     }
     let absent = [Condition::new(&family, key, Expected::Absent)];
-    let written = db.write_if(&absent, Batch::new().put(&family, &key, b"second"), Durability::Buffered);
+    let written = db.write_if(&absent, Batch::new().put(&family, key, b"second"), Durability::Buffered);
     world.storage.clear_on_op();
     if once.load(Ordering::SeqCst) == 0 {
         return Ok(());

@@ -124,7 +124,7 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
                 family.compact::<&str>(..).map_err(|e| format!("compact: {e}"))?;
             }
             5 => db.sync().map_err(|e| format!("sync: {e}"))?,
-            6 => drop(db.get(&work::marker(0)).map_err(|e| format!("get: {e}"))?),
+            6 => drop(db.get(work::marker(0)).map_err(|e| format!("get: {e}"))?),
             7 => copies::backup(db, oracle, paths)?,
             8 => {
                 if !db.families().iter().any(|name| name == PASSING) {
@@ -174,7 +174,7 @@ fn passing_family(db: &Db, oracle: &Oracle, rng: &mut Rng) -> Result<(), String>
             db.create_family(PASSING, FamilyOptions::default()).map_err(|e| format!("create family: {e}"))?;
         oracle.set(Slot::FamilyAcked, done + 1);
         for n in 0..rng.range(0..100) {
-            family.put(format!("p{n}").as_bytes(), &rng.bytes(100)).map_err(text)?;
+            family.put(format!("p{n}").as_bytes(), rng.bytes(100)).map_err(text)?;
         }
     }
     Ok(())

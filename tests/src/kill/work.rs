@@ -173,7 +173,7 @@ pub fn strategy(rng: &mut Rng) -> StrategyOptions {
 pub fn marked(families: &[Family], stream: usize) -> Result<u64, String> {
     let mut numbers = Vec::new();
     for family in families {
-        let value = family.get(&marker(stream)).map_err(|e| format!("marker {stream}: {e}"))?;
+        let value = family.get(marker(stream)).map_err(|e| format!("marker {stream}: {e}"))?;
         let number = match value.as_deref() {
             None => 0,
             Some(bytes) => {

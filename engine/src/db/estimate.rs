@@ -1,0 +1,75 @@
+//! How much of a family lies in a range of keys, from what tables say of themselves.
+
+use super::family::Family;
+use crate::error::Result;
+use crate::shape::TableInfo;
+use crate::table::CursorOptions;
+use crate::types::{Cursor, KeyRange};
+use crate::version::OpenTable;
+use serde::Serialize;
+use std::ops::RangeBounds;
+
+/// What lies in a range of keys, about: of tables, without what is still in memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct Estimate {
+    /// Bytes of table files.
+    pub bytes: u64,
+    /// Cells: each version, tombstone and operand counts, so there may be more than keys.
+    pub cells: u64,
+}
+
+impl Family {
+    /// About how many bytes and cells of tables a range has. Off by up to a data block for each table at either end of the
+    /// range, and where some keys have much larger cells than others. Nothing of memory counts: flush for that.
+    ///
+    /// Reads the data blocks at the range's ends: O(tables) in memory, two blocks at most of each run.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// for number in 0..1_000 {
+    ///     db.put(format!("user/{number:04}"), "a value")?;
+    /// }
+    /// db.flush()?;
+    /// let users = db.default_family();
+    /// assert_eq!(users.estimate("user/".."user0")?.cells, 1_000);
+    /// assert_eq!(users.estimate("x"..)?.bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn estimate<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Estimate> {
+        self.store.check_not_dropped()?;
+        let version = self.store.version_full();
+        let range = KeyRange::from_bounds(&range).intersect(&version.bounds);
+        let mut all = Estimate::default();
+        for open in version.tables().filter(|open| open.info.overlaps(&range)) {
+            let info = &open.info;
+            let whole = TableInfo { clip: None, above: None, ..TableInfo::clone(info) }.live_bytes();
+            let (a, b) = match info.is_whole() && range.covers(&info.range) {
+                true => (1, 1),
+                false => between(open, &range.intersect(&info.live_range()))?,
+            };
+            all.bytes += part(whole, a, b);
+            all.cells += part(info.cells, a, b);
+        }
+        Ok(all)
+    }
+}
+
+/// How much of a table's data lies between the ends of a range: that many bytes of so many.
+fn between(open: &OpenTable, range: &KeyRange) -> Result<(u64, u64)> {
+    let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, ..CursorOptions::default() };
+    let all = open.table().data_end();
+    let mut cursor = open.table().cursor(options);
+    let mut before = |key: &[u8]| cursor.seek(key).map(|()| cursor.offset());
+    let begin = before(&range.start)?;
+    let end = match &range.end {
+        Some(end) => before(end)?,
+        None => all,
+    };
+    Ok((end.saturating_sub(begin), all))
+}
+
+/// That part of it, rounded down.
+fn part(of: u64, a: u64, b: u64) -> u64 {
+    (u128::from(of) * u128::from(a) / u128::from(b.max(1))) as u64
+}
