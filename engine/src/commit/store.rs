@@ -27,6 +27,7 @@ pub(crate) struct Store {
     level0_over: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
+    gone: AtomicBool,
     /// It is being detached: takes no writes any more.
     leaving: AtomicBool,
     /// Writers wait.
@@ -126,6 +127,7 @@ impl Store {
             generations: generations.clone(),
             replayed: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             held: AtomicBool::new(false),
             attached_at,
@@ -278,6 +280,15 @@ impl Store {
 
     pub(crate) fn unmark_dropped(&self) {
         self.dropped.store(false, Ordering::Release);
+    }
+
+    /// The manifest has forgotten it.
+    pub(crate) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Whether its writers wait, for a moment.

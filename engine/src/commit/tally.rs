@@ -101,7 +101,7 @@ impl Tally {
             }
         }
         store.set_front(front);
-        if let Some(front) = front {
+        if let Some(front) = front.filter(|_| !store.is_gone()) {
             fronts.entry(front).or_default().insert(store.id, store.clone());
         }
     }
@@ -204,7 +204,12 @@ impl Commit {
             self.tally.count_level0(store, 0);
         }
         self.count_debt(&mut store.work.lock(), 0, 0);
-        Tally::place(&mut self.tally.fronts.lock(), store, None);
+        {
+            let mut fronts = self.tally.fronts.lock();
+            Tally::place(&mut fronts, store, None);
+            // A write that had begun before the drop may still feed its memory, which needs no log any more.
+            store.mark_gone();
+        }
         // Nobody enters one that is dropped.
         self.health.failing.lock().remove(&store.id);
         self.counted();
