@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 use crate::memory::Segment;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::strategy::{MergePlan, Step};
-use crate::table::{CursorOptions, Filled};
+use crate::table::Filled;
 use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
 use crate::version::edit::{Change, Edit};
 use crate::version::manifest::{Manifest, Mark};
@@ -224,12 +224,7 @@ fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(T
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {
         if open.start() < key && open.info.range.ends_after(key) {
-            let mut cursor = open.table().cursor(CursorOptions {
-                fill_cache: false,
-                read_ahead_bytes: 0,
-                ..CursorOptions::default()
-            });
-            below.push((open.info.id, cursor.dead_below(key)?));
+            below.push((open.info.id, open.dead_below(key)?));
         }
     }
     Ok(below)

@@ -19,7 +19,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Segment;
 use crate::shape::TableInfo;
-use crate::table::CursorOptions;
 use crate::types::{KeyRange, StoreId, TableId};
 use crate::version::edit::Change;
 use crate::version::{FlushSet, TableHandle, Version};
@@ -114,9 +113,8 @@ impl Catalog {
         let mut manifest = self.manifest.lock();
         store.check_takes_writes()?;
         with.check_takes_writes()?;
-        let neighbours = |a: &KeyRange, b: &KeyRange| a.end.as_deref() == Some(b.start.as_slice());
         let (own, other) = (store.version().bounds.clone(), with.version().bounds.clone());
-        if !neighbours(&own, &other) && !neighbours(&other, &own) {
+        if !own.adjoins(&other) {
             let message =
                 format!("families {} and {} are no neighbours: {own}, {other}", store.name, with.name);
             return Err(Error::invalid(message));
@@ -207,9 +205,8 @@ impl Catalog {
 /// About how many bytes each table over the key has before it.
 fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let over: Vec<TableId> = version.shape.over(at).map(|table| table.id).collect();
-    let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, ..CursorOptions::default() };
     let open = version.tables().filter(|open| over.contains(&open.info.id));
-    open.map(|open| Ok((open.info.id, open.table().cursor(options).dead_below(at)?))).collect()
+    open.map(|open| Ok((open.info.id, open.dead_below(at)?))).collect()
 }
 
 /// The version with what its memory has of these keys. What lay apart by range is laid out anew.
@@ -244,11 +241,6 @@ impl Catalog {
     /// The settings of a store for one that was a part of it.
     fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
         FamilySettings::resolve_known(&store.name, store.settings().options.clone(), &self.registry)
-    }
-
-    /// Takes a store out of the list.
-    fn remove_store(&self, store: &Store) {
-        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
     }
 }
 

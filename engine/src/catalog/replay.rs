@@ -11,7 +11,7 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::log::{Entry, Frame, Logged};
 use crate::memory::Segment;
-use crate::types::{RangeTombstone, SeqNo, StoreId};
+use crate::types::{KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(crate) struct Replay {
 /// A store being filled.
 struct Replayed {
     store: Arc<Store>,
+    /// The keys that it has.
+    bounds: Arc<KeyRange>,
     flushed: Flushed,
     /// All its segments, oldest first, each with the first sequence number it is for. The last one is the active.
     segments: Vec<(SeqNo, Segment)>,
@@ -46,8 +48,9 @@ impl Replay {
     pub(crate) fn new(state: &State, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
         let stores = stores.into_iter().map(|(id, store)| {
             let flushed = state.stores[&id].flushed.clone();
-            let segments = vec![(SeqNo::ZERO, store.version().active.clone())];
-            (id, Replayed { store, flushed, segments })
+            let version = store.version_full();
+            let segments = vec![(SeqNo::ZERO, version.active.clone())];
+            (id, Replayed { store, bounds: version.bounds.clone(), flushed, segments })
         });
         let mut heirs: BTreeMap<StoreId, Vec<StoreId>> = BTreeMap::new();
         for (id, store) in &state.stores {
@@ -102,10 +105,9 @@ impl Replayed {
 
     /// Whether a key of the entry is the store's.
     fn concerns(&self, entry: &Entry<'_>) -> bool {
-        let bounds = &self.store.version().bounds;
         match entry {
-            Entry::Cell(cell) => bounds.contains(cell.key),
-            Entry::RangeTombstone(tombstone) => bounds.overlaps(&tombstone.range),
+            Entry::Cell(cell) => self.bounds.contains(cell.key),
+            Entry::RangeTombstone(tombstone) => self.bounds.overlaps(&tombstone.range),
         }
     }
 
@@ -123,9 +125,8 @@ impl Replayed {
             }
             Entry::RangeTombstone(tombstone) => {
                 // The parts that no table holds yet.
-                let bounds = self.store.version().bounds.clone();
                 for (interval, at) in self.flushed.intervals() {
-                    let range = tombstone.range.intersect(&interval).intersect(&bounds);
+                    let range = tombstone.range.intersect(&interval).intersect(&self.bounds);
                     if at < generation && !range.is_empty() {
                         active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
                         segment.fed_by(file);

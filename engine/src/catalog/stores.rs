@@ -64,6 +64,11 @@ impl Catalog {
         self.stores.store(Arc::new(stores));
     }
 
+    /// Takes a store out of the list.
+    pub(super) fn remove_store(&self, store: &Store) {
+        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
+    }
+
     /// The family of that name, if it may be taken away.
     pub(crate) fn removable(&self, name: &str) -> Result<Arc<Store>> {
         if name == DEFAULT_FAMILY {
@@ -106,7 +111,7 @@ impl Catalog {
         let version = store.version_full();
         let gone = version.tables().filter(|open| !shared.contains(&open.info.id));
         gone.for_each(|open| open.handle.make_obsolete());
-        self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
+        self.remove_store(store);
         self.commit.discount(store);
         self.commit.scheduler.notify();
         Ok(())

@@ -73,6 +73,12 @@ impl KeyRange {
         self.end.as_ref().is_none_or(|end| key < end.as_slice())
     }
 
+    /// Whether one begins where the other ends.
+    pub(crate) fn adjoins(&self, other: &KeyRange) -> bool {
+        let ends_at = |a: &KeyRange, b: &KeyRange| a.end.as_ref() == Some(&b.start);
+        ends_at(self, other) || ends_at(other, self)
+    }
+
     /// Whether some key lies in both.
     pub fn overlaps(&self, other: &KeyRange) -> bool {
         !self.is_empty()

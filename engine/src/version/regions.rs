@@ -1,7 +1,7 @@
 //! Stores that were one, or become one: regions share tables until compactions have told them apart.
 
 use super::edit::{State, StoreState};
-use crate::types::{KeyRange, StoreId, TableId};
+use crate::types::{StoreId, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,8 +64,7 @@ impl State {
         let missing = |id: StoreId| format!("store {id} is not there");
         let other = self.stores.get(&with).ok_or_else(|| missing(with))?.clone();
         let own = self.stores.get_mut(&store).filter(|_| store != with).ok_or_else(|| missing(store))?;
-        let touches = |a: &KeyRange, b: &KeyRange| a.end.as_deref() == Some(b.start.as_slice());
-        if !touches(&own.range, &other.range) && !touches(&other.range, &own.range) {
+        if !own.range.adjoins(&other.range) {
             return Err(format!("stores {store} and {with} are no neighbours"));
         }
         let renamed: BTreeMap<TableId, TableId> = renamed.iter().copied().collect();

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, Segment};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use crate::table::Table;
+use crate::table::{CursorOptions, Table};
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -100,6 +100,12 @@ pub(crate) struct OpenTable {
 impl OpenTable {
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.handle.table
+    }
+
+    /// About how many bytes of its file no reader needs who stays at or above the key. Reads the index.
+    pub(crate) fn dead_below(&self, key: &[u8]) -> Result<u64> {
+        let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, ..CursorOptions::default() };
+        self.table().cursor(options).dead_below(key)
     }
 
     /// Whether the table answers for the key.
