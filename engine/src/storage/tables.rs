@@ -99,10 +99,13 @@ impl TableStore {
             Kind::Objects(store) => store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
             Kind::Directory => {
                 if !owned {
-                    let new = path.with_extension("new");
-                    let mut file = self.storage.create(&new).map_err(failed)?;
+                    let part = path.with_extension("new");
+                    let mut file = self.storage.create(&part).map_err(failed)?;
                     file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
-                    self.storage.rename(&new, &path).map_err(failed)?;
+                    self.storage.rename(&part, &path).map_err(failed)?;
+                }
+                if new {
+                    // Also where it is there: the try that wrote it may have ended before its name was durable.
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
                 }
                 !owned

@@ -69,6 +69,10 @@ impl SimObjects {
         file.sync()?;
         drop(file);
         self.storage.rename(&new, &path)?;
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
         self.storage.sync_dir(&self.dir)?;
         self.storage.sync_dir(self.dir.parent().unwrap_or(Path::new("")))
     }
@@ -99,6 +103,9 @@ impl ObjectStore for SimObjects {
             let absent = !self.storage.exists(&self.dir.join(name))?;
             if absent {
                 self.write(name, bytes)?;
+            } else {
+                // What a call that failed left there is durable before it is spoken of.
+                self.sync_names()?;
             }
             Ok(absent)
         })
