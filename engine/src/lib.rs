@@ -47,8 +47,8 @@ mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
-    Batch, BlockListing, Builder, CompactionControl, Condition, DEFAULT_FAMILY, Db, Entry, Estimate,
-    Expected, Family, LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
+    Batch, BlockListing, Builder, CompactionControl, Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate,
+    Expected, Family, Keys, LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

@@ -6,7 +6,7 @@
 //! overwritten, flushed and merged. Such a read must answer with what held at one moment between its begin and its end.
 //! Now and then the process is killed between steps, and the next one must find everything.
 
-use crate::campaign::{CaseResult, Row};
+use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::settings::FILLS;
 use crate::strategies;
 use crate::subject::{DIR, draw_mechanisms};
@@ -30,11 +30,6 @@ const VALUE_BYTES: usize = 1 << 10;
 const HALF_WAY: &str = "read-half-way";
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-type Checked<T = ()> = std::result::Result<T, String>;
-
-fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
-    move |e| format!("{what}: {e:?}")
-}
 
 fn between_case(seed: u64) -> CaseResult {
     let mut rng = Rng::new(seed);
@@ -233,8 +228,8 @@ fn work(store: &Store, rng: &mut Rng, held: &mut Vec<Contents>) -> Checked {
 }
 
 fn contents(scan: Scan, back: bool) -> Result<Contents> {
-    let scan = if back { scan.reverse() } else { scan };
-    scan.map(|entry| entry.map(|entry| (entry.key, entry.value.to_vec()))).collect()
+    let row = |entry: Result<siltstone::Entry>| entry.map(|entry| (entry.key, entry.value.to_vec()));
+    if back { scan.rev().map(row).collect() } else { scan.map(row).collect() }
 }
 
 fn shown(value: Option<&[u8]>) -> String {

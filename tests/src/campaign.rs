@@ -14,6 +14,14 @@ use parking_lot::Mutex;
 /// What a case answers: how much it counts for (crash points, faults, ...), or what is wrong.
 pub type CaseResult = Result<u64, String>;
 
+/// A check's answer: what is wrong, if something is.
+pub type Checked<T = ()> = Result<T, String>;
+
+/// Says which call it was that failed.
+pub fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
+    move |e| format!("{what}: {e:?}")
+}
+
 /// A row of the table of goals.
 #[derive(Clone, Copy)]
 pub struct Row {

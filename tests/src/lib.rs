@@ -30,3 +30,4 @@ pub mod strategies;
 pub mod subject;
 pub mod torn;
 pub mod twice;
+pub mod ways;

@@ -102,7 +102,7 @@ fn history(setup: &Setup, seed: u64, calls: &[Call]) -> Result<Vec<u64>, String>
             }
             Call::Scan(family, range, back) => {
                 let scan = subject.families[*family].scan::<&[u8]>(bounds(range));
-                digest(rows(if *back { scan.reverse() } else { scan }).map_err(at)?)
+                digest(if *back { rows(scan.rev()) } else { rows(scan) }.map_err(at)?)
             }
             Call::TakeSnapshot => {
                 snapshots.push(subject.db.snapshot());

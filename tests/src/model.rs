@@ -208,13 +208,6 @@ impl Model {
         .collect()
     }
 
-    /// The same from its end to its start: keys descending, a key's versions oldest first.
-    pub fn scan_back(&self, family: usize, range: &KeyRange, at: At) -> Vec<Row> {
-        let mut rows = self.scan(family, range, at);
-        rows.reverse();
-        rows
-    }
-
     /// Everything visible of every family now.
     pub fn contents(&self, now_us: u64) -> Vec<Vec<Row>> {
         let at = At { seq: self.seq, now_us };
@@ -408,13 +401,5 @@ mod tests {
         let rules = Rules { ttl_us: 100, ..Rules::default() };
         let model = model(rules, &[put("a", 0, "x")]);
         assert_eq!((shown(&model, 1, 1099), shown(&model, 1, 1100)), ("a@0=x".into(), String::new()));
-    }
-
-    #[test]
-    fn backward_is_forward_reversed() {
-        let model = model(EXPLICIT, &[put("a", 1, "1"), put("a", 2, "2"), put("b", 1, "3")]);
-        let rows = model.scan_back(0, &KeyRange::all(), At { seq: 9, now_us: 0 });
-        let order: Vec<_> = rows.iter().map(|r| (r.0[0], r.1)).collect();
-        assert_eq!(order, [(b'b', 1), (b'a', 1), (b'a', 2)]);
     }
 }

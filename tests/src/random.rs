@@ -2,11 +2,12 @@
 //! flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves of the clock and of
 //! memory.
 
-use crate::campaign::{CaseResult, Row};
+use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::model::{At, Model, Op, Rules};
 use crate::subject::{
     FamilySetup, Setup, Subject, TTL_US, bounds, change_options, difference, draw_memory, rows,
 };
+use crate::ways;
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
@@ -38,15 +39,9 @@ struct Run {
     ingested: u32,
 }
 
-type Checked<T = ()> = Result<T, String>;
-
-fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
-    move |e| format!("{what}: {e:?}")
-}
-
 /// What is done beside a merge of which some steps are installed and others not.
 const BESIDE: [&str; 7] =
-    ["snapshot", "reverse scan", "ingest", "delete range", "compaction", "checkpoint", "other strategy"];
+    ["snapshot", "scan", "ingest", "delete range", "compaction", "checkpoint", "other strategy"];
 /// How often the gate's count does each, at least.
 const TIMES: u64 = 20;
 /// How often each was done in this process.
@@ -284,10 +279,7 @@ impl Run {
         let family = self.rng.index(3);
         let range = if self.rng.one_in(4) { KeyRange::all() } else { self.setup.range(&mut self.rng) };
         let (snapshot, seq) = self.read_point();
-        let back = self.rng.chance(50);
-        if back {
-            self.note("reverse scan");
-        }
+        self.note("scan");
         let times = self.times(family);
         let at = self.at(seq);
         let of = &self.subject().families[family];
@@ -296,18 +288,10 @@ impl Run {
             Some(snapshot) => of.at(snapshot).scan::<&[u8]>(bounds(&range)),
         };
         let scan = scan.times(stamps(&times));
-        let found = rows(if back { scan.reverse() } else { scan }).map_err(failed("scan"))?;
-        let mut expected = match back {
-            true => self.model.scan_back(family, &range, at),
-            false => self.model.scan(family, &range, at),
-        };
+        let mut expected = self.model.scan(family, &range, at);
         expected.retain(|row| times.contains(&row.1));
-        if found == expected {
-            return Ok(());
-        }
-        let difference = difference(&expected, &found);
-        let asked = format!("scan of {range} of {times:?} in family {family}, backward {back}");
-        Err(format!("{asked}, at {at:?}: {difference}"))
+        ways::check(scan, &expected, &mut self.rng)
+            .map_err(|wrong| format!("scan of {range} of {times:?} in family {family} at {at:?}: {wrong}"))
     }
 
     /// A write that must not go through where its key was written to since a moment of before. Where it was not, a conflict

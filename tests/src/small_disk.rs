@@ -11,7 +11,7 @@
 //! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The log takes nothing more
 //! then: it is opened again, and of what was written since the last sync a beginning is there.
 
-use crate::campaign::{CaseResult, Row};
+use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::disks::{Disk, KINDS, Kind};
 use crate::strategies;
 use siltstone::storage::sim::Rng;
@@ -44,11 +44,6 @@ const BYTES: u64 = 64 << 20;
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 /// What the keys of a batch held before it.
 type Before = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-type Checked<T = ()> = Result<T, String>;
-
-fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
-    move |e| format!("{what}: {e:?}")
-}
 
 /// The kind of file system that a seed draws; tmpfs where that cannot be mounted.
 fn disk_of(seed: u64) -> Checked<Disk> {

@@ -9,7 +9,7 @@ use siltstone::strategy::StrategyOptions;
 use siltstone::testing::Elsewhere;
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
-    MergeOperator, Options, Scan, SeqNo, Timestamp, Timestamps,
+    MergeOperator, Options, SeqNo, Timestamp, Timestamps,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -468,7 +468,7 @@ pub fn bounds(range: &KeyRange) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8
 }
 
 /// What a scan yields.
-pub fn rows(scan: Scan) -> Result<Vec<Row>, Error> {
+pub fn rows(scan: impl Iterator<Item = Result<siltstone::Entry, Error>>) -> Result<Vec<Row>, Error> {
     scan.map(|entry| entry.map(|entry| (entry.key, entry.timestamp.0, entry.value.to_vec()))).collect()
 }
 

@@ -60,15 +60,15 @@ impl Scan {
             (Bound::Unbounded, Bound::Unbounded) => scan,
             times => scan.times(times),
         };
-        let scan = if self.reverse { scan.reverse() } else { scan };
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let entries = scan.take(self.limit.unwrap_or(usize::MAX));
+        let limit = self.limit.unwrap_or(usize::MAX);
         if self.keys {
-            for entry in entries {
-                writeln!(out, "{}", printable(&entry?.key))?;
+            for key in either_way(scan.keys(), self.reverse).take(limit) {
+                writeln!(out, "{}", printable(&key?))?;
             }
             return Ok(out.flush()?);
         }
+        let entries = either_way(scan, self.reverse).take(limit);
         let mut writer = if self.json { Format::Jsonl } else { Format::Tsv }.writer(out);
         let explicit = is_explicit(&family);
         for entry in entries {
@@ -76,6 +76,14 @@ impl Scan {
         }
         Ok(writer.finish()?)
     }
+}
+
+/// From the end to the start, if `reverse`.
+fn either_way<'a, I: DoubleEndedIterator + 'a>(
+    all: I,
+    reverse: bool,
+) -> Box<dyn Iterator<Item = I::Item> + 'a> {
+    if reverse { Box::new(all.rev()) } else { Box::new(all) }
 }
 
 /// Refuses timestamps, where some are `given`, of a family that keeps none.

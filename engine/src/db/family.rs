@@ -1,6 +1,6 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::{CompactionControl, Inner, Scan, Shared, inspect::SegmentListing};
+use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::SegmentListing};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
 use crate::options::{Durability, FamilyOptions};
@@ -243,6 +243,16 @@ impl Family {
         Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
     }
 
+    /// The entry with the lowest key. It may have to go past deleted ones.
+    pub fn first(&self) -> Result<Option<Entry>> {
+        self.scan::<&[u8]>(..).next().transpose()
+    }
+
+    /// The entry with the highest key; of a family with explicit timestamps, that key's oldest version.
+    pub fn last(&self) -> Result<Option<Entry>> {
+        self.scan::<&[u8]>(..).next_back().transpose()
+    }
+
     /// The family as a snapshot sees it.
     pub fn at(&self, snapshot: &Snapshot) -> Reader {
         Reader { family: self.clone(), snapshot: snapshot.clone() }
@@ -353,5 +363,15 @@ impl Reader {
             KeyRange::prefix(prefix.as_ref()),
             Some(self.snapshot.clone()),
         )
+    }
+
+    /// See [`Family::first`].
+    pub fn first(&self) -> Result<Option<Entry>> {
+        self.scan::<&[u8]>(..).next().transpose()
+    }
+
+    /// See [`Family::last`].
+    pub fn last(&self) -> Result<Option<Entry>> {
+        self.scan::<&[u8]>(..).next_back().transpose()
     }
 }

@@ -29,74 +29,6 @@ impl Inner {
         lookup.finish()
     }
 
-    /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
-    /// deleted, that cannot be told: then the answer is `false`.
-    pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
-        let (found, has_cell) = self.newest_write(store, key)?;
-        let newest = found.max(store.attached_at());
-        if planted!(Bug::ForgetWhatMergesDropped) {
-            return Ok(newest <= seq);
-        }
-        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted. (A
-        // range tombstone may stay for other keys, and tells nothing of what came after it.)
-        let is_known = has_cell && !store.settings().read.explicit;
-        // Asked after the version was taken.
-        Ok(newest <= seq && (is_known || store.forgotten() <= seq))
-    }
-
-    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone, and there at a few
-    /// versions of the key at most: a `true` may be wrong.
-    pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
-        const LOOKS: usize = 32;
-        let version = store.version();
-        for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
-            if segment.has_ranges() {
-                let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
-                if segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq) {
-                    return true;
-                }
-            }
-            let mut looks = 0;
-            let found = segment.get(key, SeqNo::MAX, &mut |cell, _| {
-                looks += 1;
-                match cell.seq > seq || looks > LOOKS {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            });
-            if found.is_break() {
-                return true;
-            }
-        }
-        let in_tables = version.runs.iter().filter_map(|run| run.find(key));
-        in_tables.into_iter().any(|open| open.info.seqs.1 > seq)
-            || store.forgotten() > seq
-            || store.attached_at() > seq
-    }
-
-    /// The sequence number of the newest write that concerns the key, deletes included; zero when there is none
-    /// in what the database holds. And whether that has a cell of the key.
-    fn newest_write(&self, store: &Store, key: &[u8]) -> Result<(SeqNo, bool)> {
-        let version = store.version();
-        version.check_key(key)?;
-        let read = SeqNo::MAX;
-        let rules = ReadRules::default();
-        let mut newest = SeqNo::ZERO;
-        if store.settings().read.explicit {
-            // A write of any timestamp, or a range tombstone of any, concerns the key.
-            let mut note = |cell: &CellRef<'_>, _: &dyn Owner| {
-                newest = newest.max(cell.seq);
-                true
-            };
-            let (fragments, _) = collect(&version, key, read, TimeRange::ALL, usize::MAX, &mut note)?;
-            let covers = fragments.find(key).map_or(SeqNo::ZERO, |f| f.covers[0].seq);
-            return Ok((newest.max(covers), newest > SeqNo::ZERO));
-        }
-        let mut lookup = Lookup::new(&rules, key, 0);
-        search(&version, key, read, &mut lookup)?;
-        Ok((lookup.newest(), lookup.has_cell()))
-    }
-
     /// Up to `count` visible versions of those times, newest first.
     pub(crate) fn get_versions(
         &self,
@@ -178,7 +110,7 @@ impl Inner {
 }
 
 /// Goes through the sources, newest first, until the lookup breaks off.
-fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> Result<()> {
+pub(super) fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> Result<()> {
     if search_memory(version, key, read, lookup).is_break() {
         return Ok(());
     }
@@ -186,7 +118,7 @@ fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -
 }
 
 /// The segments that may hold the key, newest first.
-fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Segment> {
+pub(super) fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Segment> {
     let (flushing, apart) = match key < version.flush.clip.as_slice() {
         true => (&[][..], &[][..]),
         false => (&version.flush.segments[..], version.flush.scattered.at(key)),
@@ -229,7 +161,7 @@ const CELLS_AT_FIRST: usize = 16;
 /// Visits the cells of the key, from the highest timestamp down, in every source that speaks of those times: at most so many
 /// of each that `take` says count. Gathers the range tombstones over it. Where that left some out, the timestamp above which
 /// there are all.
-fn collect(
+pub(super) fn collect(
     version: &Version,
     key: &[u8],
     read: SeqNo,

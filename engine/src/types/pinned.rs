@@ -3,7 +3,10 @@
 #![expect(unsafe_code, reason = "a get must not copy its value; the owner keeps the bytes alive")]
 
 use std::any::Any;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -66,7 +69,7 @@ impl Pinned {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn into_owned(self) -> Vec<u8> {
-        self.to_vec()
+        (*self).to_vec()
     }
 }
 
@@ -99,10 +102,99 @@ impl fmt::Debug for Pinned {
     }
 }
 
+impl Default for Pinned {
+    fn default() -> Self {
+        Pinned(Inner::Owned(Arc::default()))
+    }
+}
+
+impl From<&[u8]> for Pinned {
+    fn from(bytes: &[u8]) -> Self {
+        Pinned(Inner::Owned(bytes.into()))
+    }
+}
+
+impl From<Pinned> for Vec<u8> {
+    fn from(value: Pinned) -> Self {
+        value.into_owned()
+    }
+}
+
+impl Borrow<[u8]> for Pinned {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
 impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Pinned {
     fn eq(&self, other: &T) -> bool {
         **self == *other.as_ref()
     }
 }
 
+macro_rules! equal_to_pinned {
+    ($($bytes:ty),*) => {$(
+        impl PartialEq<Pinned> for $bytes {
+            fn eq(&self, other: &Pinned) -> bool {
+                AsRef::<[u8]>::as_ref(self) == &**other
+            }
+        }
+    )*};
+}
+
+equal_to_pinned!([u8], &[u8], Vec<u8>, str, &str, String);
+
+impl<const N: usize> PartialEq<Pinned> for [u8; N] {
+    fn eq(&self, other: &Pinned) -> bool {
+        self[..] == **other
+    }
+}
+
+impl<const N: usize> PartialEq<Pinned> for &[u8; N] {
+    fn eq(&self, other: &Pinned) -> bool {
+        self[..] == **other
+    }
+}
+
 impl Eq for Pinned {}
+
+impl PartialOrd for Pinned {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Pinned {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl Hash for Pinned {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeSet, HashSet};
+
+    #[test]
+    fn a_pinned_value_is_compared_and_hashed_as_its_bytes() {
+        let value = Pinned::from(&b"silt"[..]);
+        assert_eq!(value, "silt");
+        assert_eq!("silt", value);
+        assert_eq!(b"silt", value);
+        assert_eq!(*b"silt", value);
+        assert_eq!(b"silt".to_vec(), value);
+        assert_ne!(value, b"sand");
+        let (sorted, hashed) = (BTreeSet::from([value.clone()]), HashSet::from([value.clone()]));
+        assert!(
+            sorted.contains(&b"silt"[..]) && hashed.contains(&b"silt"[..]) && !hashed.contains(&b"sand"[..])
+        );
+        assert!(Pinned::default().is_empty() && Pinned::default() < value);
+        assert_eq!(Vec::from(value), b"silt");
+    }
+}

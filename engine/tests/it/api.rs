@@ -135,7 +135,7 @@ fn versions_timestamps_and_deletes_by_time() {
     assert_eq!(times(), [9, 5, 2]);
     h.compact::<&str>(..).unwrap();
     assert_eq!(times(), [9, 5, 2]);
-    let back: Vec<u64> = h.scan::<&str>(..).reverse().map(|e| e.unwrap().timestamp.0).collect();
+    let back: Vec<u64> = h.scan::<&str>(..).rev().map(|e| e.unwrap().timestamp.0).collect();
     assert_eq!(back, [2, 5, 9]);
     h.alter(FamilyOptions { versions: 1, ..h.options() }).unwrap();
     assert_eq!(times(), [9]);
@@ -173,8 +173,7 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
         let by_get = lookups() - before;
         let scanned: Vec<_> = h.scan("a"..="a").times(times).map(|e| e.unwrap().timestamp.0).collect();
         let by_scan = lookups() - before - by_get;
-        let mut back: Vec<_> =
-            h.scan("a"..="a").times(times).reverse().map(|e| e.unwrap().timestamp.0).collect();
+        let mut back: Vec<_> = h.scan("a"..="a").times(times).rev().map(|e| e.unwrap().timestamp.0).collect();
         back.reverse();
         assert_eq!((&got, &got), (&scanned, &back), "{times:?}");
         (got, by_get, by_scan)
@@ -255,7 +254,12 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
     let scanned: Vec<_> = plain.scan::<&str>(..).times(..at(5)).map(|e| e.unwrap_err().kind()).collect();
     assert_eq!(scanned, [ErrorKind::Invalid]);
     let mut refused = plain.scan::<&str>(..).times(..at(5));
-    assert!(refused.next().unwrap().is_err() && refused.seek(b"a").is_err() && refused.next().is_none());
+    assert!(refused.next().unwrap().is_err() && refused.next().is_none());
+    let mut refused = plain.scan::<&str>(..).times(..at(5)).cursor();
+    assert!(refused.first().is_err() && refused.seek("a").is_err() && refused.entry().is_none());
+    let mut begun = plain.scan::<&str>(..);
+    begun.next().unwrap().unwrap();
+    assert_eq!(begun.times(..).next().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(plain.scan::<&str>(..).times(..at(5)).times(..).count(), 1, "the last that is said counts");
 }
 

@@ -36,7 +36,7 @@ fn what_was_written_is_read_back_from_memory_tables_and_after_reopening() {
         let found = db.scan::<&str>(..).map(|e| e.unwrap().key).collect::<Vec<_>>();
         let expected: Vec<_> = (0..20_000).filter(|n| n % 7 != 0).map(key).collect();
         assert_eq!(found, expected);
-        let mut back = db.scan::<&str>(..).reverse().map(|e| e.unwrap().key).collect::<Vec<_>>();
+        let mut back = db.scan::<&str>(..).rev().map(|e| e.unwrap().key).collect::<Vec<_>>();
         back.reverse();
         assert_eq!(back, expected);
     };

@@ -65,7 +65,7 @@ fn assert_reads(db: &Db, round: u32) {
         db.scan::<&str>(..).map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec())).collect();
     assert_eq!(scanned, expected);
     expected.reverse();
-    let backward = db.scan::<&str>(..).reverse().map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec()));
+    let backward = db.scan::<&str>(..).rev().map(|e| e.unwrap()).map(|e| (e.key, e.value.to_vec()));
     assert_eq!(backward.collect::<Vec<_>>(), expected);
 }
 

@@ -82,7 +82,7 @@ impl History {
             db.scan::<&str>(..).map(|e| e.map(|e| (e.key.to_vec(), e.value.to_vec())).unwrap()).collect();
         let mut backward: Vec<_> = db
             .scan::<&str>(..)
-            .reverse()
+            .rev()
             .map(|e| e.map(|e| (e.key.to_vec(), e.value.to_vec())).unwrap())
             .collect();
         backward.reverse();

@@ -60,7 +60,7 @@ fn each_part_has_its_keys_and_no_others() {
     assert_eq!(keys(&left).last().unwrap(), "j");
     assert_eq!(keys(&right).len(), 14);
     assert_eq!(left.scan("x"..).count(), 0);
-    let backwards: Vec<_> = right.scan::<&[u8]>(..).reverse().map(|row| row.unwrap().key).collect();
+    let backwards: Vec<_> = right.scan::<&[u8]>(..).rev().map(|row| row.unwrap().key).collect();
     assert_eq!((backwards.len(), backwards[13].as_slice()), (14, b"m".as_slice()));
     db.close().unwrap();
 }

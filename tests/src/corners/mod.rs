@@ -4,7 +4,7 @@
 
 mod refusals;
 
-use crate::campaign::{CaseResult, Row};
+use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::model::{At, Model, Op, Rules};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
@@ -17,8 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Corner after corner.
 pub const CORNERS: Row = Row::new("corners", "corners looked into", 300, case);
-
-type Checked = Result<(), String>;
 
 const CORNERS_ALL: [fn(&mut Rng, u64) -> Checked; 9] = [
     short_lives,
@@ -35,10 +33,6 @@ const CORNERS_ALL: [fn(&mut Rng, u64) -> Checked; 9] = [
 fn case(seed: u64) -> CaseResult {
     let mut rng = Rng::new(seed);
     CORNERS_ALL[(seed % CORNERS_ALL.len() as u64) as usize](&mut rng, seed).map(|()| 1)
-}
-
-fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
-    move |e| format!("{what}: {e:?}")
 }
 
 fn builder(world: &SimWorld, options: Options) -> Builder {

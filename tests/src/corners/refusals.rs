@@ -43,7 +43,7 @@ fn told(row: Row) -> Row {
     if row.2 == REFUSED { (Vec::new(), 0, row.2) } else { row }
 }
 
-fn rows(scan: Scan) -> Result<Vec<Row>, String> {
+fn rows(scan: impl Iterator<Item = siltstone::Result<siltstone::Entry>>) -> Result<Vec<Row>, String> {
     scan.map(|entry| match entry {
         Ok(entry) => Ok((entry.key, 0, entry.value.to_vec())),
         Err(e) if e.kind() == ErrorKind::MergeRefused => Ok((Vec::new(), 0, REFUSED.to_vec())),
@@ -59,7 +59,7 @@ fn same(family: &Family, model: &Model, at: u64, of: impl Fn() -> Scan, key: &[u
         return Err("a scan beside refused keys shows other rows than were written".into());
     }
     expected.reverse();
-    if rows(of().reverse())? != expected {
+    if rows(of().rev())? != expected {
         return Err("a scan backwards beside refused keys shows other rows than were written".into());
     }
     if at.seq < model.seq() {

@@ -190,7 +190,7 @@ pub fn marked(families: &[Family], stream: usize) -> Result<u64, String> {
 
 /// The newest ingested table of which the database holds a cell; 0 for none.
 pub fn newest_ingested(family: &Family) -> Result<u64, String> {
-    match family.scan::<&str>(..).reverse().next() {
+    match family.scan::<&str>(..).next_back() {
         None => Ok(0),
         Some(Err(e)) => Err(format!("family {INGESTED}: {e}")),
         Some(Ok(entry)) => std::str::from_utf8(&entry.key[1..7])

@@ -472,7 +472,7 @@ impl Case<'_> {
             )));
         }
         found.clear();
-        for entry in handle.scan(..=last).reverse().take(FEW) {
+        for entry in handle.scan(..=last).rev().take(FEW) {
             let entry = entry?;
             found.push((entry.key, entry.value.to_vec()));
         }
@@ -493,9 +493,9 @@ impl Case<'_> {
         let handle = db.family(FAMILIES[family])?;
         for back in [false, true] {
             let scan = handle.scan::<&[u8]>(..);
-            let scan = if back { scan.reverse() } else { scan };
+            let entries: Vec<_> = if back { scan.rev().collect() } else { scan.collect() };
             let mut found = Vec::new();
-            for entry in scan {
+            for entry in entries {
                 let entry = entry?;
                 found.push((entry.key, entry.value.to_vec()));
             }

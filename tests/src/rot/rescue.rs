@@ -176,7 +176,7 @@ fn scans_agree(family: &siltstone::Family, history: &History) -> Result<(), Stri
         }
         rows.push(entry.key);
     }
-    for entry in family.scan::<&[u8]>(..).reverse() {
+    for entry in family.scan::<&[u8]>(..).rev() {
         let entry = entry.map_err(|e| format!("scan backwards after the repair: {e:?}"))?;
         if rows.pop().as_ref() != Some(&entry.key) {
             return Err(format!("a scan backwards shows {} out of turn", entry.key.escape_ascii()));

@@ -1,0 +1,129 @@
+//! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
+
+use crate::error::Result;
+use crate::memory::{Segment, SegmentCursor};
+use crate::merge::{Floor, RunCursor};
+use crate::table::CursorOptions;
+use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
+use crate::version::{Chain, Version};
+use std::sync::Arc;
+
+/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of functions for
+/// each cell would cost more than the step.
+pub(super) enum Source {
+    Segment(SegmentCursor, Option<SeqNo>),
+    Flushing(Floor<SegmentCursor>),
+    Chain(Floor<Chain>),
+    Run(Box<RunCursor>),
+}
+
+macro_rules! each {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            Source::Segment($cursor, _) => $call,
+            Source::Flushing($cursor) => $call,
+            Source::Chain($cursor) => $call,
+            Source::Run($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek(key))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key))
+    }
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, cursor => cursor.valid())
+    }
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        each!(self, cursor => cursor.cell())
+    }
+    fn pinned_value(&self) -> Pinned {
+        each!(self, cursor => cursor.pinned_value())
+    }
+}
+
+impl Source {
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self, Source::Segment(_, None))
+    }
+
+    /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
+    pub(super) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
+        // Elsewhere it is beyond them already.
+        if !range.contains(self.cell().key) {
+            return Ok(());
+        }
+        match self {
+            Source::Segment(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
+                (true, _) => cursor.seek_before(Some(&range.start)),
+                (false, Some(end)) => cursor.seek(end),
+                // There is nothing behind it.
+                (false, None) => {
+                    cursor.seek_before(None)?;
+                    if cursor.valid() { cursor.next() } else { Ok(()) }
+                }
+            },
+            Source::Run(cursor) => cursor.pass(range, whole, reverse),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first.
+pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
+    let mut cursors = Vec::new();
+    let concerns =
+        |segment: &Segment, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
+    // Nothing is written to any segment but the active one, so that what is newest there stays so.
+    let segment =
+        |segment: &Segment| Source::Segment(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
+    if !version.active.is_empty() && version.active.speaks_of(times) {
+        cursors.push(Source::Segment(version.active.cursor(), None));
+    }
+    cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
+    let chains = version.scattered.chains(range, times);
+    cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
+    let clip = &version.flush.clip;
+    let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
+    for flushing in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
+        match clip.is_empty() {
+            true => cursors.push(segment(flushing)),
+            false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
+        }
+    }
+    let apart = &version.flush.scattered;
+    cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
+    let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
+    for run in &version.runs {
+        let within = run.within(range);
+        if within.is_empty() {
+            continue;
+        }
+        let tables = &run.tables[within.clone()];
+        let cursor = match times == TimeRange::ALL || tables.iter().all(|open| open.speaks_of(times)) {
+            true => RunCursor::new(&run.tables, within, options),
+            false => {
+                let some: Arc<[_]> = tables.iter().filter(|open| open.speaks_of(times)).cloned().collect();
+                if some.is_empty() {
+                    continue;
+                }
+                RunCursor::new(&some, 0..some.len(), options)
+            }
+        };
+        cursors.push(Source::Run(Box::new(cursor)));
+    }
+    cursors
+}

@@ -1,0 +1,307 @@
+//! One way through the entries of a range: what scans and cursors are made of.
+//!
+//! A [`View`] pins one version and one read point; a [`Walk`] goes over it in one direction. With implicit timestamps
+//! going forward, the first cell of a key that is at or below the read point decides, so nothing is collected or copied
+//! but the key (to skip its older cells). Everything else (operands, explicit timestamps, going backward) gathers a
+//! key's cells and resolves them as a get does.
+
+use super::covers::Covers;
+use super::sources::{Source, sources};
+use super::visible::{Found, resolve};
+use super::{Entry, Inner, Shared};
+use crate::commit::{FamilySettings, ReadRules, Store};
+use crate::error::{Error, Result};
+use crate::merge::Merging;
+use crate::snapshot::Snapshot;
+use crate::types::{CellRef, Cursor as _, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
+use crate::version::Version;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What is looked at, whichever way.
+pub(super) struct View {
+    version: Arc<Version>,
+    store: Arc<Store>,
+    settings: Arc<FamilySettings>,
+    range: KeyRange,
+    times: TimeRange,
+    /// What has to be known for that.
+    looks_at: TimeRange,
+    read: SeqNo,
+    now_us: u64,
+    keys_alone: bool,
+    /// Why there is nothing to look at, or nothing of those times; the first step says so.
+    refused: Option<Error>,
+    untimed: Option<Error>,
+    _snapshot: Option<Snapshot>,
+    _db: Shared,
+}
+
+impl View {
+    pub(super) fn new(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> View {
+        let refused = db.commit.check_open().and_then(|()| store.check_not_dropped());
+        let refused = refused.and_then(|()| {
+            let Some(snapshot) = &snapshot else { return Ok(()) };
+            db.commit.check_snapshot(snapshot)?;
+            store.check_read_point(snapshot.seq())
+        });
+        let settings = crate::sync::Guard::into_inner(store.settings());
+        let refused = refused.and_then(|()| settings.read.check_filter());
+        let now_us = db.now_for(&settings.read);
+        let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
+        View {
+            range: range.intersect(&version.bounds),
+            version,
+            store: store.clone(),
+            settings,
+            times: TimeRange::ALL,
+            looks_at: TimeRange::ALL,
+            read,
+            now_us,
+            keys_alone: false,
+            refused: refused.err(),
+            untimed: None,
+            _snapshot: snapshot,
+            _db: db.clone(),
+        }
+    }
+
+    pub(super) fn set_times(&mut self, times: TimeRange) {
+        self.times = times;
+        match self.settings.read.looks_at(times) {
+            Ok(looks_at) => (self.looks_at, self.untimed) = (looks_at, None),
+            Err(why) => self.untimed = Some(why),
+        }
+    }
+
+    /// The first step answers with that error.
+    pub(super) fn refuse(&mut self, why: Error) {
+        self.refused = Some(why);
+    }
+
+    /// Values are left out.
+    pub(super) fn set_keys_alone(&mut self) {
+        self.keys_alone = true;
+    }
+
+    /// Whether a key may have several entries, one for each version.
+    pub(super) fn has_versions(&self) -> bool {
+        self.settings.read.explicit
+    }
+
+    /// Whether there is anything to look at.
+    pub(super) fn check(&self) -> Result<()> {
+        self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
+    }
+
+    /// Opens what lies in the range.
+    pub(super) fn walk(&self, direction: Direction) -> Walk {
+        let cursors = match self.looks_at.is_empty() {
+            true => Vec::new(),
+            false => sources(&self.version, &self.range, self.read, self.looks_at),
+        };
+        Walk {
+            cursor: Merging::new(cursors),
+            covers: Covers::new(self.version.clone(), &self.store, self.read),
+            direction,
+            started: false,
+            key: Vec::new(),
+            key_taken: false,
+            ready: VecDeque::new(),
+            cells: Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.range, self.read)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A place in a view, and the way on from there.
+pub(super) struct Walk {
+    cursor: Merging<Source>,
+    pub(super) covers: Covers,
+    pub(super) direction: Direction,
+    started: bool,
+    /// The last key taken, whose other cells are to be skipped.
+    key: Vec<u8>,
+    key_taken: bool,
+    /// Resolved versions of that key not yet yielded.
+    ready: VecDeque<(Timestamp, Pinned)>,
+    cells: Vec<Found>,
+}
+
+impl Walk {
+    /// How far it has come: a key, and whether versions of it are left.
+    pub(super) fn reached(&self) -> Option<(&[u8], bool)> {
+        self.key_taken.then_some((&self.key[..], !self.ready.is_empty()))
+    }
+
+    /// To the first key of the range at or after this one, going forward from now on.
+    pub(super) fn seek(&mut self, view: &View, key: &[u8]) -> Result<()> {
+        self.forget(Direction::Forward);
+        self.cursor.seek(key.max(&view.range.start))
+    }
+
+    /// To the last key of the range before this one, going backward from now on.
+    pub(super) fn seek_before(&mut self, view: &View, end: Option<&[u8]>) -> Result<()> {
+        self.forget(Direction::Backward);
+        let last = view.range.end.as_deref();
+        let end = match (end, last) {
+            (Some(end), Some(last)) => Some(end.min(last)),
+            (end, last) => end.or(last),
+        };
+        self.cursor.seek_before(end)
+    }
+
+    fn forget(&mut self, direction: Direction) {
+        self.direction = direction;
+        self.ready.clear();
+        self.key_taken = false;
+        self.started = true;
+    }
+
+    /// Whether the cell here lies in the range, and not beyond where a walk the other way has come.
+    fn in_range(&self, view: &View, met: Option<(&[u8], bool)>) -> bool {
+        self.cursor.valid() && {
+            let key = self.cursor.cell().key;
+            let within = match self.direction {
+                Direction::Forward => view.range.ends_after(key),
+                Direction::Backward => key >= view.range.start.as_slice(),
+            };
+            within
+                && met.is_none_or(|(other, has_more)| match self.direction {
+                    Direction::Forward => key < other || (has_more && key == other),
+                    Direction::Backward => key > other || (has_more && key == other),
+                })
+        }
+    }
+
+    /// The next entry, in its direction. `met`: where a walk the other way has come.
+    pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
+        if !self.started {
+            match self.direction {
+                Direction::Forward => self.seek(view, &view.range.start)?,
+                Direction::Backward => self.seek_before(view, None)?,
+            }
+        }
+        loop {
+            if let Some((timestamp, value)) = self.ready.pop_front() {
+                return Ok(Some(Entry { key: self.key.clone(), timestamp, value }));
+            }
+            if !self.in_range(view, met) {
+                return Ok(None);
+            }
+            if self.direction == Direction::Forward && !view.settings.read.explicit {
+                if let Some(entry) = self.forward_one(view)? {
+                    return Ok(Some(entry));
+                }
+            } else {
+                self.gather_key(view)?;
+            }
+        }
+    }
+
+    /// Looks at the cell here: its entry if it decides its key with a value; goes on by at least one cell.
+    fn forward_one(&mut self, view: &View) -> Result<Option<Entry>> {
+        let cell = self.cursor.cell();
+        if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
+            self.cursor.next()?;
+            return Ok(None);
+        }
+        if cell.kind == Kind::Operand {
+            self.gather_key(view)?;
+            return Ok(None);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(cell.key);
+        self.key_taken = true;
+        let covered = self.covers.is_covered(cell.key, cell.seq);
+        let in_active = covered && self.cursor.front().is_active();
+        let gone =
+            covered || cell.kind == Kind::Tombstone || is_gone(&view.settings.read, &cell, view.now_us);
+        let entry = (!gone).then(|| {
+            let value = if view.keys_alone { Pinned::default() } else { self.cursor.pinned_value() };
+            Entry { key: self.key.clone(), timestamp: Timestamp::ZERO, value }
+        });
+        self.cursor.next()?;
+        if covered {
+            self.pass_covered(view, in_active)?;
+        }
+        Ok(entry)
+    }
+
+    /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
+    fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
+        let Some((keys, whole)) = self.covers.looked(in_active) else { return Ok(()) };
+        let keys = keys.intersect(&view.range);
+        let backward = self.direction == Direction::Backward;
+        self.cursor.pass(|source| source.pass(&keys, whole, backward))
+    }
+
+    /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves them.
+    fn gather_key(&mut self, view: &View) -> Result<()> {
+        let backward = self.direction == Direction::Backward;
+        let in_active = self.cursor.front().is_active();
+        self.key.clear();
+        self.key.extend_from_slice(self.cursor.cell().key);
+        self.key_taken = true;
+        self.cells.clear();
+        while self.cursor.valid() && self.cursor.cell().key == self.key {
+            let cell = self.cursor.cell();
+            if cell.seq <= view.read && ReadRules::says_of(&cell, view.looks_at) {
+                let (timestamp, seq, kind, written) = (cell.timestamp, cell.seq, cell.kind, cell.written);
+                let value = self.cursor.pinned_value();
+                self.cells.push(Found { timestamp, seq, kind, written, value });
+            }
+            if backward { self.cursor.prev()? } else { self.cursor.next()? }
+        }
+        if backward {
+            self.cells.reverse();
+        }
+        self.cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+        let covered = self.cells.iter().map(|cell| cell.seq).max();
+        let Self { key, cells, covers, ready, .. } = self;
+        let rules = &view.settings.read;
+        resolve(rules, key, cells, covers.over(key), view.read, view.now_us, &mut |timestamp, value| {
+            if view.times.contains(timestamp) {
+                ready.push_back((timestamp, if view.keys_alone { Pinned::default() } else { value }));
+            }
+            if rules.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if backward {
+            self.ready.make_contiguous().reverse();
+        }
+        if covered.is_some_and(|newest| self.covers.covers_all(newest)) {
+            self.pass_covered(view, in_active)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the cell is hidden by age or by the family's filter.
+fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
+    (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
+        || rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, now_us))
+}
+
+impl Inner {
+    /// The settings' explicit timestamps decide what a scan yields; see [`View`].
+    pub(crate) fn scan(
+        db: &Shared,
+        store: &Arc<Store>,
+        range: KeyRange,
+        snapshot: Option<Snapshot>,
+    ) -> super::Scan {
+        super::Scan::new(View::new(db, store, range, snapshot))
+    }
+}
