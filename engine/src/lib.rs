@@ -48,7 +48,8 @@ mod work;
 pub use backup::{BackupInfo, Backups};
 pub use db::{
     Batch, BlockListing, Builder, CompactionControl, Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate,
-    Expected, Family, Keys, LogListing, Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction,
+    Expected, Family, Isolation, Keys, LogListing, Operation, Reader, Scan, SegmentListing, TableListing,
+    TableWriter, Transaction, TransactionScan,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

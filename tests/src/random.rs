@@ -11,8 +11,8 @@ use crate::ways;
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
-    Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, KeyRange, SeqNo, Snapshot,
-    TableWriter, Timestamp,
+    Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, Isolation, KeyRange, SeqNo, Snapshot,
+    TableWriter, Timestamp, Transaction,
 };
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -341,7 +341,22 @@ impl Run {
         let ops =
             [Op::Put { family: 0, key: key.clone(), timestamp: 0, value: self.setup.value(&mut self.rng) }];
         let batch = self.subject().batch_of(&self.setup, &ops);
-        let condition = Condition::new(&self.subject().families[0], key, expected);
+        let family = self.subject().families[0].clone();
+        let condition = match self.rng.chance(50) {
+            true => Condition::new(&family, key, expected),
+            false => {
+                let (of, read) = (family.clone(), key.clone());
+                let is_expected = move || {
+                    let found = of.get(&read)?;
+                    Ok(match &expected {
+                        Expected::Absent => found.is_none(),
+                        Expected::Value(value) => found.is_some_and(|found| found == *value),
+                        _ => found.is_some(),
+                    })
+                };
+                Condition::when(is_expected).rests_on(&family, &key[..]..=&key[..])
+            }
+        };
         let written = self.subject().db.write_if(&[condition], &batch, Durability::Buffered);
         self.outcome(holds, written.map(|_| ()), &ops)
     }
@@ -358,45 +373,106 @@ impl Run {
         }
     }
 
+    /// A transaction with writes of its own, some of which it takes back, that reads between them, while another writes.
     fn transaction(&mut self) -> Checked {
-        let (read, other) = (self.setup.key(&mut self.rng), self.setup.key(&mut self.rng));
-        let range = KeyRange::prefix(&read[..self.rng.range(4..7) as usize]);
-        let (by_key, foreign) = (self.rng.chance(50), self.rng.range(0..3));
-        let value = self.setup.value(&mut self.rng);
-        let mut transaction = self.subject().db.begin();
-        let family = self.subject().families[0].clone();
-        let at = self.at(self.model.seq());
-        if by_key {
-            let found = transaction.get(&family, &read).map_err(failed("get"))?.map(|v| v.to_vec());
-            if found != self.model.get(0, &read, at) {
-                return Err("a transaction's get differs".into());
+        let isolation = if self.rng.chance(50) { Isolation::Serializable } else { Isolation::Snapshot };
+        let mut transaction = self.subject().db.begin_with(isolation);
+        let f = self.rng.index(2);
+        let family = self.subject().families[f].clone();
+        // What it sees: the present, with its own writes over it.
+        let (mut seen, mut own) = (self.model.clone(), Vec::new());
+        let (mut keys, mut ranges) = (Vec::new(), Vec::new());
+        for _ in 0..self.rng.range(1..8) {
+            match self.rng.range(0..4) {
+                0 => {
+                    let mark = own.len();
+                    transaction.savepoint();
+                    self.write_own(f, &mut transaction, &mut own);
+                    if self.rng.chance(50) && transaction.rollback_to_savepoint() {
+                        own.truncate(mark);
+                        seen = self.model.clone();
+                        seen.apply(&own, self.world.clock.wall_us());
+                    }
+                }
+                1 => self.write_own(f, &mut transaction, &mut own),
+                2 => {
+                    let key = self.setup.key(&mut self.rng);
+                    let at = self.at(u64::MAX);
+                    let for_update = self.rng.one_in(3);
+                    let get = if for_update { Transaction::get_for_update } else { Transaction::get };
+                    let found = get(&transaction, &family, &key).map_err(failed("get"))?;
+                    if found.map(|v| v.to_vec()) != seen.get(f, &key, at) {
+                        return Err(format!(
+                            "a transaction's get differs after {own:?}: {}",
+                            seen.history(f, &key)
+                        ));
+                    }
+                    let decided =
+                        own.iter().any(|op| decides(op, &key)) && !self.setup.families[f].rules.explicit;
+                    if !decided && (for_update || isolation == Isolation::Serializable) {
+                        keys.push(key);
+                    }
+                }
+                _ => {
+                    let range = self.setup.range(&mut self.rng);
+                    let expected = seen.scan(f, &range, self.at(u64::MAX));
+                    let scan = transaction.scan(&family, range.clone());
+                    let first = match self.rng.one_in(3) {
+                        false => {
+                            ways::check_both_ends(scan, &expected, &mut self.rng)
+                                .map_err(|wrong| format!("a transaction's scan after {own:?}: {wrong}"))?;
+                            range
+                        }
+                        // Only what it has gone through counts.
+                        true => match { scan }.next().transpose().map_err(failed("scan"))? {
+                            Some(entry) => {
+                                KeyRange { start: range.start, end: Some([&entry.key[..], &[0]].concat()) }
+                            }
+                            None => range,
+                        },
+                    };
+                    if isolation == Isolation::Serializable {
+                        ranges.push(first);
+                    }
+                }
             }
-        } else {
-            let found = transaction.scan::<&[u8]>(&family, bounds(&range)).map_err(failed("scan"))?;
-            let found: Vec<_> = found.into_iter().map(|e| (e.key, e.timestamp.0, e.value.to_vec())).collect();
-            let expected = self.model.scan(0, &range, at);
-            if found != expected {
-                return Err(format!("a transaction's scan: {}", difference(&expected, &found)));
+            let unapplied = &own[(seen.seq() - self.model.seq()) as usize..];
+            let unapplied = unapplied.to_vec();
+            seen.apply(&unapplied, self.world.clock.wall_us());
+        }
+        if isolation == Isolation::Snapshot {
+            for op in &own {
+                match op {
+                    Op::DeleteRange { range, .. } => ranges.push(range.clone()),
+                    Op::Put { key, .. } | Op::Delete { key, .. } | Op::Merge { key, .. } => {
+                        keys.push(key.clone())
+                    }
+                }
             }
         }
-        let touched = match foreign {
-            0 => None,
-            1 => Some(read.clone()),
-            _ => Some(other.clone()),
-        };
-        if let Some(key) = &touched {
-            let ops = [Op::Delete { family: 0, key: key.clone(), timestamp: 0 }];
+        let other = self.setup.key(&mut self.rng);
+        let foreign = self.rng.chance(50);
+        if foreign {
+            let ops =
+                [Op::Delete { family: f, key: other.clone(), timestamp: if f == 0 { 0 } else { u64::MAX } }];
             self.subject().write(&self.setup, &ops, Durability::Buffered).map_err(failed("write"))?;
             self.apply(&ops, self.world.clock.wall_us());
         }
         if self.rng.one_in(3) {
             self.subject().db.flush().map_err(failed("flush"))?;
         }
-        let conflicts = touched.is_some_and(|key| if by_key { key == read } else { range.contains(&key) });
-        transaction.put(&family, &other, &value);
-        let ops = [Op::Put { family: 0, key: other, timestamp: 0, value }];
+        let met = keys.contains(&other) || ranges.iter().any(|range| range.contains(&other));
         let committed = transaction.commit(Durability::Buffered);
-        self.outcome(!conflicts, committed.map(|_| ()), &ops)
+        self.outcome(!(foreign && met), committed.map(|_| ()), &own)
+    }
+
+    fn write_own(&mut self, family: usize, transaction: &mut Transaction, own: &mut Vec<Op>) {
+        let mut op = self.setup.op(&mut self.rng);
+        while family_of(&op) != family {
+            op = self.setup.op(&mut self.rng);
+        }
+        self.subject().write_in(&self.setup, transaction, &op);
+        own.push(op);
     }
 
     fn ingest(&mut self) -> Checked {
@@ -501,6 +577,22 @@ impl Run {
 
 fn stamps(times: &RangeInclusive<u64>) -> RangeInclusive<Timestamp> {
     Timestamp(*times.start())..=Timestamp(*times.end())
+}
+
+fn family_of(op: &Op) -> usize {
+    match op {
+        Op::Put { family, .. } | Op::Delete { family, .. } | Op::Merge { family, .. } => *family,
+        Op::DeleteRange { family, .. } => *family,
+    }
+}
+
+/// Whether after that write it does not matter what the key of a family with implicit timestamps was before.
+fn decides(op: &Op, key: &[u8]) -> bool {
+    match op {
+        Op::Put { key: of, .. } | Op::Delete { key: of, .. } => of == key,
+        Op::DeleteRange { range, .. } => range.contains(key),
+        Op::Merge { .. } => false,
+    }
 }
 
 #[cfg(test)]

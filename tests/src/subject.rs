@@ -9,7 +9,7 @@ use siltstone::strategy::StrategyOptions;
 use siltstone::testing::Elsewhere;
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
-    MergeOperator, Options, SeqNo, Timestamp, Timestamps,
+    MergeOperator, Options, SeqNo, Timestamp, Timestamps, Transaction,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -448,6 +448,30 @@ impl Subject {
             };
         }
         batch
+    }
+
+    /// Writes it in a transaction.
+    pub fn write_in(&self, setup: &Setup, transaction: &mut Transaction, op: &Op) {
+        match op {
+            Op::Put { family, key, timestamp, value } if setup.families[*family].rules.explicit => {
+                transaction.put_at(&self.families[*family], key, Timestamp(*timestamp), value);
+            }
+            Op::Put { family, key, value, .. } => transaction.put(&self.families[*family], key, value),
+            Op::Delete { family, key, timestamp } if setup.families[*family].rules.explicit => {
+                transaction.delete_at(&self.families[*family], key, Timestamp(*timestamp));
+            }
+            Op::Delete { family, key, .. } => transaction.delete(&self.families[*family], key),
+            Op::Merge { family, key, timestamp, operand } if setup.families[*family].rules.explicit => {
+                transaction.merge_at(&self.families[*family], key, Timestamp(*timestamp), operand);
+            }
+            Op::Merge { family, key, operand, .. } => {
+                transaction.merge(&self.families[*family], key, operand)
+            }
+            Op::DeleteRange { family, range, from, to } => {
+                let (from, to) = (Timestamp(*from), Timestamp(*to));
+                transaction.delete_range_at(&self.families[*family], range.clone(), from, to);
+            }
+        }
     }
 
     /// Writes them as one batch.

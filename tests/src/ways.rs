@@ -5,7 +5,7 @@ use crate::campaign::{Checked, failed};
 use crate::model::Row;
 use crate::subject::{difference, rows};
 use siltstone::storage::sim::Rng;
-use siltstone::{Cursor, Scan};
+use siltstone::{Cursor, Entry, Scan};
 
 /// Goes through the scan some way; `forward` is what it holds.
 pub fn check(scan: Scan, forward: &[Row], rng: &mut Rng) -> Checked {
@@ -21,7 +21,7 @@ pub fn check(scan: Scan, forward: &[Row], rng: &mut Rng) -> Checked {
             found.reverse();
             same(found)
         }
-        "both ends" => same(from_both_ends(scan, rng)?),
+        "both ends" => check_both_ends(scan, forward, rng),
         "keys" => {
             let found: Vec<_> = scan.keys().collect::<siltstone::Result<_>>().map_err(failed("keys"))?;
             match found.iter().eq(forward.iter().map(|row| &row.0)) {
@@ -33,7 +33,22 @@ pub fn check(scan: Scan, forward: &[Row], rng: &mut Rng) -> Checked {
     }
 }
 
-fn from_both_ends(mut scan: Scan, rng: &mut Rng) -> Result<Vec<Row>, String> {
+/// Goes through a scan from both ends at once.
+pub fn check_both_ends<S>(scan: S, forward: &[Row], rng: &mut Rng) -> Checked
+where
+    S: DoubleEndedIterator<Item = siltstone::Result<Entry>>,
+{
+    let found = from_both_ends(scan, rng)?;
+    match found == forward {
+        true => Ok(()),
+        false => Err(format!("both ends: {}", difference(forward, &found))),
+    }
+}
+
+fn from_both_ends<S>(mut scan: S, rng: &mut Rng) -> Result<Vec<Row>, String>
+where
+    S: DoubleEndedIterator<Item = siltstone::Result<Entry>>,
+{
     let (mut front, mut back) = (Vec::new(), Vec::new());
     let ends_at_front = loop {
         let at_front = rng.chance(50);

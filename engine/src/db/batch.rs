@@ -39,6 +39,25 @@ enum What {
     DeleteRange { range: KeyRange, from: Timestamp, to: Timestamp },
 }
 
+/// A write of a [`Batch`], as it reads back. Without a timestamp: where timestamps are explicit, that of the moment of
+/// writing; a delete deletes all versions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Operation<'a> {
+    /// See [`Family::put`].
+    #[expect(missing_docs, reason = "as the call's")]
+    Put { family: &'a Family, key: &'a [u8], timestamp: Option<Timestamp>, value: &'a [u8] },
+    /// See [`Family::merge`].
+    #[expect(missing_docs, reason = "as the call's")]
+    Merge { family: &'a Family, key: &'a [u8], timestamp: Option<Timestamp>, operand: &'a [u8] },
+    /// See [`Family::delete`].
+    #[expect(missing_docs, reason = "as the call's")]
+    Delete { family: &'a Family, key: &'a [u8], timestamp: Option<Timestamp> },
+    /// See [`Family::delete_range_at`].
+    #[expect(missing_docs, reason = "as the call's")]
+    DeleteRange { family: &'a Family, range: &'a KeyRange, from: Timestamp, to: Timestamp },
+}
+
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Batch({} writes, {} bytes)", self.len(), self.bytes.len())
@@ -64,6 +83,50 @@ impl Batch {
     /// Bytes of all keys and values.
     pub fn user_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The writes, in order.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = siltstone::Db::open(dir.path())?;
+    /// use siltstone::Operation;
+    /// let mut batch = siltstone::Batch::new();
+    /// batch.put(&db.default_family(), "k", "v");
+    /// let first = batch.iter().next().unwrap();
+    /// assert!(matches!(first, Operation::Put { key: b"k", value: b"v", timestamp: None, .. }));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Operation<'_>> {
+        (0..self.len()).map(|i| self.operation(i))
+    }
+
+    pub(super) fn operation(&self, i: usize) -> Operation<'_> {
+        let entry = &self.entries[i];
+        let family = &self.families[entry.family];
+        let (kind, key, timestamp, value) = match &entry.what {
+            What::Cell { kind, key, timestamp, value } => {
+                (*kind, &self.bytes[key.clone()], *timestamp, &self.bytes[value.clone()])
+            }
+            What::DeleteRange { range, from, to } => {
+                return Operation::DeleteRange { family, range, from: *from, to: *to };
+            }
+        };
+        match kind {
+            Kind::Value => Operation::Put { family, key, timestamp, value },
+            Kind::Operand => Operation::Merge { family, key, timestamp, operand: value },
+            Kind::Tombstone => Operation::Delete { family, key, timestamp },
+        }
+    }
+
+    /// Forgets the writes behind the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        let first = self.entries.iter().skip(len).find_map(|entry| match &entry.what {
+            What::Cell { key, .. } => Some(key.start),
+            What::DeleteRange { .. } => None,
+        });
+        self.bytes.truncate(first.unwrap_or(self.bytes.len()));
+        self.entries.truncate(len);
     }
 
     /// Forgets all writes, keeping the memory.

@@ -58,13 +58,7 @@ impl Inner {
             let mut take = |cell: &CellRef<'_>, owner: &dyn Owner| {
                 let says = ReadRules::says_of(cell, looks_at);
                 if says {
-                    cells.push(Found {
-                        timestamp: cell.timestamp,
-                        seq: cell.seq,
-                        kind: cell.kind,
-                        written: cell.written,
-                        value: pin(cell, owner),
-                    });
+                    cells.push(Found::new(cell, pin(cell, owner)));
                 }
                 says
             };
@@ -88,6 +82,22 @@ impl Inner {
             }
             most = most.saturating_mul(8);
         }
+    }
+
+    /// All cells of the key at or below the read point, in order, and the range tombstones over it.
+    pub(super) fn cells(&self, store: &Store, key: &[u8], read: SeqNo) -> Result<(Vec<Found>, Fragments)> {
+        store.check_not_dropped()?;
+        let version = store.version();
+        version.check_key(key)?;
+        let mut cells = Vec::new();
+        let mut take = |cell: &CellRef<'_>, owner: &dyn Owner| {
+            cells.push(Found::new(cell, pin(cell, owner)));
+            true
+        };
+        let (tombstones, _) = collect(&version, key, read, TimeRange::ALL, usize::MAX, &mut take)?;
+        cells.sort_by(Found::order);
+        cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+        Ok((cells, tombstones))
     }
 
     /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is visible

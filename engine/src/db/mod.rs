@@ -12,6 +12,7 @@ mod backup;
 mod batch;
 mod checkpoint;
 mod close;
+mod condition;
 mod conflicts;
 mod covers;
 mod cursor;
@@ -24,6 +25,7 @@ mod inspect;
 mod model;
 mod moving;
 mod open;
+mod own;
 mod scan;
 mod sources;
 mod transaction;
@@ -32,8 +34,9 @@ mod walk;
 
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
-pub use batch::Batch;
+pub use batch::{Batch, Operation};
 pub(crate) use close::Shared;
+pub use condition::{Condition, Expected};
 pub use cursor::Cursor;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
@@ -41,7 +44,7 @@ pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
 pub use open::Builder;
 pub use scan::{Entry, Keys, Scan};
-pub use transaction::{Condition, Expected, Transaction};
+pub use transaction::{Isolation, Transaction, TransactionScan};
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
@@ -155,13 +158,18 @@ impl Db {
     /// Writes the batch if all conditions hold at that moment, else `Conflict`. Atomic with respect to all other
     /// writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
-        let depends = transaction::Conditions { db: &self.inner, all: conditions };
+        let depends = condition::Conditions { db: &self.inner, all: conditions };
         self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends))
     }
 
-    /// Begins an optimistic transaction.
+    /// Begins an optimistic transaction, [serializable](Isolation::Serializable).
     pub fn begin(&self) -> Transaction {
-        Transaction::new(self.clone())
+        self.begin_with(Isolation::default())
+    }
+
+    /// [`Db::begin`] with an isolation of choice.
+    pub fn begin_with(&self, isolation: Isolation) -> Transaction {
+        Transaction::new(self.clone(), isolation)
     }
 
     /// The present as a read point, over all families.

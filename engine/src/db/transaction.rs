@@ -1,229 +1,337 @@
-//! Conditional writes and optimistic transactions: reads are noted, and checked again at the moment of writing, with
-//! nothing else being written meanwhile.
+//! Optimistic transactions: reads are noted, and checked again at the moment of writing, with nothing else being
+//! written meanwhile.
 
-use super::{Batch, Db, Entry, Family, Inner};
+mod scan;
+
+pub use scan::TransactionScan;
+
+use super::own::Own;
+use super::{Batch, Db, Family};
 use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
-use crate::types::{KeyRange, Pinned, SeqNo, StoreId};
+use crate::sync::Mutex;
+use crate::types::{KeyRange, Kind, Pinned, SeqNo, StoreId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
-use std::sync::Arc;
 
-/// What a key must be for a conditional write.
+/// Which concurrent writes make a [`Transaction`]'s commit fail.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
-/// let db = siltstone::Db::open(dir.path())?;
-/// use siltstone::{Batch, Condition, Durability, Expected};
-/// let family = db.default_family();
-/// let seq = db.put(b"k", b"v")?;
-/// let unchanged = Condition::new(&family, b"k", Expected::NotNewerThan(seq));
-/// db.write_if(&[unchanged], Batch::new().put(&family, b"k", b"w"), Durability::Buffered)?;
-/// # Ok::<(), siltstone::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// It has no value.
-    Absent,
-    /// It has some value.
-    Present,
-    /// It has this value.
-    Value(Vec<u8>),
-    /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
-    /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
-    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`] from which it is: what is
-    /// newer than a snapshot is not dropped.
-    NotNewerThan(SeqNo),
-}
-
-/// A condition of a conditional write; see [`Db::write_if`].
-///
-/// ```
-/// # let dir = tempfile::tempdir().unwrap();
-/// use siltstone::{Batch, Condition, Db, Durability, ErrorKind, Expected};
+/// use siltstone::{Db, Durability, Isolation};
 /// let db = Db::open(dir.path())?;
 /// let family = db.default_family();
-/// let mut batch = Batch::new();
-/// batch.put(&family, b"lock", b"mine");
-/// let absent = [Condition::new(&family, b"lock", Expected::Absent)];
-/// db.write_if(&absent, &batch, Durability::Buffered)?;
-/// let second = db.write_if(&absent, &batch, Durability::Buffered);
-/// assert_eq!(second.unwrap_err().kind(), ErrorKind::Conflict);
+/// let mut transaction = db.begin_with(Isolation::Snapshot);
+/// transaction.get(&family, "read")?;
+/// transaction.put(&family, "written", "1");
+/// db.put("read", "changed")?; // No conflict: the key was only read.
+/// transaction.commit(Durability::Buffered)?;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct Condition {
-    family: Family,
-    key: Vec<u8>,
-    expected: Expected,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Isolation {
+    /// Those to anything that it read: committed transactions are as if run one after the other.
+    #[default]
+    Serializable,
+    /// Those to anything that it wrote, or read by [`Transaction::get_for_update`]: it sees one moment, and of two that
+    /// write the same key one fails.
+    Snapshot,
 }
 
-impl Condition {
-    /// The key must be as expected.
-    pub fn new(family: &Family, key: impl Into<Vec<u8>>, expected: Expected) -> Self {
-        Self { family: family.clone(), key: key.into(), expected }
-    }
-
-    fn check(&self, db: &Inner) -> Result<()> {
-        let Self { family, key, expected } = self;
-        if !std::ptr::eq(Arc::as_ptr(&family.db), db) {
-            return Err(Error::new(ErrorKind::Invalid, "the condition names a family of another database"));
-        }
-        let holds = match expected {
-            Expected::NotNewerThan(seq) => db.is_unchanged_since(&family.store, key, *seq)?,
-            Expected::Absent => db.get(&family.store, key, None)?.is_none(),
-            Expected::Present => db.get(&family.store, key, None)?.is_some(),
-            Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
-        };
-        if holds {
-            return Ok(());
-        }
-        let message =
-            format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name());
-        Err(Error::new(ErrorKind::Conflict, message))
-    }
-}
-
-/// An optimistic transaction: reads see the database as it was when it began, plus its own writes of single keys;
-/// the commit fails with `Conflict` if anything that was read (keys and whole ranges) was written by others since.
-/// Committed transactions are serializable. Dropping it forgets it.
+/// An optimistic transaction: reads see the database as it was when it began, under the transaction's own writes. The commit
+/// writes all or nothing, and fails with `Conflict` if others wrote meanwhile to what its [`Isolation`] says. Nobody waits
+/// for it before. Dropping it forgets it.
+///
+/// Its writes are held in memory, as a [`Batch`] with the same limit. Where timestamps are explicit, a write that names
+/// none has the time at which it was called. `get`, `put` and the like cost O(log n) for n writes and reads before.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// use siltstone::{Db, Durability, ErrorKind};
 /// let db = Db::open(dir.path())?;
 /// let family = db.default_family();
-/// db.put(b"balance", b"7")?;
+/// db.put("balance", [7])?;
 /// let mut transaction = db.begin();
-/// let balance = transaction.get(&family, b"balance")?.unwrap();
-/// transaction.put(&family, b"balance", &[balance[0] + 1]);
-/// db.put(b"balance", b"0")?;
+/// let balance = transaction.get(&family, "balance")?.unwrap();
+/// transaction.put(&family, "balance", [balance[0] + 1]);
+/// db.put("balance", [0])?;
 /// assert_eq!(transaction.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Conflict);
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub struct Transaction {
     db: Db,
     snapshot: Snapshot,
-    /// What was read, each key once.
+    isolation: Isolation,
+    reads: Mutex<Reads>,
+    batch: Batch,
+    own: Own,
+    /// Lengths of the batch.
+    savepoints: Vec<usize>,
+}
+
+/// What must not have changed.
+#[derive(Default)]
+struct Reads {
+    /// Each key once.
     keys: BTreeMap<StoreId, (Family, BTreeSet<Vec<u8>>)>,
     ranges: Vec<(Family, KeyRange)>,
-    batch: Batch,
-    /// Values of keys written here; `None` for a delete.
-    own: BTreeMap<StoreId, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
 }
 
-/// The conditions of a write to that database.
-pub(super) struct Conditions<'a> {
-    pub(super) db: &'a Inner,
-    pub(super) all: &'a [Condition],
-}
-
-impl Depends for Conditions<'_> {
-    fn judge(&self) -> Result<()> {
-        self.all.iter().try_for_each(|condition| condition.check(self.db))
-    }
-
-    fn may_have_changed(&self, since: SeqNo) -> bool {
-        let db = self.db;
-        self.all.iter().any(|condition| db.may_have_changed(&condition.family.store, &condition.key, since))
+impl Reads {
+    fn key(&mut self, family: &Family, key: &[u8]) {
+        let (_, keys) = self.keys.entry(family.store.id).or_insert_with(|| (family.clone(), BTreeSet::new()));
+        if !keys.contains(key) {
+            keys.insert(key.to_vec());
+        }
     }
 }
 
 impl Depends for Transaction {
     fn judge(&self) -> Result<()> {
-        let db = &self.db.inner;
-        let seq = self.snapshot.seq();
-        let conflict = |message: String| Err(Error::new(ErrorKind::Conflict, message));
-        for (family, keys) in self.keys.values() {
-            for key in keys {
-                if !db.is_unchanged_since(&family.store, key, seq)? {
-                    let (key, family) = (key.escape_ascii(), family.name());
-                    return conflict(format!("key \"{key}\" of family {family} was written to"));
-                }
-            }
-        }
-        for (family, range) in &self.ranges {
-            if db.written_since(&family.store, range, seq)? {
-                return conflict(format!("range {range} of family {} was written to", family.name()));
-            }
-        }
-        Ok(())
+        let (db, seq) = (&self.db.inner, self.snapshot.seq());
+        let written = |what: String| Err(Error::new(ErrorKind::Conflict, format!("{what} was written to")));
+        self.depends_on(
+            &mut |family, key| match db.is_unchanged_since(&family.store, key, seq)? {
+                true => Ok(()),
+                false => written(format!("key \"{}\" of family {}", key.escape_ascii(), family.name())),
+            },
+            &mut |family, range| match db.written_since(&family.store, range, seq)? {
+                false => Ok(()),
+                true => written(format!("range {range} of family {}", family.name())),
+            },
+        )
     }
 
     fn may_have_changed(&self, since: SeqNo) -> bool {
         let db = &self.db.inner;
-        let mut keys =
-            self.keys.values().flat_map(|(family, keys)| keys.iter().map(move |key| (family, key)));
-        keys.any(|(family, key)| db.may_have_changed(&family.store, key, since))
-            || self
-                .ranges
-                .iter()
-                .any(|(family, range)| db.range_may_have_changed(&family.store, range, since))
+        let changed = Err(Error::new(ErrorKind::Conflict, ""));
+        let found = self.depends_on(
+            &mut |family, key| match db.may_have_changed(&family.store, key, since) {
+                true => changed.clone(),
+                false => Ok(()),
+            },
+            &mut |family, range| match db.range_may_have_changed(&family.store, range, since) {
+                true => changed.clone(),
+                false => Ok(()),
+            },
+        );
+        found.is_err()
     }
 }
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Transaction(at {}, {} reads, {:?})",
-            self.snapshot.seq(),
-            self.keys.values().map(|(_, keys)| keys.len()).sum::<usize>() + self.ranges.len(),
-            self.batch
-        )
+        let reads = self.reads.lock();
+        let keys: usize = reads.keys.values().map(|(_, keys)| keys.len()).sum();
+        let (at, ranges) = (self.snapshot.seq(), reads.ranges.len());
+        write!(f, "Transaction(at {at}, {keys} keys and {ranges} ranges read, {:?})", self.batch)
     }
 }
 
 impl Transaction {
-    pub(crate) fn new(db: Db) -> Self {
-        let snapshot = db.snapshot();
-        let (keys, own) = (BTreeMap::new(), BTreeMap::new());
-        Self { db, snapshot, keys, ranges: Vec::new(), batch: Batch::new(), own }
+    pub(crate) fn new(db: Db, isolation: Isolation) -> Self {
+        let (snapshot, reads) = (db.snapshot(), Mutex::new(Reads::default()));
+        let (batch, own, savepoints) = (Batch::new(), Own::new(snapshot.seq()), Vec::new());
+        Self { db, snapshot, isolation, reads, batch, own, savepoints }
     }
 
-    /// The key's value: the transaction's own, else as of its beginning.
-    pub fn get(&mut self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
-        if let Some(value) = self.own.get(&family.store.id).and_then(|own| own.get(key.as_ref())) {
-            return Ok(value.clone().map(Pinned::from));
+    /// Visits the keys and ranges that must not have changed, until one of the two refuses.
+    fn depends_on(
+        &self,
+        key: &mut dyn FnMut(&Family, &[u8]) -> Result<()>,
+        range: &mut dyn FnMut(&Family, &KeyRange) -> Result<()>,
+    ) -> Result<()> {
+        let reads = self.reads.lock();
+        for (family, keys) in reads.keys.values() {
+            keys.iter().try_for_each(|read| key(family, read))?;
         }
-        let read = self.keys.entry(family.store.id).or_insert_with(|| (family.clone(), BTreeSet::new()));
-        read.1.insert(key.as_ref().to_vec());
-        family.at(&self.snapshot).get(key.as_ref())
+        reads.ranges.iter().try_for_each(|(family, read)| range(family, read))?;
+        if self.isolation == Isolation::Snapshot {
+            for (family, own) in self.own.written() {
+                own.keys.keys().try_for_each(|written| key(family, written))?;
+                own.deleted_ranges().iter().try_for_each(|deleted| range(family, deleted))?;
+            }
+        }
+        Ok(())
     }
 
-    /// The keys of a range as of the transaction's beginning, without its own writes. At the commit the whole range
-    /// must be as it was.
-    pub fn scan<K: AsRef<[u8]>>(
-        &mut self,
-        family: &Family,
-        range: impl RangeBounds<K>,
-    ) -> Result<Vec<Entry>> {
-        let range = KeyRange::from_bounds(&range);
-        self.ranges.push((family.clone(), range.clone()));
-        let db = &self.db.inner;
-        Inner::scan(db, &family.store, range, Some(self.snapshot.clone())).collect()
+    fn now_us(&self) -> u64 {
+        self.db.inner.commit.env.clock.wall_us()
+    }
+
+    fn read(&self, family: &Family, key: &[u8], tracked: bool) -> Result<Option<Pinned>> {
+        let track = || {
+            if tracked {
+                self.reads.lock().key(family, key);
+            }
+        };
+        if let Some(own) = self.own.of(family)
+            && let Some(versions) = own.versions(&self.batch, key, self.now_us(), track)?
+        {
+            return Ok(versions.into_iter().next().map(|(_, value)| value));
+        }
+        track();
+        family.at(&self.snapshot).get(key)
+    }
+
+    /// The key's newest value.
+    pub fn get(&self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.read(family, key.as_ref(), self.isolation == Isolation::Serializable)
+    }
+
+    /// [`Transaction::get`] of a key on which others must not have written at the commit, whatever the isolation.
+    pub fn get_for_update(&self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.read(family, key.as_ref(), true)
+    }
+
+    /// [`Transaction::get`] of a key that others may write to, whatever the isolation.
+    pub fn get_untracked(&self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.read(family, key.as_ref(), false)
+    }
+
+    /// The entries of a range, from both ends. With [`Isolation::Serializable`], at the commit that part of the range must be
+    /// as it was which the scan has gone through.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use siltstone::{Db, Durability};
+    /// let db = Db::open(dir.path())?;
+    /// let family = db.default_family();
+    /// db.put("a", "1")?;
+    /// db.put("b", "2")?;
+    /// let mut transaction = db.begin();
+    /// transaction.delete(&family, "a");
+    /// transaction.put(&family, "c", "3");
+    /// let keys: Vec<_> = transaction.scan::<&str>(&family, ..).map(|e| e.map(|e| e.key)).collect::<siltstone::Result<_>>()?;
+    /// assert_eq!(keys, [b"b", b"c"]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn scan<K: AsRef<[u8]>>(&self, family: &Family, range: impl RangeBounds<K>) -> TransactionScan<'_> {
+        TransactionScan::new(self, family, KeyRange::from_bounds(&range))
+    }
+
+    /// [`Transaction::scan`] of the keys that begin with `prefix`.
+    pub fn scan_prefix(&self, family: &Family, prefix: impl AsRef<[u8]>) -> TransactionScan<'_> {
+        TransactionScan::new(self, family, KeyRange::prefix(prefix.as_ref()))
+    }
+
+    /// The moment that it reads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What it has written so far.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    fn timestamp(&self, family: &Family, kind: Kind) -> Timestamp {
+        family.default_timestamp(kind, Timestamp(self.now_us()))
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Batch)) {
+        write(&mut self.batch);
+        self.own.note_last(&self.batch);
     }
 
     /// Puts at the commit.
     pub fn put(&mut self, family: &Family, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.batch.put(family, key.as_ref(), value.as_ref());
-        self.own
-            .entry(family.store.id)
-            .or_default()
-            .insert(key.as_ref().to_vec(), Some(value.as_ref().to_vec()));
+        self.put_at(family, key, self.timestamp(family, Kind::Value), value);
+    }
+
+    /// [`Family::put_at`] at the commit.
+    pub fn put_at(
+        &mut self,
+        family: &Family,
+        key: impl AsRef<[u8]>,
+        timestamp: Timestamp,
+        value: impl AsRef<[u8]>,
+    ) {
+        self.write(|batch| _ = batch.put_at(family, key, timestamp, value));
     }
 
     /// Deletes at the commit.
     pub fn delete(&mut self, family: &Family, key: impl AsRef<[u8]>) {
-        self.batch.delete(family, key.as_ref());
-        self.own.entry(family.store.id).or_default().insert(key.as_ref().to_vec(), None);
+        self.delete_at(family, key, self.timestamp(family, Kind::Tombstone));
     }
 
-    /// Makes all writes true, if nothing that was read has been written since; else `Conflict`.
+    /// [`Family::delete_at`] at the commit.
+    pub fn delete_at(&mut self, family: &Family, key: impl AsRef<[u8]>, timestamp: Timestamp) {
+        self.write(|batch| _ = batch.delete_at(family, key, timestamp));
+    }
+
+    /// Adds a merge operand at the commit.
+    pub fn merge(&mut self, family: &Family, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
+        self.merge_at(family, key, self.timestamp(family, Kind::Operand), operand);
+    }
+
+    /// [`Transaction::merge`] with a timestamp of choice.
+    pub fn merge_at(
+        &mut self,
+        family: &Family,
+        key: impl AsRef<[u8]>,
+        timestamp: Timestamp,
+        operand: impl AsRef<[u8]>,
+    ) {
+        self.write(|batch| _ = batch.merge_at(family, key, timestamp, operand));
+    }
+
+    /// Deletes all keys of a range at the commit, those included that others have put there by then.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, family: &Family, range: impl RangeBounds<K>) {
+        self.delete_range_at(family, range, Timestamp::ZERO, Timestamp::MAX);
+    }
+
+    /// [`Family::delete_range_at`] at the commit.
+    pub fn delete_range_at<K: AsRef<[u8]>>(
+        &mut self,
+        family: &Family,
+        range: impl RangeBounds<K>,
+        from: Timestamp,
+        to: Timestamp,
+    ) {
+        self.write(|batch| _ = batch.delete_range_at(family, range, from, to));
+    }
+
+    /// Marks this moment, for [`Transaction::rollback_to_savepoint`]. They may be nested.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let family = db.default_family();
+    /// let mut transaction = db.begin();
+    /// transaction.put(&family, "k", "kept");
+    /// transaction.savepoint();
+    /// transaction.put(&family, "k", "taken back");
+    /// assert!(transaction.rollback_to_savepoint());
+    /// assert_eq!(transaction.get(&family, "k")?.unwrap(), "kept");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn savepoint(&mut self) {
+        self.savepoints.push(self.batch.len());
+    }
+
+    /// Forgets what was written since the newest savepoint, and that savepoint; false if there is none. What was read since
+    /// still counts at the commit.
+    pub fn rollback_to_savepoint(&mut self) -> bool {
+        let Some(len) = self.savepoints.pop() else { return false };
+        self.own.forget_from(&self.batch, len);
+        self.batch.truncate(len);
+        true
+    }
+
+    /// Forgets the newest savepoint and keeps what was written since; false if there is none.
+    pub fn release_savepoint(&mut self) -> bool {
+        self.savepoints.pop().is_some()
+    }
+
+    /// Makes all writes true, or none with `Conflict`, as its [`Isolation`] says.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
         db.catalog.write(&self.batch.ops(db)?, durability, Some(&self))
     }
+
+    /// Forgets it, as dropping it does.
+    pub fn rollback(self) {}
 }

@@ -109,6 +109,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    pub(crate) fn new(cell: &CellRef<'_>, value: Pinned) -> Self {
+        let CellRef { timestamp, seq, kind, written, .. } = *cell;
+        Self { timestamp, seq, kind, written, value }
+    }
+
     pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
         other.timestamp.cmp(&self.timestamp).then_with(|| other.seq.cmp(&self.seq))
     }

@@ -259,9 +259,7 @@ impl Walk {
         while self.cursor.valid() && self.cursor.cell().key == self.key {
             let cell = self.cursor.cell();
             if cell.seq <= view.read && ReadRules::says_of(&cell, view.looks_at) {
-                let (timestamp, seq, kind, written) = (cell.timestamp, cell.seq, cell.kind, cell.written);
-                let value = self.cursor.pinned_value();
-                self.cells.push(Found { timestamp, seq, kind, written, value });
+                self.cells.push(Found::new(&cell, self.cursor.pinned_value()));
             }
             if backward { self.cursor.prev()? } else { self.cursor.next()? }
         }

@@ -50,6 +50,7 @@ pub(crate) use flat::Flat;
 pub(crate) use flatten::{Judge, Visibility};
 pub(crate) use join::Join;
 pub(crate) use prefetch::prefetch_value;
+pub(crate) use ranges::Ranges;
 pub(crate) use segment::{Again, LogPlace, Segment, SegmentCursor};
 pub(crate) use spares::Spares;
 

@@ -22,7 +22,7 @@ const COVERS: usize = 4;
 /// What a tombstone takes beside its keys: in its block's list, and cut.
 const ENTRY_BYTES: usize = 2 * size_of::<RangeTombstone>() + 64;
 
-pub(super) struct Ranges {
+pub(crate) struct Ranges {
     /// One addition at a time.
     adding: Mutex<()>,
     blocks: ArcSwap<Blocks>,
@@ -97,7 +97,7 @@ impl Block {
 }
 
 impl Ranges {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             adding: Mutex::new(()),
             blocks: ArcSwap::from_pointee(Blocks::default()),
@@ -106,7 +106,7 @@ impl Ranges {
         }
     }
 
-    pub(super) fn add(&self, tombstone: RangeTombstone) {
+    pub(crate) fn add(&self, tombstone: RangeTombstone) {
         let _one = self.adding.lock();
         let keys = tombstone.range.start.len() + tombstone.range.end.as_ref().map_or(0, Vec::len);
         let mut blocks = Blocks::clone(&self.blocks.load());
@@ -116,7 +116,7 @@ impl Ranges {
         self.len.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
@@ -127,7 +127,7 @@ impl Ranges {
 
     /// The newest one at or below `read` that deletes cells of the key with this timestamp, of all that were added before
     /// this call.
-    pub(super) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
+    pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         let mut best = None;
         for block in self.blocks.load().iter().rev() {
             if block.oldest <= read && best.is_none_or(|best| block.newest > best) {
@@ -142,7 +142,7 @@ impl Ranges {
     }
 
     /// All that count over the key for a reader there, as tombstones of that key alone.
-    pub(super) fn over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
+    pub(crate) fn over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         let mut found = Vec::new();
         for block in self.blocks.load().iter() {
             block.over(&only.start, read, &mut |Cover { seq, from, to }| {
@@ -166,7 +166,7 @@ impl Ranges {
     }
 
     /// All of them as far as they reach into the range. O(n).
-    pub(super) fn within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+    pub(crate) fn within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let blocks = self.blocks.load();
         let all = blocks.tombstones().filter(|t| t.range.overlaps(range));
         all.map(|t| RangeTombstone { range: t.range.intersect(range), ..t.clone() }).collect()

@@ -20,6 +20,17 @@ pub struct KeyRange {
     pub end: Option<Vec<u8>>,
 }
 
+/// A range can be given to any call that takes one.
+impl RangeBounds<Vec<u8>> for KeyRange {
+    fn start_bound(&self) -> Bound<&Vec<u8>> {
+        Bound::Included(&self.start)
+    }
+
+    fn end_bound(&self) -> Bound<&Vec<u8>> {
+        self.end.as_ref().map_or(Bound::Unbounded, Bound::Excluded)
+    }
+}
+
 impl KeyRange {
     /// Every key.
     pub fn all() -> Self {

@@ -323,31 +323,6 @@ fn a_table_for_a_family_of_the_other_kind_of_timestamps_is_not_taken_in() {
 }
 
 #[test]
-fn a_transaction_conflicts_with_writes_into_ranges_it_scanned() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(dir.path()).unwrap();
-    let family = db.default_family();
-    db.put(b"a1", b"x").unwrap();
-    let count = |key: &[u8]| {
-        let mut transaction = db.begin();
-        let seen = transaction.scan(&family, "a".."b").unwrap().len();
-        transaction.put(&family, b"count", seen.to_string().as_bytes());
-        db.put(key, b"y").unwrap();
-        db.flush().unwrap();
-        transaction.commit(Durability::Sync)
-    };
-    assert_eq!(count(b"a2").unwrap_err().kind(), ErrorKind::Conflict);
-    count(b"b2").unwrap();
-    assert_eq!(db.get(b"count").unwrap().unwrap(), b"2");
-    let mut deleting = db.begin();
-    deleting.get(&family, b"a1").unwrap();
-    deleting.put(&family, b"z", b"");
-    db.delete(b"a1").unwrap();
-    family.compact::<&str>(..).unwrap();
-    assert_eq!(deleting.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Conflict);
-}
-
-#[test]
 fn families_come_and_go_and_batches_span_them() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path()).unwrap();

@@ -23,6 +23,7 @@ mod schedule;
 #[cfg(feature = "testing")]
 mod space;
 mod strategies;
+mod transactions;
 #[cfg(feature = "testing")]
 mod turns;
 #[cfg(feature = "testing")]

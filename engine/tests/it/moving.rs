@@ -105,7 +105,7 @@ fn a_snapshot_from_before_a_family_came_does_not_see_half_of_it() {
         b.put([n], b"v").unwrap();
     }
     let before = b.snapshot();
-    let mut transaction = b.begin();
+    let transaction = b.begin();
     a.detach("events", dir.path().join("moving")).unwrap();
     let family = b.attach("events", dir.path().join("moving")).unwrap();
     assert_eq!(family.at(&before).get([1]).unwrap_err().kind(), ErrorKind::Invalid);
