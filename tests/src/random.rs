@@ -113,7 +113,8 @@ impl Run {
     fn call(&mut self) -> Checked {
         match self.rng.range(0..200) {
             0..90 => self.write(),
-            90..120 => self.get(),
+            90..112 => self.get(),
+            112..120 => self.multi_get(),
             120..150 => self.scan(),
             150..160 => {
                 let turns = self.rng.range(1..20) as u32;
@@ -273,6 +274,28 @@ impl Run {
             return Err(format!("{asked}: expected {expected:?}, found {found:?}"));
         }
         Ok(())
+    }
+
+    /// Several keys at once, some of them twice.
+    fn multi_get(&mut self) -> Checked {
+        let family = self.rng.index(3);
+        let mut keys: Vec<_> = (0..self.rng.range(0..30)).map(|_| self.setup.key(&mut self.rng)).collect();
+        if self.rng.one_in(3) {
+            keys.extend_from_within(..keys.len().min(2));
+        }
+        let (snapshot, seq) = self.read_point();
+        let at = self.at(seq);
+        let of = &self.subject().families[family];
+        let found = match &snapshot {
+            None => of.multi_get(&keys),
+            Some(snapshot) => of.at(snapshot).multi_get(&keys),
+        };
+        let found = found.map_err(failed("multi_get"))?.into_iter().map(|value| value.map(Vec::from));
+        let expected = keys.iter().map(|key| self.model.get(family, key, at));
+        match found.eq(expected) {
+            true => Ok(()),
+            false => Err(format!("multi_get of {} keys of family {family} at {at:?} differs", keys.len())),
+        }
     }
 
     fn scan(&mut self) -> Checked {

@@ -209,10 +209,11 @@ impl Family {
         self.db.get(&self.store, key.as_ref(), None)
     }
 
-    /// The values of many keys, as of one moment, in the order asked.
+    /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several keys lie in the
+    /// same blocks.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
-        let snapshot = self.db.commit.snapshots.take();
-        self.at(&snapshot).multi_get(keys)
+        self.db.commit.check_open()?;
+        self.db.multi_get(&self.store, keys, None)
     }
 
     /// The newest versions of a key, at most `count`, newest first.
@@ -329,7 +330,8 @@ impl Reader {
 
     /// See [`Family::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
-        keys.iter().map(|key| self.get(key.as_ref())).collect()
+        self.check()?;
+        self.family.db.multi_get(&self.family.store, keys, Some(self.snapshot.seq()))
     }
 
     /// See [`Family::get_versions`].

@@ -137,7 +137,12 @@ pub(super) fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<I
     std::iter::once(&version.active).chain(waiting).chain(flushing).chain(apart)
 }
 
-fn search_memory(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup<'_>) -> ControlFlow<()> {
+pub(super) fn search_memory(
+    version: &Version,
+    key: &[u8],
+    read: SeqNo,
+    lookup: &mut Lookup<'_>,
+) -> ControlFlow<()> {
     for segment in memory_of(version, key) {
         if segment.has_ranges() {
             lookup.cover(segment.newest_over(key, Timestamp::ZERO, read));

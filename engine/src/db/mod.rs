@@ -24,6 +24,7 @@ mod inspect;
 #[cfg(all(test, models))]
 mod model;
 mod moving;
+mod multi_get;
 mod open;
 mod own;
 mod scan;
@@ -195,6 +196,11 @@ impl Db {
     /// [`Family::get`] on the default family.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.default.get(key.as_ref())
+    }
+
+    /// [`Family::multi_get`] on the default family.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        self.default.multi_get(keys)
     }
 
     /// [`Family::scan`] on the default family.

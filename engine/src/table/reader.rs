@@ -187,8 +187,41 @@ impl Table {
 
     /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
     /// The visited cell's value lies in its block and may be pinned; its key is the caller's own.
+    #[inline]
     pub(crate) fn get(
         &self,
+        key: &[u8],
+        hash: u64,
+        read: SeqNo,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
+        self.get_in(&mut |handle| self.data(handle), key, hash, read, visit)
+    }
+
+    /// The same for one of many keys in order: `last` is the block that the one before was found in.
+    pub(crate) fn get_next(
+        &self,
+        last: &mut Option<(u64, Arc<Block>)>,
+        key: &[u8],
+        hash: u64,
+        read: SeqNo,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let mut data = |handle: Handle| match last {
+            Some((offset, block)) if *offset == handle.offset => Ok(Arc::clone(block)),
+            _ => {
+                let block = self.data(handle)?;
+                *last = Some((handle.offset, Arc::clone(&block)));
+                Ok(block)
+            }
+        };
+        self.get_in(&mut data, key, hash, read, visit)
+    }
+
+    #[inline]
+    fn get_in(
+        &self,
+        data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
         key: &[u8],
         hash: u64,
         read: SeqNo,
@@ -201,7 +234,7 @@ impl Table {
         {
             return Ok(ControlFlow::Continue(()));
         }
-        let found = self.search(first, key, read, visit)?;
+        let found = self.search(data, first, key, read, visit)?;
         if found.is_continue() {
             self.note_look();
         }
@@ -211,6 +244,7 @@ impl Table {
     /// The same from that partition on, without asking a filter.
     fn search(
         &self,
+        data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
         first: usize,
         key: &[u8],
         read: SeqNo,
@@ -225,7 +259,7 @@ impl Table {
                     partition.index.offset,
                     BlockEntry::decode(index.value(&entry), partition.data_end),
                 )?;
-                let block = self.data(handle)?;
+                let block = data(handle)?;
                 match self.visit_block(&block, handle, key, read, visit)? {
                     Visited::Stopped => return Ok(ControlFlow::Break(())),
                     Visited::Passed => return Ok(ControlFlow::Continue(())),

@@ -179,3 +179,25 @@ fn a_long_replay_tells_how_far_it_is_before_the_database_is_open() {
     // They are among those that a later process shows.
     assert!(db.events().iter().filter(|event| event.kind == EventKind::Replay).count() >= 3);
 }
+
+/// Counted work: keys that lie side by side are found with one look at each block, as of one moment, in the order asked.
+#[test]
+fn many_keys_at_once_look_at_each_block_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let key = |n: u32| format!("{n:06}");
+    (0..20_000).for_each(|n| _ = db.put(key(n), [b'v'; 40]).unwrap());
+    db.default_family().compact::<&str>(..).unwrap();
+    db.put(key(5), "in memory").unwrap();
+    let keys: Vec<_> = (0..4_000).rev().map(key).chain(["absent".to_string(), key(5)]).collect();
+    let looks = |db: &Db| db.statistics().cache_hits + db.statistics().cache_misses;
+    let before = looks(&db);
+    let values = db.multi_get(&keys).unwrap();
+    let blocks = looks(&db) - before;
+    // 4,000 keys of 50 bytes fill some 60 blocks of 4 KiB.
+    assert!(blocks < 200, "{blocks} looks");
+    for (key, value) in keys.iter().zip(&values) {
+        assert_eq!(*value, db.get(key).unwrap(), "{key}");
+    }
+    assert_eq!(values.last().unwrap().as_ref().unwrap(), "in memory");
+}
