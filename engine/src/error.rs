@@ -45,6 +45,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
     Unsupported,
+    /// A stream of changes asked for writes that are not in the log, or not any more: read the present and go on from there.
+    ChangesLost,
     /// Cancelled by its caller.
     Canceled,
     /// The family's merge operator refused a key's operands. Other keys are not affected: put or delete the key, or register

@@ -47,9 +47,9 @@ mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
-    Batch, BlockListing, Builder, CompactionControl, Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate,
-    Expected, Family, Isolation, Keys, LogListing, Operation, Reader, Scan, SegmentListing, TableListing,
-    TableWriter, Transaction, TransactionScan,
+    Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl, Condition,
+    Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Isolation, Keys, LogListing, Operation,
+    Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction, TransactionScan,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

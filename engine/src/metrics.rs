@@ -83,7 +83,9 @@ pub struct Statistics {
     pub log_syncs: u64,
     /// Log on disk now.
     pub log_bytes: u64,
-    /// Bytes on disk that the log takes: its files as reserved, the next one, and those kept to be used again. (What tables
+    /// Log that recovery needs no more and streams of changes may still read.
+    pub log_kept_bytes: u64,
+    /// Bytes on disk that the log takes: its files as reserved, the next one, and those to be used again. (What tables
     /// have in log files that the log needs no more is not counted.)
     pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.

@@ -34,6 +34,12 @@ pub struct Options {
     pub write_memory: u64,
     /// Bytes of one log file. Default 16 MiB.
     pub log_file_bytes: u64,
+    /// Bytes of log that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs, also over
+    /// reopens, so that a reader who comes back later finds them. Default 0.
+    pub changes_kept: u64,
+    /// Bytes of log that open streams of changes may hold beyond that. A stream that falls further behind is told what it
+    /// lost. Default 256 MiB.
+    pub changes_held_max: u64,
     /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed; at least
     /// four times `write_memory`, which is also the default (written as 0). On disk come what is reserved of the newest file, the
     /// one that is prepared and two that are used again: four log files at most (`Statistics::log_disk_bytes` has all of it).
@@ -90,6 +96,8 @@ impl Default for Options {
             memory_budget: 256 << 20,
             write_memory: 64 << 20,
             log_file_bytes: 16 << 20,
+            changes_kept: 0,
+            changes_held_max: 256 << 20,
             log_bytes_max: 0,
             log_clean_bytes: 0,
             log_flush_threshold: 0.25,

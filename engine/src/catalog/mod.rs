@@ -32,9 +32,10 @@ use crate::merge::{Executor, Local};
 use crate::operator::Registry;
 use crate::options::Durability;
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
-use crate::types::{SeqNo, StoreId, TableId};
+use crate::types::{LogFileId, SeqNo, StoreId, TableId};
 use crate::version::manifest::Manifest;
 use crate::version::{Graveyard, OpenTables};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ pub(crate) struct Catalog {
     next_job: AtomicU32,
     pub(crate) registry: Registry,
     stores: ArcSwap<Vec<Arc<Store>>>,
+    /// Names of stores that are no more, with the log file in which their last writes may be.
+    names_gone: Mutex<BTreeMap<StoreId, (LogFileId, Arc<str>)>>,
     /// One change of the set of stores, or of how memory is divided, at a time.
     pub(crate) families: Mutex<()>,
     pub(crate) manifest: Mutex<Manifest>,
@@ -95,6 +98,7 @@ impl Catalog {
             next_job: AtomicU32::new(1),
             registry,
             stores: ArcSwap::from_pointee(stores),
+            names_gone: Mutex::default(),
             families: Mutex::new(()),
             manifest: Mutex::new(manifest),
             cache,

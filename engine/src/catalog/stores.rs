@@ -64,8 +64,22 @@ impl Catalog {
         self.stores.store(Arc::new(stores));
     }
 
-    /// Takes a store out of the list.
+    /// The name of a store that is there, or was since the database was opened.
+    pub(crate) fn name_of(&self, id: StoreId) -> Option<Arc<str>> {
+        let stores = self.stores();
+        let found = stores.binary_search_by_key(&id, |store| store.id).ok();
+        let is_there = found.map(|at| stores[at].name.as_str().into());
+        is_there.or_else(|| self.names_gone.lock().get(&id).map(|(_, name)| name.clone()))
+    }
+
+    /// Takes a store out of the list. Who follows the log may still meet writes to it.
     pub(super) fn remove_store(&self, store: &Store) {
+        if let Ok(log) = self.commit.log() {
+            let (newest, oldest) = (log.end().file, log.oldest());
+            let mut gone = self.names_gone.lock();
+            gone.retain(|_, (last, _)| *last >= oldest);
+            gone.insert(store.id, (newest, store.name.as_str().into()));
+        }
         self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
     }
 

@@ -118,12 +118,24 @@ impl Catalog {
         self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
     }
 
-    /// Gives up the log before `front`, except for what tables need of it.
+    /// Gives up the log before `front`, except for what tables and streams of changes need of it.
     pub(crate) fn release_log(&self, front: LogFileId) -> Result<()> {
-        self.commit.log()?.release_unless(front, &|file| match planted!(Bug::RecycleShelvedLog) {
+        self.commit.log()?.release_unless(front, &|file| self.claim_log(file))
+    }
+
+    /// Gives up log that was kept for a stream of changes which is no more.
+    pub(crate) fn trim_log(&self) {
+        if let Ok(log) = self.commit.log() {
+            // What cannot be removed goes at the next open.
+            let _ = log.trim_kept(&|file| self.claim_log(file));
+        }
+    }
+
+    fn claim_log(&self, file: LogFileId) -> Claim {
+        match planted!(Bug::RecycleShelvedLog) {
             false => self.graveyard.logs.claim(file),
             true => Claim::Never,
-        })
+        }
     }
 
     /// The oldest log file that memory of other stores needs which is in no flush.

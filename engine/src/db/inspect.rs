@@ -214,8 +214,9 @@ impl Inner {
     pub(crate) fn statistics(&self) -> Statistics {
         self.catalog.recount_all();
         let m = &self.commit.metrics;
-        let log = self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.disk_bytes()));
-        let (log, log_bytes, log_disk_bytes) = log.unwrap_or_default();
+        let log =
+            self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
+        let (log, log_bytes, log_kept_bytes, log_disk_bytes) = log.unwrap_or_default();
         let cache = self.catalog.cache.stats();
         let stores = self.catalog.stores();
         Statistics {
@@ -225,6 +226,7 @@ impl Inner {
             log_bytes_written_ahead: log.written_ahead_bytes,
             log_syncs: log.syncs,
             log_bytes,
+            log_kept_bytes,
             log_disk_bytes,
             flushes: m.flushes.get(),
             flushed_bytes: m.flushed_bytes.get(),

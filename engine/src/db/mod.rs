@@ -10,6 +10,7 @@
 
 mod backup;
 mod batch;
+mod changes;
 mod checkpoint;
 mod close;
 mod condition;
@@ -36,6 +37,7 @@ mod walk;
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
 pub use batch::{Batch, Operation};
+pub use changes::{Change, ChangeBatch, ChangeKind, Changes};
 pub(crate) use close::Shared;
 pub use condition::{Condition, Expected};
 pub use cursor::Cursor;

@@ -16,7 +16,7 @@ use crate::catalog::{
 use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead};
+use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead, kept_before};
 use crate::memory::Active;
 use crate::merge::Executor;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
@@ -205,7 +205,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
     }
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
-    graveyard.logs.set_first(state.log_first);
+    let kept = kept_before(env, dir, state.database, state.log_first, builder.options.changes_kept)?;
+    graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     let of_tables = store.claim(state.database, mark.is_none())?;
     let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard);
@@ -257,6 +258,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         started => started?,
     };
     kill_point!("open-after-manifest");
+    recovered.stale.retain(|file| !kept.iter().any(|info| info.file == *file));
     remove_orphans(env, dir, &store, manifest.state(), &recovered);
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
@@ -270,8 +272,11 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         } else {
             WrittenAhead::Never
         },
+        kept_bytes: options.changes_kept,
+        followed_bytes: options.changes_held_max,
     };
-    let (log, appender) = Log::open(env, dir, log_options, LogStart::behind(database, &recovered))?;
+    let start = LogStart { kept, ..LogStart::behind(database, &recovered) };
+    let (log, appender) = Log::open(env, dir, log_options, start)?;
     let stores = replay.finish();
     let stages = Stages::new(appender, last_seq.next());
     let created = mark.is_none();

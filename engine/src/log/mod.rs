@@ -5,7 +5,8 @@
 //! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
 //! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,
 //! telling a torn end (normal after a crash) from damage (an error); `salvage` reads on behind damage. `places` finds
-//! where a store's values lie in closed files and `entry` reads one of them alone, for log tables. Byte layouts: `docs/format-log.md`.
+//! where a store's values lie in closed files and `entry` reads one of them alone, for log tables. `follow` reads
+//! what is being written, for streams of changes. Byte layouts: `docs/format-log.md`.
 //!
 //! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
@@ -14,6 +15,7 @@
 mod encoder;
 mod entry;
 mod file;
+mod follow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
@@ -32,6 +34,7 @@ pub(crate) use entry::ClosedLogFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, parse_file_name};
+pub(crate) use follow::{Followed, Follower, kept_before};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};

@@ -17,6 +17,7 @@
 use super::LogFileInfo;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
+use super::follow::Kept;
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
@@ -38,11 +39,21 @@ pub(crate) struct LogOptions {
     pub(crate) recycle_max: usize,
     /// Whether new files are filled with zeros ahead.
     pub(crate) written_ahead: WrittenAhead,
+    /// Bytes of released files that are kept to be read.
+    pub(crate) kept_bytes: u64,
+    /// The same while somebody follows the log who has not come past them.
+    pub(crate) followed_bytes: u64,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { file_bytes: 64 << 20, recycle_max: 2, written_ahead: WrittenAhead::default() }
+        Self {
+            file_bytes: 64 << 20,
+            recycle_max: 2,
+            written_ahead: WrittenAhead::default(),
+            kept_bytes: 0,
+            followed_bytes: 256 << 20,
+        }
     }
 }
 
@@ -76,19 +87,27 @@ pub(crate) struct LogStart {
     pub(crate) after: LogPosition,
     /// Files of that history, oldest first; they are released like those written from now on.
     pub(crate) live: Vec<LogFileInfo>,
+    /// Files before these that are kept to be read, oldest first.
+    pub(crate) kept: Vec<LogFileInfo>,
 }
 
 impl LogStart {
     /// In a new database.
     #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
-        Self { database_id, file: LogFileId(1), after: LogPosition::default(), live: Vec::new() }
+        Self {
+            database_id,
+            file: LogFileId(1),
+            after: LogPosition::default(),
+            live: Vec::new(),
+            kept: Vec::new(),
+        }
     }
 
     /// Behind a recovered history, once that was made durable and its end recorded.
     pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
         let (file, after) = (recovered.next_file, recovered.end);
-        Self { database_id, file, after, live: recovered.files.clone() }
+        Self { database_id, file, after, live: recovered.files.clone(), kept: Vec::new() }
     }
 }
 
@@ -131,7 +150,9 @@ pub(crate) struct Log {
     /// Whether somebody is syncing, and who waits for that.
     pub(super) syncing: Mutex<bool>,
     pub(super) sync_ended: Condvar,
-    live: Mutex<VecDeque<LiveFile>>,
+    pub(super) live: Mutex<VecDeque<LiveFile>>,
+    /// Behind them. Locked after `live`.
+    pub(super) kept: Mutex<Kept>,
     /// How many [`LogHold`]s there are. Changed and looked at under `live`.
     holds: AtomicU64,
     frames: AtomicU64,
@@ -149,14 +170,14 @@ impl Drop for LogHold {
 }
 
 /// A file that holds history. `map` is there from the first byte until a sync finds the file complete.
-struct LiveFile {
-    file: LogFileId,
-    reserved: u64,
+pub(super) struct LiveFile {
+    pub(super) file: LogFileId,
+    pub(super) reserved: u64,
     /// Bytes of history, known when the file is complete.
-    used: Option<u64>,
+    pub(super) used: Option<u64>,
     /// Before this offset every block was written, by this history or one before it; known when the file is complete.
     written_to: u64,
-    first_seq: SeqNo,
+    pub(super) first_seq: SeqNo,
     map: Option<Arc<dyn MappedFile>>,
 }
 
@@ -206,14 +227,14 @@ impl Log {
             )));
         }
         assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
-        let live = start.live.iter().map(|info| LiveFile {
+        let recovered = |info: &LogFileInfo| LiveFile {
             file: info.file,
             reserved: info.reserved,
             used: Some(info.used),
             written_to: info.used,
             first_seq: info.first_seq,
             map: None,
-        });
+        };
         let log = Arc::new(Log {
             storage: env.storage.clone(),
             dir: dir.to_path_buf(),
@@ -229,7 +250,8 @@ impl Log {
             named: AtomicU64::new(0),
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
-            live: Mutex::new(live.collect()),
+            live: Mutex::new(start.live.iter().map(recovered).collect()),
+            kept: Mutex::new(Kept::new(start.kept.iter().map(recovered))),
             holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -288,20 +310,29 @@ impl Log {
         if self.synced().file < before {
             self.sync()?;
         }
-        let mut released = Vec::new();
-        {
+        let released = {
             let mut live = self.live.lock();
             if self.holds.load(Ordering::Relaxed) > 0 {
                 // Somebody copies them; the next release takes these too.
                 return Ok(());
             }
             let synced = self.synced();
+            let mut kept = self.kept.lock();
             while live.front().is_some_and(|f| f.file < before && f.is_complete_within(synced)) {
-                released.extend(live.pop_front());
+                live.pop_front().into_iter().for_each(|file| kept.push(file));
             }
-        }
+            self.take_over(&mut kept)
+        };
         kill_point!("log-before-release");
-        // All are tried; one that cannot be removed is stale and goes at the next open.
+        self.let_go(&released, claim)
+    }
+
+    pub(super) fn take_over(&self, kept: &mut Kept) -> Vec<LiveFile> {
+        kept.take_over(self.options.kept_bytes, self.options.followed_bytes)
+    }
+
+    /// Gives files up, all of them: one that cannot be removed is stale and goes at the next open.
+    pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let let_go = |f: &LiveFile| match claim(f.file) {
             Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
             Claim::Past => self.pool.remove(f.file),
@@ -311,7 +342,7 @@ impl Log {
                 Ok(())
             }
         };
-        let results: Vec<_> = released.iter().map(let_go).collect();
+        let results: Vec<_> = files.iter().map(let_go).collect();
         results.into_iter().collect()
     }
 
@@ -376,9 +407,10 @@ impl Log {
         self.files().iter().map(|f| f.used).sum()
     }
 
-    /// Bytes on disk: live files as reserved, the one prepared, and those kept to be used again.
+    /// Bytes on disk: live and kept files as reserved, the one prepared, and those to be used again.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
+        let kept: u64 = self.kept.lock().files().map(|f| f.reserved).sum();
+        kept + self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
     }
 
     pub(crate) fn stats(&self) -> LogStats {

@@ -4,6 +4,7 @@ mod api;
 mod backup;
 mod basics;
 #[cfg(feature = "testing")]
+mod changes;
 mod clean;
 #[cfg(feature = "testing")]
 mod corners;

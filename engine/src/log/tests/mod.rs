@@ -30,7 +30,7 @@ fn position(file: u64, offset: u64) -> LogPosition {
 }
 
 fn options(file_bytes: u64) -> LogOptions {
-    LogOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never }
+    LogOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never, ..LogOptions::default() }
 }
 
 fn fresh(env: &Env, file_bytes: u64) -> (Arc<Log>, Appender) {

@@ -1,0 +1,296 @@
+//! Reading the log while it is written: what has changed since a sequence number.
+//!
+//! Memory needs a log file only until it is flushed; who follows the log may be behind that. So a file that is released
+//! is *kept* first: behind the live files stands a row of kept ones, oldest first, bounded in bytes. One bound holds
+//! always, a larger one while a follower has not come past the file. What is over its bound goes the way that released
+//! files go (to be used again, or to the tables that have values in it).
+//!
+//! A follower reads whole frames that are visible, in order. Sequence numbers in the log ascend without a gap, so that
+//! where one is missing (an ingested table took it, or the file is gone) it can say exactly which. It reads files that may be
+//! taken away and written over meanwhile: a frame that does not verify is damage only if its file is still there.
+//!
+//! After a reopen, kept files are found by their headers, each of which names the file before it and where that ended.
+
+use super::file::{HEADER_BYTES, Header, file_path};
+use super::frame::{FileIdentity, Frame, Head};
+use super::scan::LogReader;
+use super::writer::{LiveFile, Log};
+use super::{Claim, LogFileInfo};
+use crate::error::{Error, Result};
+use crate::storage::Env;
+use crate::types::{LogFileId, LogPosition, SeqNo};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files that memory needs no more.
+#[derive(Default)]
+pub(super) struct Kept {
+    files: VecDeque<LiveFile>,
+    /// Where each follower is.
+    followers: BTreeMap<u64, LogFileId>,
+    next_follower: u64,
+}
+
+impl Kept {
+    pub(super) fn new(files: impl Iterator<Item = LiveFile>) -> Self {
+        Self { files: files.collect(), ..Self::default() }
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &LiveFile> {
+        self.files.iter()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.used.unwrap_or(file.reserved)).sum()
+    }
+
+    pub(super) fn push(&mut self, file: LiveFile) {
+        self.files.push_back(file);
+    }
+
+    /// Takes out what is over its bound, oldest first.
+    pub(super) fn take_over(&mut self, always: u64, followed: u64) -> Vec<LiveFile> {
+        let slowest = self.followers.values().min().copied();
+        let mut bytes = self.bytes();
+        let mut over = Vec::new();
+        while let Some(first) = self.files.front() {
+            let is_followed = slowest.is_some_and(|slowest| slowest <= first.file);
+            if bytes <= if is_followed { always.max(followed) } else { always } {
+                break;
+            }
+            bytes -= first.used.unwrap_or(first.reserved);
+            over.extend(self.files.pop_front());
+        }
+        over
+    }
+}
+
+/// The kept files that an earlier process left before `first`, newest history first, up to that many bytes; oldest first.
+pub(crate) fn kept_before(
+    env: &Env,
+    dir: &Path,
+    database: u64,
+    first: LogFileId,
+    bytes: u64,
+) -> Result<Vec<LogFileInfo>> {
+    let mut kept: Vec<LogFileInfo> = Vec::new();
+    let (mut file, mut taken) = (first, 0);
+    while bytes > 0 {
+        let Some(header) = header_of(env, dir, database, file)? else { break };
+        let LogPosition { file: before, offset: used } = header.previous;
+        if used <= HEADER_BYTES || header_of(env, dir, database, before)?.is_none() || taken + used > bytes {
+            break;
+        }
+        let Some(mut reader) = LogReader::open(env, dir, FileIdentity::new(database, before))? else { break };
+        let reserved = reader.length;
+        let head =
+            Head::decode(reader.read(HEADER_BYTES, 64)?, FileIdentity::new(database, before), HEADER_BYTES);
+        let Ok(head) = head else { break };
+        kept.push(LogFileInfo { file: before, reserved, used, first_seq: head.first_seq });
+        (file, taken) = (before, taken + used);
+    }
+    kept.reverse();
+    Ok(kept)
+}
+
+fn header_of(env: &Env, dir: &Path, database: u64, file: LogFileId) -> Result<Option<Header>> {
+    match LogReader::open(env, dir, FileIdentity::new(database, file))? {
+        Some(mut reader) => Ok(reader.header(database)?.ok()),
+        None => Ok(None),
+    }
+}
+
+/// What lies at a follower's place.
+enum Look {
+    /// The file is there no more.
+    Gone,
+    /// History up to there, and the file behind it if it is complete.
+    Part { end: u64, behind: Option<LogFileId> },
+}
+
+/// What a follower came upon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Followed {
+    /// Nothing more for now.
+    Nothing,
+    /// A frame was visited.
+    Frame,
+    /// Writes with these sequence numbers are not in the log, or not any more.
+    Missing(SeqNo, SeqNo),
+}
+
+/// See the page above. Reads some MiB at a time.
+pub(crate) struct Follower {
+    log: Arc<Log>,
+    env: Env,
+    id: u64,
+    /// The next one to be told of.
+    next: SeqNo,
+    at: Option<LogPosition>,
+    reader: Option<LogReader>,
+}
+
+impl Log {
+    /// Reads on from the first write behind `since`.
+    pub(crate) fn follow(self: &Arc<Self>, env: &Env, since: SeqNo) -> Follower {
+        let mut kept = self.kept.lock();
+        kept.next_follower += 1;
+        let id = kept.next_follower;
+        // Until it has found its place nothing goes.
+        kept.followers.insert(id, LogFileId::ZERO);
+        Follower { log: self.clone(), env: env.clone(), id, next: since.next(), at: None, reader: None }
+    }
+
+    /// The oldest file that is still there.
+    pub(crate) fn oldest(&self) -> LogFileId {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let oldest = kept.files().chain(live.iter()).next().map(|f| f.file);
+        oldest.unwrap_or_else(|| self.end().file)
+    }
+
+    /// Bytes of history in files that memory needs no more.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.lock().bytes()
+    }
+
+    /// Lets go of kept files that are over their bound.
+    pub(crate) fn trim_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
+        let over = self.take_over(&mut self.kept.lock());
+        self.let_go(&over, claim)
+    }
+
+    /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any file.
+    fn file_of(&self, seq: SeqNo) -> Result<LogFileId, Option<SeqNo>> {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let all = || kept.files().chain(live.iter());
+        let last = all().take_while(|f| f.first_seq <= seq).last();
+        last.map(|f| f.file).ok_or_else(|| all().next().map(|f| f.first_seq))
+    }
+
+    fn look(&self, file: LogFileId) -> Look {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let mut from = kept.files().chain(live.iter()).skip_while(|f| f.file < file);
+        let Some(found) = from.next().filter(|f| f.file == file) else { return Look::Gone };
+        let end = self.end();
+        let unfinished = if end.file == file { end.offset } else { HEADER_BYTES };
+        match found.used {
+            Some(used) => Look::Part { end: used, behind: from.next().map(|f| f.file) },
+            None => Look::Part { end: unfinished, behind: None },
+        }
+    }
+}
+
+impl Follower {
+    /// Visits the next frame all of which is visible, with the first sequence number that is news of it.
+    pub(crate) fn next(
+        &mut self,
+        visible: SeqNo,
+        visit: &mut dyn FnMut(&Frame<'_>, SeqNo),
+    ) -> Result<Followed> {
+        loop {
+            if self.next > visible {
+                return Ok(Followed::Nothing);
+            }
+            let Some(at) = self.at else {
+                match self.log.file_of(self.next) {
+                    Ok(file) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
+                    Err(first) => {
+                        return Ok(self.missing(first.map_or(visible.next(), |f| f.min(visible.next()))));
+                    }
+                }
+                continue;
+            };
+            let (end, behind) = match self.log.look(at.file) {
+                Look::Gone => {
+                    (self.at, self.reader) = (None, None);
+                    continue;
+                }
+                Look::Part { end, behind } => (end, behind),
+            };
+            if at.offset >= end {
+                match behind {
+                    Some(file) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
+                    // All that is visible was in the log before this was asked.
+                    None => return Ok(self.missing(visible.next())),
+                }
+                continue;
+            }
+            if self.reader.is_none() {
+                let identity = FileIdentity::new(self.log.database(), at.file);
+                self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
+            }
+            let Some(reader) = &mut self.reader else {
+                self.check_gone(at, "no such file".into())?;
+                continue;
+            };
+            reader.length = end;
+            let frame = match reader.frame(at.offset) {
+                Ok(Ok(frame)) => frame,
+                Ok(Err(fault)) => {
+                    let fault = fault.to_string();
+                    self.check_gone(at, fault)?;
+                    continue;
+                }
+                Err(e) => {
+                    self.check_gone(at, String::new()).map_err(|_| e)?;
+                    continue;
+                }
+            };
+            let behind = frame.end();
+            match frame.last_seq {
+                Some(last) if last > visible => return Ok(Followed::Nothing),
+                Some(last) if last >= self.next => {
+                    let first = frame.head.first_seq;
+                    if first > self.next {
+                        return Ok(self.missing(first));
+                    }
+                    visit(&frame, self.next);
+                    (self.next, self.at) = (last.next(), Some(behind));
+                    return Ok(Followed::Frame);
+                }
+                _ => self.at = Some(behind),
+            }
+        }
+    }
+
+    fn stand(&mut self, at: LogPosition) {
+        (self.at, self.reader) = (Some(at), None);
+        self.log.kept.lock().followers.insert(self.id, at.file);
+    }
+
+    /// Goes on at that sequence number.
+    fn missing(&mut self, until: SeqNo) -> Followed {
+        let from = std::mem::replace(&mut self.next, until);
+        Followed::Missing(from, SeqNo(until.0 - 1))
+    }
+
+    /// What could not be read is damage, unless its file has gone meanwhile.
+    fn check_gone(&mut self, at: LogPosition, fault: String) -> Result<()> {
+        match self.log.look(at.file) {
+            Look::Gone => {
+                (self.at, self.reader) = (None, None);
+                Ok(())
+            }
+            Look::Part { .. } => {
+                let message = format!("expected a frame of the log, found {fault}");
+                Err(Error::corruption(file_path(&self.log.dir, at.file), at.offset, message))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "before {} at {:?}", self.next, self.at)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.log.kept.lock().followers.remove(&self.id);
+    }
+}
