@@ -104,6 +104,11 @@ impl History {
         self.batches.iter().rposition(|batch| batch.answer >= least).map_or(0, |last| last + 1)
     }
 
+    /// What was written, batch by batch.
+    pub fn ops(&self, batches: usize) -> Vec<&[Op]> {
+        self.batches[..batches].iter().map(|batch| &batch.ops[..]).collect()
+    }
+
     /// The model after the first `batches` batches.
     pub fn model(&self, batches: usize) -> Model {
         let mut model = Model::new(self.rules.iter().copied());

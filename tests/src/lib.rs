@@ -27,6 +27,7 @@ pub mod rows;
 pub mod settings;
 pub mod small_disk;
 pub mod strategies;
+pub mod stream;
 pub mod subject;
 pub mod torn;
 pub mod twice;

@@ -77,8 +77,13 @@ pub fn recovered_batches(
     let before_us = subject.now_us();
     let contents = subject.contents().map_err(|e| format!("scan failed: {e:?}"))?;
     // Reading takes time, in which a row may have expired.
-    at_one_time(&contents, setup, history, end, before_us)
-        .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))
+    let batches = at_one_time(&contents, setup, history, end, before_us)
+        .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))?;
+    if setup.marker {
+        // Without it not all that is there may be known.
+        crate::stream::check_tail(&subject.db, setup, &history.ops(batches))?;
+    }
+    Ok(batches)
 }
 
 fn at_one_time(

@@ -4,6 +4,7 @@
 
 use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::model::{At, Model, Op, Rules};
+use crate::stream::{Told, Watched};
 use crate::subject::{
     FamilySetup, Setup, Subject, TTL_US, bounds, change_options, difference, draw_memory, rows,
 };
@@ -37,6 +38,7 @@ struct Run {
     /// Spans of time in which it is not known whether a cell has expired, as its moment of writing is not.
     unclear: Vec<(u64, u64)>,
     ingested: u32,
+    watched: Watched,
 }
 
 /// What is done beside a merge of which some steps are installed and others not.
@@ -69,6 +71,7 @@ fn model_case(seed: u64) -> CaseResult {
     });
     let model = Model::new(setup.rules());
     let subject = Some(Subject::open(&setup, &world).map_err(failed("open"))?);
+    let watched = Watched::begin(&subject.as_ref().expect("it is open").db)?;
     let (snapshots, checkpoints, unclear) = (Vec::new(), Vec::new(), Vec::new());
     let mut run = Run {
         setup,
@@ -81,11 +84,13 @@ fn model_case(seed: u64) -> CaseResult {
         checkpoints,
         unclear,
         ingested: 0,
+        watched,
     };
     for call in 0..200 {
         run.call().map_err(|e| format!("call {call}: {e}"))?;
     }
     run.everything().map_err(|e| format!("at the end: {e}"))?;
+    run.watched.check(&run.setup, u64::MAX).map_err(|e| format!("at the end: {e}"))?;
     Ok(1)
 }
 
@@ -115,7 +120,11 @@ impl Run {
             0..90 => self.write(),
             90..112 => self.get(),
             112..120 => self.multi_get(),
-            120..150 => self.scan(),
+            120..148 => self.scan(),
+            148..150 => {
+                let most = self.rng.range(1..40);
+                self.watched.check(&self.setup, most)
+            }
             150..160 => {
                 let turns = self.rng.range(1..20) as u32;
                 self.subject().scheduler.run(turns);
@@ -195,6 +204,7 @@ impl Run {
             self.unclear.push((before_us + TTL_US, now_us + TTL_US));
         }
         self.model.apply(ops, now_us);
+        self.watched.expect(Told::Batch(ops.to_vec()));
     }
 
     fn write(&mut self) -> Checked {
@@ -529,7 +539,8 @@ impl Run {
         }
         table.finish().map_err(failed("finish a table"))?;
         self.subject().families[family].ingest(&[path]).map_err(failed("ingest"))?;
-        self.apply(&ops, self.world.clock.wall_us());
+        self.model.apply(&ops, self.world.clock.wall_us());
+        self.watched.expect(Told::Lost);
         Ok(())
     }
 
@@ -592,8 +603,11 @@ impl Run {
         if self.rng.chance(50) {
             self.subject().db.close().map_err(failed("close"))?;
         }
+        self.watched.end();
         self.subject = None;
         self.subject = Some(Subject::open(&self.setup, &self.world).map_err(failed("open again"))?);
+        let db = self.subject().db.clone();
+        self.watched.go_on(&db, self.setup.options.changes_kept == 1 << 30)?;
         self.compare(&self.subject().db, self.model.seq())
     }
 }

@@ -139,6 +139,7 @@ impl Setup {
             log_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
             log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
             log_written_ahead: rng.one_in(4),
+            changes_kept: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
             workers: rng.range(1..4) as usize,
             step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
             cache_fill: *rng.pick(&crate::settings::FILLS),

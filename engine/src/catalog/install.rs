@@ -96,7 +96,9 @@ impl Catalog {
                     false => self.commit.log_front(Some(store)).min(kept),
                     true => self.commit.log()?.end().file,
                 });
-                edit.extend(front.map(Change::LogFirst));
+                if let Some(front) = front {
+                    edit.extend(self.front_changes(front)?);
+                }
             }
         }
         // Those that other stores have, too.

@@ -58,6 +58,7 @@ impl Catalog {
         // A copy has its tables beside its manifest.
         state.tables.clear();
         state.log_synced = end;
+        state.log_kept = Arc::default();
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         // Numbered on from ours, as the log's notes speak of ours.
         Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })

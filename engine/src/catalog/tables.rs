@@ -8,6 +8,7 @@ use crate::shape::TableInfo;
 use crate::strategy::{MergeKind, MergePlan};
 use crate::table::Filled;
 use crate::types::{LogFileId, TableId};
+use crate::version::edit::Change;
 use crate::version::{Dead, TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,6 +117,12 @@ impl Catalog {
         // However much the others hold, a little cache stays: without one each read would read its index anew.
         let least = memory.saturating_sub(write_memory) / 8;
         self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
+    }
+
+    /// What the manifest is told when no log before `front` is needed any more.
+    pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
+        let kept = self.commit.log()?.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
+        Ok(kept.into_iter().chain([Change::LogFirst(front)]))
     }
 
     /// Gives up the log before `front`, except for what tables and streams of changes need of it.

@@ -122,6 +122,11 @@ impl Db {
 }
 
 impl Changes {
+    /// The sequence number up to which it has come, with what was lost: where another stream goes on.
+    pub fn seq(&self) -> SeqNo {
+        self.follower.as_ref().map_or(SeqNo::ZERO, Follower::position)
+    }
+
     /// The next batch, if there is one by now.
     pub fn next_batch(&mut self) -> Result<Option<ChangeBatch>> {
         self.db.commit.check_open()?;
@@ -129,7 +134,8 @@ impl Changes {
         let visible = db.commit.snapshots.visible();
         let mut batch = None;
         let found = follower.next(visible, &mut |frame, from| {
-            let news = frame.entries().filter(|logged| !logged.copied && logged.seq() >= from);
+            // Copies have the numbers that they always had.
+            let news = frame.entries().filter(|logged| logged.seq() >= from);
             let changes = news.map(|logged| {
                 if family.as_ref().is_none_or(|(store, _)| *store != logged.store) {
                     *family = Some((logged.store, db.catalog.name_of(logged.store)));

@@ -16,7 +16,7 @@ use crate::catalog::{
 use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead, kept_before};
+use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead, still_kept};
 use crate::memory::Active;
 use crate::merge::Executor;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
@@ -26,7 +26,7 @@ use crate::storage::{
     Clock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir, read_file,
 };
 use crate::sync::Mutex;
-use crate::types::{Generation, SeqNo, StoreId, size_text};
+use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest};
 use crate::version::{Graveyard, OpenTables, Version};
@@ -205,7 +205,10 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
     }
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
-    let kept = kept_before(env, dir, state.database, state.log_first, builder.options.changes_kept)?;
+    let told = state.log_kept.values().copied();
+    let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept)?;
+    let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
+    Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     let of_tables = store.claim(state.database, mark.is_none())?;
@@ -258,7 +261,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         started => started?,
     };
     kill_point!("open-after-manifest");
-    recovered.stale.retain(|file| !kept.iter().any(|info| info.file == *file));
+    recovered.stale.retain(|file| !is_kept(file));
     remove_orphans(env, dir, &store, manifest.state(), &recovered);
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");

@@ -9,13 +9,13 @@
 //! where one is missing (an ingested table took it, or the file is gone) it can say exactly which. It reads files that may be
 //! taken away and written over meanwhile: a frame that does not verify is damage only if its file is still there.
 //!
-//! After a reopen, kept files are found by their headers, each of which names the file before it and where that ended.
+//! Which files are kept always is in the manifest, with where their history ends, so that the next open finds them.
 
-use super::file::{HEADER_BYTES, Header, file_path};
-use super::frame::{FileIdentity, Frame, Head};
+use super::file::{HEADER_BYTES, file_path};
+use super::frame::{FileIdentity, Frame};
 use super::scan::LogReader;
 use super::writer::{LiveFile, Log};
-use super::{Claim, LogFileInfo};
+use super::{Claim, KeptFile, LogFileInfo};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{LogFileId, LogPosition, SeqNo};
@@ -66,39 +66,26 @@ impl Kept {
     }
 }
 
-/// The kept files that an earlier process left before `first`, newest history first, up to that many bytes; oldest first.
-pub(crate) fn kept_before(
+/// Which of the files that the manifest says are kept are there: the newest, up to that many bytes; oldest first.
+pub(crate) fn still_kept(
     env: &Env,
     dir: &Path,
     database: u64,
-    first: LogFileId,
+    told: impl DoubleEndedIterator<Item = KeptFile>,
     bytes: u64,
 ) -> Result<Vec<LogFileInfo>> {
-    let mut kept: Vec<LogFileInfo> = Vec::new();
-    let (mut file, mut taken) = (first, 0);
-    while bytes > 0 {
-        let Some(header) = header_of(env, dir, database, file)? else { break };
-        let LogPosition { file: before, offset: used } = header.previous;
-        if used <= HEADER_BYTES || header_of(env, dir, database, before)?.is_none() || taken + used > bytes {
+    let (mut kept, mut taken) = (Vec::new(), 0);
+    for KeptFile { file, used, first_seq } in told.rev() {
+        taken += used;
+        let reader = LogReader::open(env, dir, FileIdentity::new(database, file))?;
+        let Some(mut reader) = reader.filter(|_| taken <= bytes) else { break };
+        if reader.length < used || reader.header(database)?.is_err() {
             break;
         }
-        let Some(mut reader) = LogReader::open(env, dir, FileIdentity::new(database, before))? else { break };
-        let reserved = reader.length;
-        let head =
-            Head::decode(reader.read(HEADER_BYTES, 64)?, FileIdentity::new(database, before), HEADER_BYTES);
-        let Ok(head) = head else { break };
-        kept.push(LogFileInfo { file: before, reserved, used, first_seq: head.first_seq });
-        (file, taken) = (before, taken + used);
+        kept.push(LogFileInfo { file, reserved: reader.length, used, first_seq });
     }
     kept.reverse();
     Ok(kept)
-}
-
-fn header_of(env: &Env, dir: &Path, database: u64, file: LogFileId) -> Result<Option<Header>> {
-    match LogReader::open(env, dir, FileIdentity::new(database, file))? {
-        Some(mut reader) => Ok(reader.header(database)?.ok()),
-        None => Ok(None),
-    }
 }
 
 /// What lies at a follower's place.
@@ -140,6 +127,22 @@ impl Log {
         // Until it has found its place nothing goes.
         kept.followers.insert(id, LogFileId::ZERO);
         Follower { log: self.clone(), env: env.clone(), id, next: since.next(), at: None, reader: None }
+    }
+
+    /// The oldest file that is kept, if any is, and the files that will be once all before `front` is released: what the manifest is told where files
+    /// are kept always.
+    pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
+        if self.keeps_none() {
+            return None;
+        }
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let released = live.iter().filter(|f| f.file < front);
+        let released = released
+            .filter_map(|f| f.used.map(|used| KeptFile { file: f.file, used, first_seq: f.first_seq }));
+        let released: Vec<_> = released.collect();
+        let oldest = kept.files().next().map(|f| f.file).or(released.first().map(|f| f.file));
+        Some((oldest.unwrap_or(front), released))
     }
 
     /// The oldest file that is still there.
@@ -185,6 +188,11 @@ impl Log {
 }
 
 impl Follower {
+    /// Up to which sequence number it has come.
+    pub(crate) fn position(&self) -> SeqNo {
+        SeqNo(self.next.0 - 1)
+    }
+
     /// Visits the next frame all of which is visible, with the first sequence number that is news of it.
     pub(crate) fn next(
         &mut self,

@@ -34,7 +34,7 @@ pub(crate) use entry::ClosedLogFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, parse_file_name};
-pub(crate) use follow::{Followed, Follower, kept_before};
+pub(crate) use follow::{Followed, Follower, still_kept};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
@@ -52,6 +52,16 @@ use crate::types::{LogFileId, LogPosition, SeqNo};
 pub(crate) struct LogEnd {
     pub(crate) at: LogPosition,
     pub(crate) next: LogFileId,
+}
+
+/// A log file that memory needs no more, and that is kept to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KeptFile {
+    pub(crate) file: LogFileId,
+    /// Bytes of it that are history, header included.
+    pub(crate) used: u64,
+    /// As [`LogFileInfo::first_seq`].
+    pub(crate) first_seq: SeqNo,
 }
 
 /// A log file that holds history.

@@ -327,6 +327,11 @@ impl Log {
         self.let_go(&released, claim)
     }
 
+    /// Whether no file is kept without a follower.
+    pub(super) fn keeps_none(&self) -> bool {
+        self.options.kept_bytes == 0
+    }
+
     pub(super) fn take_over(&self, kept: &mut Kept) -> Vec<LiveFile> {
         kept.take_over(self.options.kept_bytes, self.options.followed_bytes)
     }

@@ -477,6 +477,7 @@ impl Rescue<'_> {
         state.log_first = highest.next();
         state.log_synced = LogPosition { file: state.log_first, offset: 0 };
         state.log_ends.clear();
+        state.log_kept = Arc::default();
         let needed = needed_logs(state);
         let files = found.files.iter().filter(|file| !needed.contains(file));
         self.aside.extend(files.map(|file| log::file_name(*file)));

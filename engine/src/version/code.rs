@@ -1,7 +1,7 @@
 //! Edits as bytes: the payload of a record of the manifest (docs/format.md).
 
 use super::edit::{Change, Edit};
-use crate::log::LogEnd;
+use crate::log::{KeptFile, LogEnd};
 use crate::shape::{Clip, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
@@ -141,6 +141,16 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             out.push(12);
             put_varint(out, first.0);
         }
+        Change::LogKept { from, files } => {
+            out.push(22);
+            put_varint(out, from.0);
+            put_varint(out, files.len() as u64);
+            for kept in files {
+                put_varint(out, kept.file.0);
+                put_varint(out, kept.used);
+                put_varint(out, kept.first_seq.0);
+            }
+        }
         Change::LogSynced(to) => {
             out.push(13);
             put_position(out, *to);
@@ -259,6 +269,13 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
         },
         20 => Change::Region { store: store(input)?, range: range(input)?, origins: list(input, store)? },
         21 => Change::Owners(list(input, |input| Ok((table_id(input)?, small(input)?)))?),
+        22 => Change::LogKept {
+            from: LogFileId(input.varint()?),
+            files: list(input, |input| {
+                let (file, used) = (LogFileId(input.varint()?), input.varint()?);
+                Ok(KeptFile { file, used, first_seq: SeqNo(input.varint()?) })
+            })?,
+        },
         17 => Change::Tables { location: text(input)? },
         16 => Change::Attached { store: store(input)?, seq: SeqNo(input.varint()?) },
         _ => return Err(Malformed("unknown change")),

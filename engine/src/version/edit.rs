@@ -1,7 +1,7 @@
 //! Changes to what the manifest knows. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is what all edits so far add up to. Applying a change is pure.
 
-use crate::log::LogEnd;
+use crate::log::{KeptFile, LogEnd};
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ pub(crate) enum Change {
     LastGeneration { store: StoreId, generation: Generation },
     /// No log file below is needed.
     LogFirst(LogFileId),
+    /// Log files that are kept though they are not needed: none below `from`, and these.
+    LogKept { from: LogFileId, files: Vec<KeptFile> },
     /// The log was synced to here.
     LogSynced(LogPosition),
     /// A recovery ended history here and went on in another file.
@@ -92,6 +94,8 @@ pub(crate) struct State {
     /// Where tables lie; empty: in the database's own directory.
     pub(crate) tables: String,
     pub(crate) log_first: LogFileId,
+    /// Kept for streams of changes; some may not be there any more.
+    pub(crate) log_kept: Arc<BTreeMap<LogFileId, KeptFile>>,
     pub(crate) log_synced: LogPosition,
     pub(crate) log_ends: Vec<LogEnd>,
 }
@@ -160,6 +164,11 @@ impl State {
                 let first = self.log_first;
                 self.log_ends.retain(|end| end.next > first);
             }
+            Change::LogKept { from, files } => {
+                let kept = Arc::make_mut(&mut self.log_kept);
+                *kept = kept.split_off(from);
+                kept.extend(files.iter().map(|kept| (kept.file, *kept)));
+            }
             Change::LogSynced(to) => self.log_synced = self.log_synced.max(*to),
             Change::LogEnd(end) => {
                 if end.next > self.log_first {
@@ -200,6 +209,7 @@ impl State {
             log_ends: self.log_ends.clone(),
             tables: self.tables.clone(),
             owners: self.owners.clone(),
+            log_kept: self.log_kept.clone(),
             ..*self
         };
         Before { stores, rest }
@@ -271,6 +281,10 @@ impl State {
         }
         if !self.owners.is_empty() {
             edit.push(Change::Owners(self.owners.iter().map(|(id, count)| (*id, *count)).collect()));
+        }
+        if !self.log_kept.is_empty() {
+            let files = self.log_kept.values().copied().collect();
+            edit.push(Change::LogKept { from: LogFileId::ZERO, files });
         }
         edit.push(Change::LogFirst(self.log_first));
         edit.push(Change::LogSynced(self.log_synced));
@@ -429,6 +443,10 @@ mod tests {
                 },
             },
             Change::Flushed { store, range: KeyRange::new("a", "f"), generation: Generation(7) },
+            Change::LogKept {
+                from: LogFileId(3),
+                files: vec![KeptFile { file: LogFileId(4), used: 4000, first_seq: SeqNo(70) }],
+            },
             Change::LogFirst(LogFileId(5)),
             Change::LogSynced(LogPosition { file: LogFileId(6), offset: 80 }),
             Change::LogEnd(LogEnd { at: LogPosition { file: LogFileId(6), offset: 88 }, next: LogFileId(9) }),

@@ -248,11 +248,9 @@ impl CleanJob {
                 self.pause(catalog, PAUSE_NS);
                 return Ok(false);
             }
-            let edit = vec![
-                Change::LastSeq(catalog.commit.snapshots.visible()),
-                Change::LogSynced(synced),
-                Change::LogFirst(front),
-            ];
+            let mut edit =
+                vec![Change::LastSeq(catalog.commit.snapshots.visible()), Change::LogSynced(synced)];
+            edit.extend(catalog.front_changes(front)?);
             let mark = catalog.commit_to(&mut manifest, &edit)?;
             drop(manifest);
             catalog.commit.log_note(mark);
