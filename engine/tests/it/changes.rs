@@ -58,15 +58,11 @@ fn every_batch_comes_once_whole_and_in_order_though_memory_is_flushed() {
     assert_eq!(inside.changes, three.changes[2..]);
     assert_eq!(db.changes_since(last).unwrap().count(), 0);
     // Who waits is told of what comes.
-    let writer = std::thread::spawn({
-        let db = db.clone();
-        move || {
-            std::thread::sleep(Duration::from_millis(20));
-            db.put("late", "1").unwrap()
-        }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| db.put("late", "1").unwrap());
+        let late = early.wait(Duration::from_secs(30)).unwrap().unwrap();
+        assert_eq!(late.last, writer.join().unwrap());
     });
-    let late = early.wait(Duration::from_secs(30)).unwrap().unwrap();
-    assert_eq!(late.last, writer.join().unwrap());
     assert_eq!(early.wait(Duration::from_millis(5)).unwrap(), None);
     drop(early);
     assert_eq!(db.statistics().log_kept_bytes, 0, "nobody reads it any more");
