@@ -59,7 +59,7 @@ pub use memory::probe as memory_probe;
 pub use metrics::Statistics;
 pub use operator::{CompactionFilter, MergeOperator};
 pub use options::{
-    CacheFill, Durability, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,
+    CacheFill, Durability, Experimental, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,
 };
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;

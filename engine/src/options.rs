@@ -32,11 +32,56 @@ pub struct Options {
     pub memory_budget: u64,
     /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
     pub write_memory: u64,
-    /// Bytes of one log file. Default 16 MiB.
-    pub log_file_bytes: u64,
     /// Bytes of log that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs, also over
     /// reopens, so that a reader who comes back later finds them. Default 0.
     pub changes_kept: u64,
+    /// Background workers that flush and merge. Default 2.
+    pub workers: usize,
+    /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
+    /// its part, as writers wait for the memory it frees. Default 0.
+    pub rate_limit: u64,
+    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
+    pub cache_fill: CacheFill,
+    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
+    /// file system refuses that. Log files are read as ever. Default false.
+    pub direct_reads: bool,
+    /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
+    /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
+    pub tables: Option<std::path::PathBuf>,
+    /// What few need to change.
+    pub experimental: Experimental,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create_if_missing: true,
+            error_if_exists: false,
+            memory_budget: 256 << 20,
+            write_memory: 64 << 20,
+            changes_kept: 0,
+            workers: 2,
+            rate_limit: 0,
+            cache_fill: CacheFill::default(),
+            direct_reads: false,
+            tables: None,
+            experimental: Experimental::default(),
+        }
+    }
+}
+
+/// Settings of a database that few people need. They are there to be measured and may change, or go, in any release.
+///
+/// ```
+/// use siltstone::{Experimental, Options};
+/// let experimental = Experimental { step_bytes: 16 << 20, ..Default::default() };
+/// assert!(Options { experimental, ..Default::default() }.validate().is_ok());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Experimental {
+    /// Bytes of one log file. Default 16 MiB.
+    pub log_file_bytes: u64,
     /// Bytes of log that open streams of changes may hold beyond that. A stream that falls further behind is told what it
     /// lost. Default 256 MiB.
     pub changes_held_max: u64,
@@ -53,15 +98,10 @@ pub struct Options {
     /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device bytes
     /// once, as files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
-    /// Background workers that flush and merge. Default 2.
-    pub workers: usize,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
     /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
     /// steps. Default 64 MiB.
     pub step_bytes: u64,
-    /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
-    /// its part, as writers wait for the memory it frees. Default 0.
-    pub rate_limit: u64,
     /// A compaction that was asked for rests this many times as long as it works, a fraction of a millisecond each time, while
     /// anybody reads and no writer is held up; so readers hardly feel it, and it takes so many times longer. 0 for no rest.
     /// Default 7.
@@ -69,18 +109,10 @@ pub struct Options {
     /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
     /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.
     pub rate_limit_auto: u64,
-    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
-    pub cache_fill: CacheFill,
     /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
     /// merge that fills faster waits, so with `write-through` this limits what merges write, too. A flush that merges
     /// (`rangemerge`) only takes its part, as of [`Options::rate_limit`]. Default 0.
     pub cache_fill_rate: u64,
-    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
-    /// file system refuses that. Log files are read as ever. Default false.
-    pub direct_reads: bool,
-    /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
-    /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
-    pub tables: Option<std::path::PathBuf>,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
@@ -88,29 +120,19 @@ pub struct Options {
     pub events_kept: usize,
 }
 
-impl Default for Options {
+impl Default for Experimental {
     fn default() -> Self {
         Self {
-            create_if_missing: true,
-            error_if_exists: false,
-            memory_budget: 256 << 20,
-            write_memory: 64 << 20,
             log_file_bytes: 16 << 20,
-            changes_kept: 0,
             changes_held_max: 256 << 20,
             log_bytes_max: 0,
             log_clean_bytes: 0,
             log_flush_threshold: 0.25,
             log_written_ahead: false,
-            workers: 2,
             step_bytes: 64 << 20,
-            rate_limit: 0,
             compact_rest: 7,
             rate_limit_auto: 0,
-            cache_fill: CacheFill::default(),
             cache_fill_rate: 0,
-            direct_reads: false,
-            tables: None,
             open_tables: 0,
             events_kept: 1_000,
         }
@@ -134,35 +156,39 @@ impl Options {
         if self.memory_budget < self.write_memory {
             return refuse("memory_budget is smaller than write_memory");
         }
-        if self.log_file_bytes < 4 << 10 || self.log_file_bytes > 1 << 30 {
+        if self.experimental.log_file_bytes < 4 << 10 || self.experimental.log_file_bytes > 1 << 30 {
             return refuse("log_file_bytes is not between 4 KiB and 1 GiB");
         }
-        if self.log_bytes_max != 0 && self.log_bytes_max < 4 * self.write_memory {
+        if self.experimental.log_bytes_max != 0 && self.experimental.log_bytes_max < 4 * self.write_memory {
             return refuse("log_bytes_max is under four times write_memory");
         }
-        if !(0.0..=1.0).contains(&self.log_flush_threshold) {
+        if !(0.0..=1.0).contains(&self.experimental.log_flush_threshold) {
             return refuse("log_flush_threshold is not between 0 and 1");
         }
         if self.workers == 0 || self.workers > 256 {
             return refuse("workers is not between 1 and 256");
         }
-        if self.step_bytes < 4 << 10 {
+        if self.experimental.step_bytes < 4 << 10 {
             return refuse("step_bytes is under 4 KiB");
         }
         Ok(())
     }
 
     pub(crate) fn log_limit(&self) -> u64 {
-        (4 * self.write_memory).max(self.log_bytes_max)
+        (4 * self.write_memory).max(self.experimental.log_bytes_max)
     }
 
     pub(crate) fn log_clean_limit(&self) -> u64 {
-        if self.log_clean_bytes == 0 { self.log_limit() } else { self.log_clean_bytes.min(self.log_limit()) }
+        if self.experimental.log_clean_bytes == 0 {
+            self.log_limit()
+        } else {
+            self.experimental.log_clean_bytes.min(self.log_limit())
+        }
     }
 
     /// Largest batch with so much write memory: a quarter of the log limit.
     pub(crate) fn batch_bytes_max(&self, write_memory: u64) -> u64 {
-        write_memory.max(self.log_bytes_max / 4)
+        write_memory.max(self.experimental.log_bytes_max / 4)
     }
 
     /// What the block cache may take.
@@ -192,7 +218,7 @@ pub enum CacheFill {
     /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
     /// flush; in steps, each of which replaces its part of the inputs. With them their indices and filters, and those that
     /// replace some which readers keep: a get costs no more after a merge. These two are not counted by
-    /// [`Options::cache_fill_rate`].
+    /// [`Experimental::cache_fill_rate`].
     #[default]
     Step,
 }

@@ -5,7 +5,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::SimRandom;
-use siltstone::{Builder, CacheFill, Compression, Db, FamilyOptions, Options};
+use siltstone::{Builder, CacheFill, Compression, Db, Experimental, FamilyOptions, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
@@ -80,10 +80,9 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
     let options = Options {
         write_memory,
         memory_budget: write_memory + cache,
-        log_file_bytes: 1 << 20,
         cache_fill: CacheFill::None,
         workers: 1,
-        events_kept: 0,
+        experimental: Experimental { log_file_bytes: 1 << 20, events_kept: 0, ..Experimental::default() },
         ..Options::default()
     };
     let family = FamilyOptions {

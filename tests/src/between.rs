@@ -14,7 +14,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Builder, CacheFill, Compression, Db, Family, FamilyOptions, Options, Result, Scan, Timestamp, Timestamps,
+    Builder, CacheFill, Compression, Db, Experimental, Family, FamilyOptions, Options, Result, Scan,
+    Timestamp, Timestamps,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -69,10 +70,13 @@ impl Store {
         let settings = Options {
             write_memory,
             memory_budget: write_memory + (64 << 10),
-            log_file_bytes: 32 << 10,
-            step_bytes: 4 << 10,
-            events_kept: 10,
             cache_fill,
+            experimental: Experimental {
+                log_file_bytes: 32 << 10,
+                step_bytes: 4 << 10,
+                events_kept: 10,
+                ..Experimental::default()
+            },
             ..Options::default()
         };
         let builder = Builder::new().options(settings).env(world.env()).scheduler(scheduler.clone());

@@ -5,7 +5,7 @@ use crate::campaign::{CaseResult, Row};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimObjects, SimWorld};
 use siltstone::storage::{ObjectStore, Storage};
-use siltstone::{Builder, Db, Error, ErrorKind, FamilyOptions, Options};
+use siltstone::{Builder, Db, Error, ErrorKind, Experimental, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +32,11 @@ impl Case {
         let options = Options {
             write_memory: 16 << 10,
             memory_budget: 48 << 10,
-            log_file_bytes: 8 << 10,
-            step_bytes: 8 << 10,
+            experimental: Experimental {
+                log_file_bytes: 8 << 10,
+                step_bytes: 8 << 10,
+                ..Experimental::default()
+            },
             ..Options::default()
         };
         let family = FamilyOptions {

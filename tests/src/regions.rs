@@ -12,7 +12,9 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimStorage, SimWorld, Survive};
 use siltstone::storage::{Clock, Storage};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, Db, Durability, Error, ErrorKind, Family, FamilyOptions, Options, Snapshot};
+use siltstone::{
+    Builder, Db, Durability, Error, ErrorKind, Experimental, Family, FamilyOptions, Options, Snapshot,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -128,8 +130,11 @@ impl Case {
         let options = Options {
             write_memory: 16 << 10,
             memory_budget: 64 << 10,
-            log_file_bytes: *rng.pick(&[4 << 10, 16 << 10]),
-            step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
+            experimental: Experimental {
+                log_file_bytes: *rng.pick(&[4 << 10, 16 << 10]),
+                step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
+                ..Experimental::default()
+            },
             ..Options::default()
         };
         let value_bytes = *rng.pick(&[300, 300, 1_500]);

@@ -30,15 +30,32 @@ pub const DATABASE: Values<Options> = &[
     ),
     (
         "log_file_bytes",
-        &[|o| o.log_file_bytes = 4 << 10, |o| o.log_file_bytes = 8 << 10, |o| o.log_file_bytes = 32 << 10],
+        &[
+            |o| o.experimental.log_file_bytes = 4 << 10,
+            |o| o.experimental.log_file_bytes = 8 << 10,
+            |o| o.experimental.log_file_bytes = 32 << 10,
+        ],
     ),
-    ("log_bytes_max", &[|o| o.log_bytes_max = 0, |o| o.log_bytes_max = 6 * o.write_memory]),
-    ("log_clean_bytes", &[|o| o.log_clean_bytes = 0, |o| o.log_clean_bytes = 12 << 10]),
+    (
+        "log_bytes_max",
+        &[|o| o.experimental.log_bytes_max = 0, |o| o.experimental.log_bytes_max = 6 * o.write_memory],
+    ),
+    (
+        "log_clean_bytes",
+        &[|o| o.experimental.log_clean_bytes = 0, |o| o.experimental.log_clean_bytes = 12 << 10],
+    ),
     (
         "log_flush_threshold",
-        &[|o| o.log_flush_threshold = 0.0, |o| o.log_flush_threshold = 0.25, |o| o.log_flush_threshold = 1.0],
+        &[
+            |o| o.experimental.log_flush_threshold = 0.0,
+            |o| o.experimental.log_flush_threshold = 0.25,
+            |o| o.experimental.log_flush_threshold = 1.0,
+        ],
     ),
-    ("log_written_ahead", &[|o| o.log_written_ahead = false, |o| o.log_written_ahead = true]),
+    (
+        "log_written_ahead",
+        &[|o| o.experimental.log_written_ahead = false, |o| o.experimental.log_written_ahead = true],
+    ),
     (
         "cache_fill",
         &[
@@ -48,15 +65,35 @@ pub const DATABASE: Values<Options> = &[
             |o| o.cache_fill = CacheFill::Step,
         ],
     ),
-    ("cache_fill_rate", &[|o| o.cache_fill_rate = 0, |o| o.cache_fill_rate = 1 << 20]),
+    (
+        "cache_fill_rate",
+        &[|o| o.experimental.cache_fill_rate = 0, |o| o.experimental.cache_fill_rate = 1 << 20],
+    ),
     ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
-    ("open_tables", &[|o| o.open_tables = 0, |o| o.open_tables = 1, |o| o.open_tables = 5]),
+    (
+        "open_tables",
+        &[
+            |o| o.experimental.open_tables = 0,
+            |o| o.experimental.open_tables = 1,
+            |o| o.experimental.open_tables = 5,
+        ],
+    ),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
-    ("step_bytes", &[|o| o.step_bytes = 4 << 10, |o| o.step_bytes = 16 << 10, |o| o.step_bytes = 1 << 20]),
+    (
+        "step_bytes",
+        &[
+            |o| o.experimental.step_bytes = 4 << 10,
+            |o| o.experimental.step_bytes = 16 << 10,
+            |o| o.experimental.step_bytes = 1 << 20,
+        ],
+    ),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
-    ("compact_rest", &[|o| o.compact_rest = 0, |o| o.compact_rest = 7]),
-    ("rate_limit_auto", &[|o| o.rate_limit_auto = 0, |o| o.rate_limit_auto = 64 << 10]),
-    ("events_kept", &[|o| o.events_kept = 0, |o| o.events_kept = 10]),
+    ("compact_rest", &[|o| o.experimental.compact_rest = 0, |o| o.experimental.compact_rest = 7]),
+    (
+        "rate_limit_auto",
+        &[|o| o.experimental.rate_limit_auto = 0, |o| o.experimental.rate_limit_auto = 64 << 10],
+    ),
+    ("events_kept", &[|o| o.experimental.events_kept = 0, |o| o.experimental.events_kept = 10]),
 ];
 
 /// Of a family, its strategy apart.

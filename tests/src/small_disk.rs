@@ -16,7 +16,8 @@ use crate::disks::{Disk, KINDS, Kind};
 use crate::strategies;
 use siltstone::storage::sim::Rng;
 use siltstone::{
-    Batch, Builder, Compression, Db, Durability, Error, ErrorKind, EventKind, FamilyOptions, Options,
+    Batch, Builder, Compression, Db, Durability, Error, ErrorKind, EventKind, Experimental, FamilyOptions,
+    Options,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -164,8 +165,11 @@ fn open(dir: &Path) -> siltstone::Result<Db> {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 3 << 20,
-        log_file_bytes: 512 << 10,
-        step_bytes: 256 << 10,
+        experimental: Experimental {
+            log_file_bytes: 512 << 10,
+            step_bytes: 256 << 10,
+            ..Experimental::default()
+        },
         ..Options::default()
     };
     let family = FamilyOptions {

@@ -8,8 +8,8 @@ use siltstone::storage::{Clock, Storage};
 use siltstone::strategy::StrategyOptions;
 use siltstone::testing::Elsewhere;
 use siltstone::{
-    Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
-    MergeOperator, Options, SeqNo, Timestamp, Timestamps, Transaction,
+    Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Experimental, Family,
+    FamilyOptions, KeyRange, MergeOperator, Options, SeqNo, Timestamp, Timestamps, Transaction,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -135,21 +135,24 @@ impl Setup {
         let options = Options {
             write_memory,
             memory_budget: write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]),
-            log_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
-            log_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
-            log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
-            log_written_ahead: rng.one_in(4),
             changes_kept: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
             workers: rng.range(1..4) as usize,
-            step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
             cache_fill: *rng.pick(&crate::settings::FILLS),
-            cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
             direct_reads: rng.one_in(2),
-            open_tables: *rng.pick(&[0, 0, 1, 3]),
-            compact_rest: *rng.pick(&[0, 7]),
             rate_limit: *rng.pick(&[0, 0, 1 << 20]),
-            rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
-            events_kept: 10,
+            experimental: Experimental {
+                log_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
+                log_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
+                log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
+                log_written_ahead: rng.one_in(4),
+                step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
+                cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
+                open_tables: *rng.pick(&[0, 0, 1, 3]),
+                compact_rest: *rng.pick(&[0, 7]),
+                rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
+                events_kept: 10,
+                ..Experimental::default()
+            },
             ..Options::default()
         };
         let plain = FamilySetup {
@@ -351,7 +354,11 @@ impl Setup {
 
 /// Another division of memory that these options allow: write memory and budget.
 pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
-    let most = if options.log_bytes_max == 0 { u64::MAX } else { options.log_bytes_max / 4 };
+    let most = if options.experimental.log_bytes_max == 0 {
+        u64::MAX
+    } else {
+        options.experimental.log_bytes_max / 4
+    };
     let write_memory = most.min(*rng.pick(&[16 << 10, 24 << 10, 64 << 10]));
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }

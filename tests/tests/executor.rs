@@ -2,7 +2,7 @@
 
 use siltstone::storage::sim::Rng;
 use siltstone::testing::Elsewhere;
-use siltstone::{Builder, Db, EventKind, FamilyOptions, Options};
+use siltstone::{Builder, Db, EventKind, Experimental, FamilyOptions, Options};
 use siltstone_tests::subject::Concat;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn builder() -> Builder {
     let options = Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        step_bytes: 64 << 10,
+        experimental: Experimental { step_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let plain = FamilyOptions { merge_operator: Some("concat".into()), ..FamilyOptions::default() };

@@ -174,7 +174,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         },
     ),
     ("ahead", "log files written ahead of use", |Setup { options, .. }, _| {
-        options.log_written_ahead = true;
+        options.experimental.log_written_ahead = true;
         true
     }),
     ("nofilter", "without filters", |Setup { family, .. }, _| {
@@ -206,15 +206,15 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("warm+fill8", "the same, at most 8 MiB a second", |Setup { options, .. }, mib| {
-        options.cache_fill_rate = bytes_of(mib);
+        options.experimental.cache_fill_rate = bytes_of(mib);
         true
     }),
     ("cold+onestep", "a merge is one step", |Setup { options, .. }, _| {
-        options.step_bytes = 1 << 50;
+        options.experimental.step_bytes = 1 << 50;
         true
     }),
     ("warm+step16", "steps of 16 MiB", |Setup { options, .. }, mib| {
-        options.step_bytes = bytes_of(mib);
+        options.experimental.step_bytes = bytes_of(mib);
         true
     }),
     ("warm+rate32", "merges and flushes write at most 32 MiB a second", |Setup { options, .. }, mib| {
@@ -225,7 +225,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+rest0",
         "a major merge rests 0 times as long as it works while others read",
         |Setup { options, .. }, rest| {
-            options.compact_rest = rest as u32;
+            options.experimental.compact_rest = rest as u32;
             rest.fract() == 0.0
         },
     ),
@@ -233,7 +233,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+auto8",
         "merges write 8 MiB a second while nothing is owed, and faster with the debt",
         |Setup { options, .. }, mib| {
-            options.rate_limit_auto = bytes_of(mib);
+            options.experimental.rate_limit_auto = bytes_of(mib);
             true
         },
     ),
@@ -389,12 +389,12 @@ impl Store for Siltstone {
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
-        settings.push(("compact_rest", options.compact_rest.to_string()));
+        settings.push(("compact_rest", options.experimental.compact_rest.to_string()));
         settings.push(("active_share", family.active_share.to_string()));
         if self.setup.families > 1 {
             settings.push(("families", self.setup.families.to_string()));
         }
-        if options.log_written_ahead {
+        if options.experimental.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));
         }
         if family.bloom_bits != FamilyOptions::default().bloom_bits {

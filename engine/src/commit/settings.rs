@@ -74,7 +74,7 @@ impl Settings {
 
     /// Output bytes of one step of a merge: all of it where it is published as a whole.
     pub(crate) fn step_bytes(&self) -> u64 {
-        if self.reads_back() { u64::MAX } else { self.options.step_bytes }
+        if self.reads_back() { u64::MAX } else { self.options.experimental.step_bytes }
     }
 
     /// Whether a step may end for what it put into the cache.

@@ -45,7 +45,7 @@ impl Rates {
         Self {
             merges: Limiter::new(clock.clone(), options.rate_limit),
             limit,
-            fills: Limiter::new(clock.clone(), options.cache_fill_rate),
+            fills: Limiter::new(clock.clone(), options.experimental.cache_fill_rate),
             filling: Arc::new(()),
         }
     }
@@ -65,7 +65,7 @@ impl Commit {
     /// Lets merges write as fast as what is owed asks for.
     pub(crate) fn tune_rate(&self) {
         let rate = merge_rate(
-            self.settings.options.rate_limit_auto,
+            self.settings.options.experimental.rate_limit_auto,
             self.rates.limit.get(),
             &Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) },
         );

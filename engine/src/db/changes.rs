@@ -82,7 +82,7 @@ pub enum ChangeKind {
 /// visible but not durable yet comes, too: a power loss can take back what the stream has shown of `Buffered` writes.
 ///
 /// It reads the log, which is kept for it as far as it has not come, up to
-/// [`Options::changes_held_max`](crate::Options::changes_held_max) bytes. What is not in the log (any more) makes an error of
+/// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What is not in the log (any more) makes an error of
 /// kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence numbers; the stream goes on behind them. That concerns
 /// ingested tables and attached families, too: they take one number each and are not logged.
 ///

@@ -29,12 +29,12 @@ pub enum Expected {
     Value(Vec<u8>),
     /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
     /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
-    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`] from which it is: what is
+    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`](crate::Snapshot) from which it is: what is
     /// newer than a snapshot is not dropped.
     NotNewerThan(SeqNo),
 }
 
-/// A condition of a conditional write; see [`Db::write_if`].
+/// A condition of a conditional write; see [`Db::write_if`](crate::Db::write_if).
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -4,13 +4,18 @@ use crate::schedule::ThreadScheduler;
 use crate::storage::sim::{SimStorage, SimWorld, Survive};
 use crate::sync::thread::{JoinHandle, spawn};
 use crate::sync::{Limits, check};
-use crate::{Batch, Compression, Db, Durability, ErrorKind, FamilyOptions, Options};
+use crate::{Batch, Compression, Db, Durability, ErrorKind, Experimental, FamilyOptions, Options};
 use std::sync::Arc;
 
 const LIMITS: Limits = Limits { preemptions: 0, schedules: 2_000 };
 
 fn options() -> Options {
-    Options { write_memory: 16 << 10, memory_budget: 24 << 10, log_file_bytes: 4 << 10, ..Options::default() }
+    Options {
+        write_memory: 16 << 10,
+        memory_budget: 24 << 10,
+        experimental: Experimental { log_file_bytes: 4 << 10, ..Experimental::default() },
+        ..Options::default()
+    }
 }
 
 fn open(world: &SimWorld) -> Db {
@@ -193,7 +198,11 @@ fn what_was_acknowledged_before_a_close_is_there_after_it() {
 #[test]
 fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() {
     check(LIMITS, || {
-        let options = Options { memory_budget: 1 << 20, log_clean_bytes: 8 << 10, ..options() };
+        let options = Options {
+            memory_budget: 1 << 20,
+            experimental: Experimental { log_clean_bytes: 8 << 10, ..options().experimental },
+            ..options()
+        };
         let family = FamilyOptions {
             log_tables: true,
             log_tables_merged_max: 1e6,

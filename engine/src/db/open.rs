@@ -268,15 +268,15 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
 
     let options = &builder.options;
     let log_options = LogOptions {
-        file_bytes: options.log_file_bytes,
+        file_bytes: options.experimental.log_file_bytes,
         recycle_max: 2,
-        written_ahead: if options.log_written_ahead {
+        written_ahead: if options.experimental.log_written_ahead {
             WrittenAhead::WhenSyncsDominate
         } else {
             WrittenAhead::Never
         },
         kept_bytes: options.changes_kept,
-        followed_bytes: options.changes_held_max,
+        followed_bytes: options.experimental.changes_held_max,
     };
     let start = LogStart { kept, ..LogStart::behind(database, &recovered) };
     let (log, appender) = Log::open(env, dir, log_options, start)?;
@@ -377,7 +377,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
 /// How many tables are open at a time leaves a quarter of what the process may have open to others.
 fn files_for(builder: &Builder, store: &TableStore) -> Arc<OpenFiles> {
     let storage = &builder.env.storage;
-    let most = match builder.options.open_tables {
+    let most = match builder.options.experimental.open_tables {
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
         most => {
             storage.open_files_max();
@@ -446,7 +446,7 @@ fn cache_for(options: &Options) -> Arc<BlockCache> {
 }
 
 fn events_of(builder: &Builder, dir: &Path) -> Events {
-    Events::new(&builder.env, dir, builder.options.events_kept, builder.listener.clone())
+    Events::new(&builder.env, dir, builder.options.experimental.events_kept, builder.listener.clone())
 }
 
 /// So much is replayed between two events that tell of it, at least; of a long log a sixteenth.

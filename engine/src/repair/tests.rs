@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "damages real files")]
 
 use super::{CheckReport, RepairReport, check, repair};
-use crate::options::{FamilyOptions, Options};
+use crate::options::{Experimental, FamilyOptions, Options};
 use crate::storage::Env;
 use crate::types::TableId;
 use crate::{Builder, Db, ErrorKind, Timestamp, Timestamps};
@@ -10,7 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn small() -> Options {
-    Options { write_memory: 1 << 20, memory_budget: 4 << 20, log_file_bytes: 32 << 10, ..Options::default() }
+    Options {
+        write_memory: 1 << 20,
+        memory_budget: 4 << 20,
+        experimental: Experimental { log_file_bytes: 32 << 10, ..Experimental::default() },
+        ..Options::default()
+    }
 }
 
 fn open(dir: &Path) -> Db {

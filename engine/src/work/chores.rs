@@ -107,11 +107,11 @@ impl Work {
         loop {
             let files = log.files();
             let bytes: u64 = files.iter().map(|file| file.used).sum();
-            let full = bytes / self.commit.settings.options.log_file_bytes;
+            let full = bytes / self.commit.settings.options.experimental.log_file_bytes;
             if files.len() as u64 <= full + 1 + FILES_LEFT || planted!(Bug::KeepLogFiles) {
                 return false;
             }
-            if bytes > self.commit.settings.options.log_file_bytes / 4 {
+            if bytes > self.commit.settings.options.experimental.log_file_bytes / 4 {
                 return true;
             }
             let Some(mut job) = CleanJob::start(&self.catalog) else { return false };

@@ -1,13 +1,16 @@
 //! Writing, reading, flushing, merging, reopening.
 
-use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Options};
+use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Experimental, Options};
 
 fn small() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 2 << 20,
-        log_file_bytes: 64 << 10,
-        step_bytes: 64 << 10,
+        experimental: Experimental {
+            log_file_bytes: 64 << 10,
+            step_bytes: 64 << 10,
+            ..Experimental::default()
+        },
         ..Options::default()
     }
 }

@@ -1,15 +1,20 @@
 //! Streams of changes.
 
-use siltstone::{Batch, Change, ChangeKind, Db, ErrorKind, FamilyOptions, Options, SeqNo, TableWriter};
+use siltstone::{
+    Batch, Change, ChangeKind, Db, ErrorKind, Experimental, FamilyOptions, Options, SeqNo, TableWriter,
+};
 use std::path::Path;
 use std::time::Duration;
 
 fn open(dir: &Path, kept: u64, held: u64) -> Db {
     let options = Options {
-        log_file_bytes: 64 << 10,
         write_memory: 4 << 20,
         changes_kept: kept,
-        changes_held_max: held,
+        experimental: Experimental {
+            log_file_bytes: 64 << 10,
+            changes_held_max: held,
+            ..Experimental::default()
+        },
         ..Options::default()
     };
     Db::builder().options(options).open(dir).unwrap()

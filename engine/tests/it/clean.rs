@@ -3,7 +3,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, Db, Durability, EventKind, FamilyOptions, Options};
+use siltstone::{Builder, Db, Durability, EventKind, Experimental, FamilyOptions, Options};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ fn options() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        log_file_bytes: LOG_FILE,
         workers: 2,
+        experimental: Experimental { log_file_bytes: LOG_FILE, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -36,7 +36,14 @@ fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimSc
 
 /// A log that is cleaned from three files on.
 fn open(world: &SimWorld) -> (Db, Arc<SimScheduler>) {
-    open_with(world, Options { log_clean_bytes: 3 * LOG_FILE, ..options() }, "none")
+    open_with(
+        world,
+        Options {
+            experimental: Experimental { log_clean_bytes: 3 * LOG_FILE, ..options().experimental },
+            ..options()
+        },
+        "none",
+    )
 }
 
 fn value(db: &Db, family: &str, key: &str) -> Option<String> {
@@ -92,7 +99,11 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
 
 /// A log that filled up while its oldest two files are needed wholly.
 fn with_needed_front(log_flush_threshold: f64) -> Db {
-    let (db, scheduler) = open_with(&SimWorld::new(1), Options { log_flush_threshold, ..options() }, "eager");
+    let (db, scheduler) = open_with(
+        &SimWorld::new(1),
+        Options { experimental: Experimental { log_flush_threshold, ..options().experimental }, ..options() },
+        "eager",
+    );
     for n in 0..256u64 {
         db.family("quiet").unwrap().put(n.to_be_bytes(), [7; 100]).unwrap();
     }
@@ -152,8 +163,11 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     let options = Options {
         write_memory: 4 << 20,
         memory_budget: 16 << 20,
-        log_file_bytes: 256 << 10,
-        log_flush_threshold: 0.0,
+        experimental: Experimental {
+            log_file_bytes: 256 << 10,
+            log_flush_threshold: 0.0,
+            ..options().experimental
+        },
         ..options()
     };
     let (db, scheduler) = open_with(&world, options, "eager");

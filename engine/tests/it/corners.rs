@@ -4,8 +4,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Family, FamilyOptions,
-    MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Experimental, Family,
+    FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
 };
 use std::sync::Arc;
 
@@ -325,7 +325,10 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
     let looked_at = |families: u64| {
         let world = SimWorld::new(1);
         let scheduler = SimScheduler::for_world(&world);
-        let options = Options { events_kept: 10, ..Options::default() };
+        let options = Options {
+            experimental: Experimental { events_kept: 10, ..Experimental::default() },
+            ..Options::default()
+        };
         let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
         let db = db.open("/db").unwrap();
         for i in 0..families {
@@ -411,7 +414,10 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
         };
         let mut first = 0;
         for n in 0..1_000u32 {
-            let options = Options { log_file_bytes: 256 << 10, ..Options::default() };
+            let options = Options {
+                experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
+                ..Options::default()
+            };
             let scheduler = Arc::new(SimScheduler::for_world(&world));
             let db =
                 Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap();
@@ -458,7 +464,7 @@ fn of_small_disks() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        log_file_bytes: 128 << 10,
+        experimental: Experimental { log_file_bytes: 128 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -576,7 +582,11 @@ fn a_value_that_may_come_alone_may_come_in_a_batch() {
 #[test]
 fn reading_beside_a_writer_meets_no_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { write_memory: 256 << 10, log_file_bytes: 64 << 10, ..Options::default() };
+    let options = Options {
+        write_memory: 256 << 10,
+        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        ..Options::default()
+    };
     let db = Db::builder().options(options).open(dir.path()).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -599,7 +609,11 @@ fn reading_beside_a_writer_meets_no_damage() {
 fn many_more_tables_than_may_be_open_all_give_right_answers() {
     let dir = tempfile::tempdir().unwrap();
     let strategy = "nomerge".parse().unwrap();
-    let options = Options { open_tables: 8, cache_fill: siltstone::CacheFill::None, ..Options::default() };
+    let options = Options {
+        cache_fill: siltstone::CacheFill::None,
+        experimental: Experimental { open_tables: 8, ..Experimental::default() },
+        ..Options::default()
+    };
     let family = FamilyOptions { strategy, ..FamilyOptions::default() };
     let builder = Builder::new().options(options).family("default", family);
     let db = builder.clone().open(dir.path()).unwrap();
@@ -662,7 +676,10 @@ fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable(
     let world = SimWorld::new(5);
     let scheduler = SimScheduler::for_world(&world);
     let open = |world: &SimWorld, scheduler: SimScheduler| {
-        let options = Options { log_file_bytes: 4 << 10, ..Options::default() };
+        let options = Options {
+            experimental: Experimental { log_file_bytes: 4 << 10, ..Experimental::default() },
+            ..Options::default()
+        };
         Db::builder().options(options).env(world.env()).scheduler(Arc::new(scheduler)).open("db").unwrap()
     };
     let db = open(&world, scheduler);

@@ -3,7 +3,9 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Batch, Builder, Db, EventKind, Family, FamilyOptions, Options, Statistics, TableWriter};
+use siltstone::{
+    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics, TableWriter,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,8 +27,8 @@ fn open_scheduled(world: &SimWorld, hot_keys: &str) -> (Db, Arc<SimScheduler>) {
     let options = Options {
         write_memory: WRITE_MEMORY,
         memory_budget: 4 * WRITE_MEMORY,
-        log_file_bytes: 32 << 10,
         workers: 1,
+        experimental: Experimental { log_file_bytes: 32 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let db = Builder::new()

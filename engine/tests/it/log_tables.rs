@@ -5,7 +5,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::SimRandom;
-use siltstone::{Builder, CheckReport, Db, FamilyOptions, Options, check, repair};
+use siltstone::{Builder, CheckReport, Db, Experimental, FamilyOptions, Options, check, repair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn builder(write_memory: u64, log_tables: bool) -> Builder {
     let options = Options {
         write_memory,
         memory_budget: 4 * write_memory,
-        log_file_bytes: 256 << 10,
+        experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
         ..Options::default()
     };
     Builder::new().options(options).family("default", family(log_tables))
@@ -269,9 +269,9 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
         let options = Options {
             write_memory: 1 << 20,
             memory_budget: 8 << 20,
-            log_file_bytes: 256 << 10,
             cache_fill: siltstone::CacheFill::None,
             workers: 1,
+            experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
             ..Options::default()
         };
         let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);

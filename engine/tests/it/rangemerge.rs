@@ -3,7 +3,9 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::SimWorld;
-use siltstone::{Builder, Compression, Db, ErrorKind, EventKind, FamilyOptions, KeyRange, Options};
+use siltstone::{
+    Builder, Compression, Db, ErrorKind, EventKind, Experimental, FamilyOptions, KeyRange, Options,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,9 +15,12 @@ fn options() -> Options {
     Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        log_file_bytes: 16 << 10,
         workers: 2,
-        step_bytes: 8 << 10,
+        experimental: Experimental {
+            log_file_bytes: 16 << 10,
+            step_bytes: 8 << 10,
+            ..Experimental::default()
+        },
         ..Options::default()
     }
 }

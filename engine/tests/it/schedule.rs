@@ -4,7 +4,7 @@ use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
 use siltstone::storage::{Clock, Env, Storage};
 use siltstone::strategy::{HotKeys, MemoryPolicy};
-use siltstone::{Builder, Compression, Db, EventKind, Family, FamilyOptions, Options};
+use siltstone::{Builder, Compression, Db, EventKind, Experimental, Family, FamilyOptions, Options};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -51,9 +51,12 @@ fn options() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        log_file_bytes: 64 << 10,
-        step_bytes: 256 << 10,
         workers: 1,
+        experimental: Experimental {
+            log_file_bytes: 64 << 10,
+            step_bytes: 256 << 10,
+            ..Experimental::default()
+        },
         ..Options::default()
     }
 }
@@ -124,7 +127,10 @@ fn load(db: &Db, rng: &mut Rng, puts: u64, keys: u64) {
 fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
     const FLOOR: u64 = 100_000;
     let world = SimWorld::new(1);
-    let options = Options { rate_limit_auto: FLOOR, ..options() };
+    let options = Options {
+        experimental: Experimental { rate_limit_auto: FLOOR, ..options().experimental },
+        ..options()
+    };
     let (db, _) = open(&world, options, "leveled{base_bytes=64MiB, table_bytes=64KiB}");
     load(&db, &mut Rng::new(1), 1_000, 800);
     db.flush().unwrap();
@@ -146,7 +152,11 @@ fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
 fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
     let held_up = |rate_limit: u64, rate_limit_auto: u64| {
         let world = SimWorld::new(2);
-        let options = Options { rate_limit, rate_limit_auto, ..options() };
+        let options = Options {
+            rate_limit,
+            experimental: Experimental { rate_limit_auto, ..options().experimental },
+            ..options()
+        };
         let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, table_bytes=64KiB, multiplier=4}");
         let mut rng = Rng::new(2);
         let (mut least, mut most) = (u64::MAX, 0);
@@ -236,7 +246,11 @@ impl Load {
 
 /// A database of 4 MB, to be merged at 2 MB a second.
 fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
-    let options = Options { step_bytes: 16 << 10, write_memory: 96 << 10, ..options() };
+    let options = Options {
+        write_memory: 96 << 10,
+        experimental: Experimental { step_bytes: 16 << 10, ..options().experimental },
+        ..options()
+    };
     let (db, scheduler) = open(world, options, strategy);
     let mut rng = Rng::new(7);
     load(&db, &mut rng, 4_000, 1_000_000);

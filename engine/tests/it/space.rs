@@ -3,7 +3,7 @@
 use crate::turns::Between;
 use siltstone::storage::Storage;
 use siltstone::storage::sim::{Rng, SimWorld};
-use siltstone::{Backups, Builder, Compression, Db, FamilyOptions, Options};
+use siltstone::{Backups, Builder, Compression, Db, Experimental, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -41,9 +41,8 @@ fn filled(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Contents) {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
-        log_file_bytes: 64 << 10,
-        step_bytes: STEP,
         workers: 1,
+        experimental: Experimental { log_file_bytes: 64 << 10, step_bytes: STEP, ..Experimental::default() },
         ..Options::default()
     };
     let scheduler = Between::new(world);

@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::simulate::{SimulateOptions, simulate};
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
-use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, Options};
+use siltstone::{Builder, Compression, Db, EventKind, Experimental, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,9 +43,12 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
         let options = Options {
             write_memory: 128 << 10,
             memory_budget: 1 << 20,
-            log_file_bytes: 64 << 10,
-            step_bytes: 16 << 10,
             workers: 2,
+            experimental: Experimental {
+                log_file_bytes: 64 << 10,
+                step_bytes: 16 << 10,
+                ..Experimental::default()
+            },
             ..Options::default()
         };
         let (mut db, mut scheduler) = open(&world, &options, None);
@@ -204,8 +207,8 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
     let options = Options {
         write_memory: 2 * memory,
         memory_budget: 4 * memory,
-        step_bytes: 256 << 10,
         workers: 1,
+        experimental: Experimental { step_bytes: 256 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(strategy)));

@@ -5,7 +5,9 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::{HotKeys, LeveledOptions, StrategyOptions};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, CacheFill, Compression, Db, EventKind, Family, FamilyOptions, Options, Statistics};
+use siltstone::{
+    Builder, CacheFill, Compression, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ const POLICIES: [CacheFill; 4] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
-    open_resting(world, fill, cache, Options::default().compact_rest)
+    open_resting(world, fill, cache, Options::default().experimental.compact_rest)
 }
 
 fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32) -> Db {
@@ -27,11 +29,14 @@ fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, str
     let options = Options {
         write_memory,
         memory_budget: write_memory + cache,
-        log_file_bytes: 64 << 10,
-        step_bytes: 64 << 10,
         workers: 1,
         cache_fill: fill,
-        compact_rest,
+        experimental: Experimental {
+            log_file_bytes: 64 << 10,
+            step_bytes: 64 << 10,
+            compact_rest,
+            ..Experimental::default()
+        },
         ..Options::default()
     };
     let strategy = strategy.parse().unwrap();

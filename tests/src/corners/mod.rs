@@ -9,8 +9,8 @@ use crate::model::{At, Model, Op, Rules};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
 use siltstone::{
-    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Options,
-    Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, FamilyOptions, KeyRange,
+    Options, Timestamp, Timestamps,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn small() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        log_file_bytes: 64 << 10,
+        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -86,7 +86,10 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
 fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let count = if seed % 18 == 1 { 1_000 } else { rng.range(100..300) };
-    let options = Options { events_kept: 10, ..Options::default() };
+    let options = Options {
+        experimental: Experimental { events_kept: 10, ..Experimental::default() },
+        ..Options::default()
+    };
     let db = builder(&world, options).open("/db").map_err(failed("open"))?;
     for i in 0..count {
         let family =

@@ -2,7 +2,9 @@
 
 use siltstone::storage::sim::Rng;
 use siltstone::strategy::StrategyOptions;
-use siltstone::{Batch, Builder, Compression, Db, ErrorKind, Family, FamilyOptions, Options, Result};
+use siltstone::{
+    Batch, Builder, Compression, Db, ErrorKind, Experimental, Family, FamilyOptions, Options, Result,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -124,15 +126,18 @@ fn builder(seed: u64) -> Builder {
     let options = Options {
         write_memory: 32 << (10 + rng.range(0..3)),
         memory_budget: 2 << 20,
-        log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
-        log_written_ahead: rng.chance(30),
-        log_clean_bytes: *rng.pick(&[0, 48 << 10]),
-        log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
         workers: 1 + rng.index(2),
-        step_bytes: 16 << (10 + 2 * rng.range(0..2)),
         cache_fill: *rng.pick(&crate::settings::FILLS),
         rate_limit: *rng.pick(&[0, 0, 0, 16 << 20]),
-        rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
+        experimental: Experimental {
+            log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
+            log_written_ahead: rng.chance(30),
+            log_clean_bytes: *rng.pick(&[0, 48 << 10]),
+            log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
+            step_bytes: 16 << (10 + 2 * rng.range(0..2)),
+            rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
+            ..Experimental::default()
+        },
         ..Options::default()
     };
     let mut family = || FamilyOptions {

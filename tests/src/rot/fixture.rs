@@ -8,7 +8,7 @@ use crate::strategies;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimClock, SimRandom, SimStorage};
-use siltstone::{Builder, Compression, Db, FamilyOptions, Options, Timestamp, Timestamps};
+use siltstone::{Builder, Compression, Db, Experimental, FamilyOptions, Options, Timestamp, Timestamps};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +55,14 @@ impl Size {
     fn options(self) -> Options {
         match self {
             Size::Large => options(),
-            Size::Small => Options { log_file_bytes: 4 << 10, step_bytes: 4 << 10, ..options() },
+            Size::Small => Options {
+                experimental: Experimental {
+                    log_file_bytes: 4 << 10,
+                    step_bytes: 4 << 10,
+                    ..options().experimental
+                },
+                ..options()
+            },
         }
     }
 
@@ -140,9 +147,12 @@ pub(crate) fn options() -> Options {
     Options {
         write_memory: 512 << 10,
         memory_budget: 4 << 20,
-        log_file_bytes: 16 << 10,
-        step_bytes: 16 << 10,
-        events_kept: 20,
+        experimental: Experimental {
+            log_file_bytes: 16 << 10,
+            step_bytes: 16 << 10,
+            events_kept: 20,
+            ..Experimental::default()
+        },
         ..Options::default()
     }
 }

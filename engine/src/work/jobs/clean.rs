@@ -131,7 +131,7 @@ impl CleanJob {
             log_bytes: log.bytes(),
             log_limit: options.log_limit(),
             memory_bytes: catalog.commit.tally.memory.get(),
-            memory_small: (options.write_memory as f64 * options.log_flush_threshold) as u64,
+            memory_small: (options.write_memory as f64 * options.experimental.log_flush_threshold) as u64,
         };
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         let id = catalog.next_job();

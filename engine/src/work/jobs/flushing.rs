@@ -134,7 +134,7 @@ impl Flushing {
                 cache: catalog.cache.clone(),
                 replaced: Arc::new(tables.replaced),
             },
-            step_bytes: catalog.commit.settings.options.step_bytes,
+            step_bytes: catalog.commit.settings.options.experimental.step_bytes,
             cells: tables.cells.filter(|_| !left_over && !is_shared).map(|cells| cells + in_memory),
             aside,
         };

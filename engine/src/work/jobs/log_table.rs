@@ -204,7 +204,7 @@ pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTab
             .filter(|f| f.file >= front)
             .map(|f| f.used)
             .sum(),
-        log_file_bytes: catalog.commit.settings.options.log_file_bytes,
+        log_file_bytes: catalog.commit.settings.options.experimental.log_file_bytes,
         key_bytes: KEY_BYTES,
         compressed: 1.0,
         value_bytes_min: VALUE_BYTES_MIN as u64,

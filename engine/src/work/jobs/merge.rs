@@ -82,7 +82,8 @@ impl MergeJob {
             return Ok(None);
         }
         let settings = store.settings();
-        let rest = if manual.is_some() { catalog.commit.settings.options.compact_rest } else { 0 };
+        let rest =
+            if manual.is_some() { catalog.commit.settings.options.experimental.compact_rest } else { 0 };
         let pace = Pace::new(rest, catalog.cache.blocks_asked_for());
         let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         let spec = match plan.kind {
