@@ -66,7 +66,7 @@ pub use snapshot::Snapshot;
 pub use table::Compression;
 pub use types::*;
 
-/// Runs the README's example with the other documentation tests.
+/// Runs the readme's example with the other documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -244,7 +244,7 @@ pub enum Timestamps {
 ///
 /// ```
 /// use siltstone::{Compression, FamilyOptions};
-/// let options = FamilyOptions { compression_last: Some(Compression::Zstd { level: 7 }), ..Default::default() };
+/// let options = FamilyOptions { compression: Compression::None, bloom_bits: 16, ..Default::default() };
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -316,6 +316,8 @@ impl FamilyOptions {
     /// Checks that the settings make sense together.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(format!("family option {what}")));
+        self.compression.check_supported()?;
+        self.compression_last.map_or(Ok(()), Compression::check_supported)?;
         let implicit = self.timestamps == Timestamps::Implicit;
         if implicit && self.versions != 1 {
             return refuse("versions needs timestamps = explicit");

@@ -20,8 +20,7 @@ pub(crate) use arc_swap::{ArcSwap, Guard};
 pub(crate) use checked::is_loom;
 #[cfg(models)]
 pub(crate) use checked::{
-    ArcSwap, AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Condvar, Guard, Mutex, MutexGuard,
-    thread,
+    ArcSwap, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Condvar, Guard, Mutex, MutexGuard, thread,
 };
 #[cfg(all(test, models))]
 pub(crate) use checked::{Limits, check};

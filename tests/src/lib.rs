@@ -6,6 +6,11 @@
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
 //! configurations: `settings`, `pairs`), `corners` (what the others do not enter), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
 
+/// Runs the README's example with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 pub mod between;
 pub mod campaign;
 pub mod copies;

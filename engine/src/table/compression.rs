@@ -1,7 +1,8 @@
 //! How blocks are compressed, and the codecs with their reused working memory.
 
+use super::zstd;
+use crate::error::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,11 +22,34 @@ pub enum Compression {
     /// Fast to write and to read.
     #[default]
     Lz4,
-    /// Smaller; slower to write and to read.
+    /// Smaller; slower to write and to read. Takes the crate's feature `zstd`.
     Zstd {
         /// 1 (fastest) to 22 (smallest).
         level: i32,
     },
+}
+
+/// Why there is no zstd.
+pub(super) const WITHOUT_ZSTD: &str = "zstd is not there: the crate was built without its feature `zstd`";
+
+impl Compression {
+    /// Whether this build can do it: zstd takes the crate's feature `zstd`.
+    ///
+    /// ```
+    /// use siltstone::Compression;
+    /// assert!(Compression::Lz4.is_supported());
+    /// assert_eq!(Compression::Zstd { level: 3 }.is_supported(), cfg!(feature = "zstd"));
+    /// ```
+    pub fn is_supported(self) -> bool {
+        cfg!(feature = "zstd") || !matches!(self, Compression::Zstd { .. })
+    }
+
+    pub(crate) fn check_supported(self) -> Result<(), Error> {
+        match self.is_supported() {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Unsupported, WITHOUT_ZSTD)),
+        }
+    }
 }
 
 const ZSTD_LEVEL_DEFAULT: i32 = 3;
@@ -113,7 +137,7 @@ pub(super) struct Compressor {
 enum Method {
     None,
     Lz4(lz4_flex::block::CompressTable),
-    Zstd(zstd::bulk::Compressor<'static>),
+    Zstd(zstd::Compressor),
 }
 
 impl Compressor {
@@ -121,7 +145,7 @@ impl Compressor {
         let method = match compression {
             Compression::None => Method::None,
             Compression::Lz4 => Method::Lz4(lz4_flex::block::CompressTable::default()),
-            Compression::Zstd { level } => Method::Zstd(zstd::bulk::Compressor::new(level)?),
+            Compression::Zstd { level } => Method::Zstd(zstd::Compressor::new(level)?),
         };
         Ok(Self { method, buffer: Vec::new() })
     }
@@ -131,7 +155,7 @@ impl Compressor {
         let bound = match &self.method {
             Method::None => return (Codec::Raw, raw),
             Method::Lz4(_) => lz4_flex::block::get_maximum_output_size(raw.len()),
-            Method::Zstd(_) => zstd::zstd_safe::compress_bound(raw.len()),
+            Method::Zstd(_) => zstd::compress_bound(raw.len()),
         };
         if self.buffer.len() < bound {
             self.buffer.resize(bound, 0);
@@ -162,18 +186,8 @@ impl Compressor {
     }
 }
 
-thread_local! {
-    /// Making a zstd context costs more than decompressing a block.
-    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
-}
-
 /// LZ4 stores at most 255 bytes for each byte of input (a run of length bytes).
 const LZ4_RATIO_MAX: usize = 255;
-
-/// A zstd block gives at most this many bytes,
-const ZSTD_BLOCK_RAW_MAX: usize = 128 << 10;
-/// and takes at least this many: its header and one byte to repeat.
-const ZSTD_BLOCK_STORED_MIN: usize = 4;
 
 /// The `raw_len` bytes that were compressed to `stored`. The caller has bounded `raw_len`.
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
@@ -192,21 +206,9 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
                 Err(e) => Err(format!("lz4: {e}")),
             }
         }
-        Codec::Zstd => ZSTD.with_borrow_mut(|slot| {
-            // No memory is taken for more than the stored bytes can hold and the frame itself says.
-            if raw_len.div_ceil(ZSTD_BLOCK_RAW_MAX).saturating_mul(ZSTD_BLOCK_STORED_MIN) > stored.len() {
-                return Err(format!("{} bytes of zstd cannot hold the expected {raw_len}", stored.len()));
-            }
-            match zstd::zstd_safe::get_frame_content_size(stored) {
-                Ok(Some(n)) if n == raw_len as u64 => {}
-                other => return Err(format!("zstd frame says {other:?}, expected {raw_len} bytes")),
-            }
-            let zstd = match slot {
-                Some(zstd) => zstd,
-                None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| format!("zstd: {e}"))?),
-            };
-            let raw = zstd.decompress(stored, raw_len).map_err(|e| format!("zstd: {e}"))?;
+        Codec::Zstd => {
+            let raw = zstd::decompress(stored, raw_len)?;
             if raw.len() == raw_len { Ok(raw) } else { Err(short(raw.len())) }
-        }),
+        }
     }
 }

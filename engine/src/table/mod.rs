@@ -32,6 +32,7 @@ mod verify;
 
 #[cfg(test)]
 mod tests;
+mod zstd;
 
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;

@@ -640,6 +640,10 @@ impl Opened {
         cache: &Arc<BlockCache>,
         filled: Option<&mut Filled>,
     ) -> Result<Arc<Table>> {
+        self.properties
+            .compression
+            .check_supported()
+            .map_err(|e| Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         let logs = Logs::open(storage, dir, self.properties.log_database, &self.properties.logs)?;
         let mut tombstones = self.tombstones;
         if let Some(seq) = info.ingested_at {

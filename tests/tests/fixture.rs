@@ -1,0 +1,155 @@
+//! A database of format version 1 that was written once and is read ever since (row 20 of the campaigns' table).
+//!
+//! `SILTSTONE_WRITE_FIXTURE=1 cargo test -p siltstone-tests --test fixture` writes it anew: only for a new format version, in a
+//! directory of its own.
+
+use siltstone::storage::Env;
+use siltstone::{
+    Builder, Compression, Db, Entry, Experimental, Family, FamilyOptions, MergeOperator, Options, Timestamp,
+    Timestamps,
+};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// By family, what a scan shows: key, timestamp and value as text.
+type Contents = BTreeMap<String, Vec<(String, u64, String)>>;
+
+struct Append;
+
+impl MergeOperator for Append {
+    fn merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+        Ok(base.into_iter().chain(operands.iter().copied()).collect::<Vec<_>>().concat())
+    }
+}
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/format-1")
+}
+
+fn builder() -> Builder {
+    let experimental = Experimental { log_file_bytes: 32 << 10, ..Experimental::default() };
+    let options =
+        Options { write_memory: 64 << 10, memory_budget: 8 << 20, experimental, ..Options::default() };
+    Builder::new().options(options).merge_operator("append", Arc::new(Append))
+}
+
+fn contents(db: &Db) -> Contents {
+    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let row = |entry: Entry| (text(&entry.key), entry.timestamp.0, text(&entry.value));
+    let rows = |family: Family| family.scan::<&[u8]>(..).map(|entry| row(entry.unwrap())).collect();
+    db.families().into_iter().map(|name| (name.clone(), rows(db.family(&name).unwrap()))).collect()
+}
+
+/// Everything that leaves its own bytes in tables, manifest and log.
+fn write(dir: &Path) -> Contents {
+    let db = builder().open(dir).unwrap();
+    let family = |name: &str, options: FamilyOptions| db.create_family(name, options).unwrap();
+    let versions = family(
+        "versions",
+        FamilyOptions {
+            timestamps: Timestamps::Explicit,
+            versions: 3,
+            compression: Compression::Zstd { level: 3 },
+            ..FamilyOptions::default()
+        },
+    );
+    let sums = family(
+        "operands",
+        FamilyOptions {
+            merge_operator: Some("append".into()),
+            compression: Compression::None,
+            ..Default::default()
+        },
+    );
+    let ranges = family(
+        "ranges",
+        FamilyOptions { strategy: "rangemerge{f=8K}".parse().unwrap(), ..FamilyOptions::default() },
+    );
+    let logged = family(
+        "values in the log",
+        FamilyOptions {
+            log_tables: true,
+            log_tables_merged_max: 1e6,
+            memory: "none".parse().unwrap(),
+            compression: Compression::None,
+            ..FamilyOptions::default()
+        },
+    );
+    let aged = family("aged", FamilyOptions { ttl_us: u64::MAX / 4, ..FamilyOptions::default() });
+    let mut events = vec![family("events", FamilyOptions::default())];
+    let value =
+        |n: u32, len: usize| format!("{:x}", u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(len);
+    for round in 0..3u32 {
+        for n in 0..150u32 {
+            let key = format!("{:04}", n * 7919 % 1000);
+            db.put(&key, value(n + round, 3)).unwrap();
+            versions.put_at(&key, Timestamp(u64::from(n % 5 + round)), value(n, 2)).unwrap();
+            sums.merge(format!("{}", n % 20), [b'a' + round as u8]).unwrap();
+            ranges.put(&key, value(n * 3 + round, 2)).unwrap();
+            logged.put(format!("{round}/{key}"), value(n, 60)).unwrap();
+            aged.put(&key, [round as u8]).unwrap();
+            let of = events.iter().find(|family| family.range().contains(key.as_bytes())).unwrap();
+            of.put(&key, value(n + round, 2)).unwrap();
+        }
+        versions.delete_at("0919", Timestamp(2)).unwrap();
+        versions.delete_range_at("03".."04", Timestamp(0), Timestamp(1)).unwrap();
+        db.default_family().delete_range(format!("5{round}")..format!("5{round}5")).unwrap();
+        db.delete("0838").unwrap();
+        if round < 2 {
+            db.flush().unwrap();
+        }
+        if round == 1 {
+            versions.compact::<&[u8]>(..).unwrap();
+            let (_, right) = events[0].split("05", "events/05").unwrap();
+            let (middle, right) = right.split("08", "events/08").unwrap();
+            events.extend([middle, right]);
+        }
+    }
+    assert!(db.statistics().log_tables > 0, "values are left in the log");
+    let contents = contents(&db);
+    db.close().unwrap();
+    contents
+}
+
+fn copied(to: &Path) {
+    for entry in fs::read_dir(fixture()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    fs::remove_file(to.join("contents.json")).unwrap();
+}
+
+#[test]
+fn a_database_of_format_1_is_read_checked_and_written_on() {
+    if std::env::var_os("SILTSTONE_WRITE_FIXTURE").is_some() {
+        let _ = fs::remove_dir_all(fixture());
+        fs::create_dir_all(fixture()).unwrap();
+        let contents = write(&fixture());
+        ["LOCK", "RESERVE"].iter().for_each(|name| fs::remove_file(fixture().join(name)).unwrap());
+        fs::write(fixture().join("contents.json"), serde_json::to_string_pretty(&contents).unwrap()).unwrap();
+    }
+    let expected: Contents =
+        serde_json::from_str(&fs::read_to_string(fixture().join("contents.json")).unwrap()).unwrap();
+    assert_eq!(expected.len(), 9);
+    let dir = tempfile::tempdir().unwrap();
+    copied(dir.path());
+    let report = siltstone::check(&Env::local(), dir.path(), &mut |_| {}).unwrap();
+    assert!(report.is_clean() && report.tables > 8 && report.log_frames > 100, "{report:?}");
+    assert_eq!(contents(&builder().open_read_only(dir.path()).unwrap()), expected);
+    let db = builder().open(dir.path()).unwrap();
+    assert_eq!(contents(&db), expected);
+    assert!(db.statistics().table_bytes > 0);
+    for name in db.families() {
+        db.family(&name).unwrap().compact::<&[u8]>(..).unwrap();
+    }
+    assert_eq!(contents(&db), expected);
+    db.family("events").unwrap().join(&db.family("events/05").unwrap()).unwrap();
+    db.put("0838", "written on").unwrap();
+    db.close().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    assert_eq!(db.get("0838").unwrap().unwrap(), "written on");
+    let events = db.family("events").unwrap().scan::<&[u8]>(..).count();
+    assert_eq!(events, expected["events"].len() + expected["events/05"].len());
+}
