@@ -170,6 +170,8 @@ impl Events {
         if let Some(listener) = &self.listener {
             listener(&event);
         }
+        #[cfg(feature = "tracing")]
+        trace(&event);
         if self.keep == 0 {
             return;
         }
@@ -197,6 +199,18 @@ impl Events {
         file.write(text.as_bytes()).map_err(failed)?;
         drop(file);
         self.env.storage.rename(&new, &self.path).map_err(|e| Error::io("rename to", &self.path, e))
+    }
+}
+
+/// Hands the event to the crate `tracing`: failures as warnings, writers that were stopped as information, all others for
+/// debugging.
+#[cfg(feature = "tracing")]
+fn trace(event: &Event) {
+    let Event { kind, family, reason, numbers, .. } = event;
+    match kind {
+        EventKind::Failure => tracing::warn!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
+        EventKind::Stall => tracing::info!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
+        _ => tracing::debug!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
     }
 }
 
@@ -249,5 +263,34 @@ mod tests {
         assert_eq!(kept(&newest), [18, 19, 20, 21, 22, 23]);
         newest.push(event(24, EventKind::MemoryFlush), 6);
         assert_eq!(kept(&newest), [19, 20, 21, 22, 23, 24]);
+    }
+
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn events_reach_the_subscriber_that_is_installed() {
+        use std::sync::atomic::AtomicUsize;
+        use tracing::span::{Attributes, Id, Record};
+
+        struct Count(Arc<AtomicUsize>);
+        impl tracing::Subscriber for Count {
+            fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+                metadata.target() == "siltstone"
+            }
+            fn new_span(&self, _: &Attributes<'_>) -> Id {
+                Id::from_u64(1)
+            }
+            fn record(&self, _: &Id, _: &Record<'_>) {}
+            fn record_follows_from(&self, _: &Id, _: &Id) {}
+            fn event(&self, _: &tracing::Event<'_>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+            fn enter(&self, _: &Id) {}
+            fn exit(&self, _: &Id) {}
+        }
+
+        let (dir, count) = (tempfile::tempdir().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let subscriber = Count(count.clone());
+        tracing::subscriber::with_default(subscriber, || drop(crate::Db::open(dir.path()).unwrap()));
+        assert!(count.load(Ordering::Relaxed) > 0);
     }
 }

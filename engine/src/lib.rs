@@ -24,6 +24,7 @@ mod commit;
 mod db;
 mod error;
 mod event;
+mod latency;
 mod log;
 mod memory;
 mod merge;
@@ -53,10 +54,11 @@ pub use db::{
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
+pub use latency::{Histogram, Latencies};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use memory::probe as memory_probe;
-pub use metrics::Statistics;
+pub use metrics::{FamilyStatistics, Statistics};
 pub use operator::{CompactionFilter, MergeOperator};
 pub use options::{
     CacheFill, Durability, Experimental, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,

@@ -1,5 +1,6 @@
 //! Counters of a database, and the statistics made of them.
 
+use crate::latency::Timers;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,6 +58,55 @@ pub(crate) struct Metrics {
     pub(crate) kept_bytes: Counter,
     pub(crate) cleanings: Counter,
     pub(crate) cleaned_bytes: Counter,
+    pub(crate) timers: Timers,
+}
+
+/// What was done to one store.
+#[derive(Debug, Default)]
+pub(crate) struct StoreMetrics {
+    pub(crate) flushes: Counter,
+    pub(crate) flushed_bytes: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) merged_in_bytes: Counter,
+    pub(crate) merged_bytes: Counter,
+}
+
+/// What a family holds, and what was done to it since the database was opened. Bytes unless said otherwise.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = siltstone::Db::open(dir.path())?;
+/// db.put("k", "v")?;
+/// db.flush()?;
+/// let statistics = db.default_family().statistics();
+/// assert_eq!((statistics.flushes, statistics.tables), (1, 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct FamilyStatistics {
+    /// Unflushed writes, with what a flush is writing.
+    pub memory_bytes: u64,
+    /// Segments in memory.
+    pub segments: u64,
+    /// Runs of tables in level 0.
+    pub level0_runs: u64,
+    /// Runs of tables in all levels: how many tables a get looks into at most.
+    pub runs: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Of them, what is the family's.
+    pub table_bytes: u64,
+    /// Flushes finished, or given up after a step of them was installed.
+    pub flushes: u64,
+    /// Table bytes written by flushes.
+    pub flushed_bytes: u64,
+    /// Merges finished, or given up after a step of them was installed.
+    pub merges: u64,
+    /// Table bytes read by finished merges.
+    pub merged_in_bytes: u64,
+    /// Table bytes written by merges.
+    pub merged_bytes: u64,
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.

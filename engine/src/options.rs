@@ -48,6 +48,8 @@ pub struct Options {
     /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
     /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
     pub tables: Option<std::path::PathBuf>,
+    /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
+    pub latencies: bool,
     /// What few need to change.
     pub experimental: Experimental,
 }
@@ -65,6 +67,7 @@ impl Default for Options {
             cache_fill: CacheFill::default(),
             direct_reads: false,
             tables: None,
+            latencies: false,
             experimental: Experimental::default(),
         }
     }

@@ -143,7 +143,8 @@ impl Catalog {
         durability: Durability,
         depends: Option<&dyn Depends>,
     ) -> Result<SeqNo> {
-        let written = self.commit.write(ops, durability, depends, false);
+        let write = || self.commit.write(ops, durability, depends, false);
+        let written = self.commit.timed(|timers| &timers.write, write);
         let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         if !is_full || !ops.iter().all(Op::deletes) {
             return written;

@@ -36,6 +36,7 @@ pub(crate) use throttle::{Drain, Rates};
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
 
 use crate::event::Events;
+use crate::latency::{Timer, Timers};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::schedule::Scheduler;
@@ -64,6 +65,18 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
+    /// Runs it and notes how long it took, where that is asked for.
+    #[inline]
+    pub(crate) fn timed<T>(&self, of: fn(&Timers) -> &Timer, run: impl FnOnce() -> T) -> T {
+        if !self.settings.options.latencies {
+            return run();
+        }
+        let began = self.env.clock.monotonic_ns();
+        let done = run();
+        of(&self.metrics.timers).note_ns(self.env.clock.monotonic_ns() - began);
+        done
+    }
+
     /// Of a database that is being opened, for writing where there is a log.
     pub(crate) fn new(
         env: &Env,

@@ -4,6 +4,7 @@ use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, MemoryOptions, Spares, prefetch_value};
+use crate::metrics::StoreMetrics;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId};
 use crate::version::{Graveyard, Version};
@@ -49,6 +50,7 @@ pub(crate) struct Store {
     spares: OnceLock<Arc<Spares>>,
     /// What the last active segment that was frozen had.
     active_expected: AtomicU64,
+    pub(crate) metrics: StoreMetrics,
     pub(crate) work: Mutex<StoreWork>,
 }
 
@@ -138,6 +140,7 @@ impl Store {
             active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
             counted: Counted::new(),
+            metrics: StoreMetrics::default(),
             work: Mutex::default(),
         })
     }

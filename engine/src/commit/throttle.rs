@@ -122,6 +122,7 @@ impl Commit {
             let owed = self.drain.delay_owed.swap(0, Ordering::Relaxed);
             self.metrics.delays.add(1);
             self.metrics.delayed_ns.add(owed);
+            self.metrics.timers.delay.note_ns(owed.min(20 * PAUSE_NS));
             self.scheduler.pause(owed.min(20 * PAUSE_NS));
         }
         Ok(())
@@ -141,6 +142,7 @@ impl Commit {
             failed.is_some() || backpressure(&pressure) != Delay::Stop
         });
         let waited = self.env.clock.monotonic_ns() - from;
+        self.metrics.timers.delay.note_ns(waited);
         if waited >= STALL_NS {
             let numbers = [
                 ("micros", waited / 1_000),

@@ -3,6 +3,7 @@
 use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::SegmentListing};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
+use crate::metrics::FamilyStatistics;
 use crate::options::{Durability, FamilyOptions};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
@@ -206,7 +207,7 @@ impl Family {
     /// The key's newest value.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.db.commit.check_open()?;
-        self.db.get(&self.store, key.as_ref(), None)
+        self.db.commit.timed(|timers| &timers.get, || self.db.get(&self.store, key.as_ref(), None))
     }
 
     /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several keys lie in the
@@ -283,6 +284,11 @@ impl Family {
         self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
+    /// What it holds, and what was done to it since the database was opened.
+    pub fn statistics(&self) -> FamilyStatistics {
+        super::inspect::family_statistics(&self.db, &self.store)
+    }
+
     /// Its tables as plain data.
     pub fn shape(&self) -> Shape {
         (*self.store.version().shape).clone()
@@ -325,7 +331,9 @@ impl Reader {
     /// See [`Family::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.check()?;
-        self.family.db.get(&self.family.store, key.as_ref(), Some(self.snapshot.seq()))
+        let Family { db, store } = &self.family;
+        let read = Some(self.snapshot.seq());
+        db.commit.timed(|timers| &timers.get, || db.get(store, key.as_ref(), read))
     }
 
     /// See [`Family::multi_get`].

@@ -5,7 +5,7 @@ use crate::cache::BlockCache;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::log::LogFileInfo;
-use crate::metrics::Statistics;
+use crate::metrics::{FamilyStatistics, Statistics};
 use crate::storage::Env;
 use crate::table::Table;
 use crate::types::{KeyRange, SeqNo, Timestamp};
@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A segment of a family's memory.
 ///
@@ -279,6 +280,26 @@ impl Inner {
                 .or_else(|| self.commit.background_failure())
                 .map(|error| error.to_string()),
         }
+    }
+}
+
+/// What one store holds and what was done to it.
+pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistics {
+    inner.commit.recount(store);
+    let version = store.version();
+    let runs = || version.shape.runs();
+    FamilyStatistics {
+        memory_bytes: store.counted.memory.load(Ordering::Relaxed),
+        segments: version.memory().count() as u64,
+        level0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
+        runs: runs().count() as u64,
+        tables: version.tables().count() as u64,
+        table_bytes: store.counted.tables.load(Ordering::Relaxed),
+        flushes: store.metrics.flushes.get(),
+        flushed_bytes: store.metrics.flushed_bytes.get(),
+        merges: store.metrics.merges.get(),
+        merged_in_bytes: store.metrics.merged_in_bytes.get(),
+        merged_bytes: store.metrics.merged_bytes.get(),
     }
 }
 

@@ -18,6 +18,8 @@ mod conflicts;
 mod covers;
 mod cursor;
 mod estimate;
+#[cfg(feature = "metrics")]
+mod export;
 mod family;
 mod get;
 mod ingest;
@@ -53,6 +55,7 @@ use crate::catalog::Catalog;
 use crate::commit::Commit;
 use crate::error::Result;
 use crate::event::Event;
+use crate::latency::Latencies;
 use crate::metrics::Statistics;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::snapshot::Snapshot;
@@ -237,7 +240,12 @@ impl Db {
         self.inner.statistics()
     }
 
-    /// The newest decisions and deeds, oldest first.
+    /// How long gets, writes, delays, flushes and merges took since it was opened.
+    pub fn latencies(&self) -> Latencies {
+        self.inner.commit.metrics.timers.load()
+    }
+
+    /// Recent events, oldest first.
     pub fn events(&self) -> Vec<Event> {
         self.inner.commit.events.list()
     }

@@ -240,9 +240,13 @@ impl Flushing {
         let metrics = &catalog.commit.metrics;
         metrics.flushes.add(1);
         metrics.flushed_bytes.add(totals.bytes_written);
+        self.store.metrics.flushes.add(1);
+        self.store.metrics.flushed_bytes.add(totals.bytes_written);
         let memory = catalog.commit.settings.write_memory();
         self.store.work.lock().rewritten.came(totals.bytes_written as f64, memory);
-        let micros = (catalog.commit.env.clock.monotonic_ns() - self.began_ns) / 1_000;
+        let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
+        metrics.timers.flush.note_ns(ns);
+        let micros = ns / 1_000;
         let numbers = [
             ("segments", self.segments),
             ("steps", self.steps),

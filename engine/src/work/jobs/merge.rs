@@ -325,6 +325,7 @@ impl MergeJob {
             }
             None => {
                 catalog.commit.metrics.merged_in_bytes.add(self.plan.bytes);
+                self.store.metrics.merged_in_bytes.add(self.plan.bytes);
                 let totals = self.totals();
                 catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
                 self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
@@ -360,11 +361,17 @@ impl MergeJob {
     fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
         catalog.commit.metrics.merged_bytes.add(bytes);
+        self.store.metrics.merged_bytes.add(bytes);
         self.store.work.lock().rewritten.merged(bytes);
         if kind == EventKind::Merge {
             catalog.commit.metrics.merges.add(1);
+            self.store.metrics.merges.add(1);
         }
-        let micros = (catalog.commit.env.clock.monotonic_ns() - self.began_ns) / 1_000;
+        let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
+        if kind == EventKind::Merge {
+            catalog.commit.metrics.timers.merge.note_ns(ns);
+        }
+        let micros = ns / 1_000;
         let numbers = [
             ("score_percent", (self.plan.score * 100.0) as u64),
             ("bytes_in", self.plan.bytes),

@@ -1,0 +1,141 @@
+//! Statistics through the crate `metrics` (feature `metrics`), for whatever recorder the program has installed.
+
+use super::Db;
+use serde_json::Value;
+
+/// Statistics that are as they are now; all others count up.
+const GAUGES: [&str; 16] = [
+    "log_bytes",
+    "log_kept_bytes",
+    "log_disk_bytes",
+    "write_memory",
+    "spare_memory",
+    "pinned_bytes",
+    "tables",
+    "table_bytes",
+    "debt",
+    "merge_rate",
+    "snapshots",
+    "old_versions",
+    "cache_bytes",
+    "cache_capacity",
+    "table_memory",
+    "background_error",
+];
+/// The same of a family.
+const FAMILY_GAUGES: [&str; 6] = ["memory_bytes", "segments", "level0_runs", "runs", "tables", "table_bytes"];
+
+impl Db {
+    /// Hands statistics and latencies to the recorder of the crate `metrics`: call it now and then, or when somebody
+    /// scrapes. Names begin with `siltstone_`; what only grows is a counter, what is as it is now a gauge; families have
+    /// the label `family`. Latencies are gauges of seconds with the label `quantile`. O(families).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// db.put("k", "v")?;
+    /// db.record_metrics();
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn record_metrics(&self) {
+        let place = self.path().display().to_string();
+        if let Ok(Value::Object(all)) = serde_json::to_value(self.statistics()) {
+            for (name, value) in &all {
+                let labels = [("db", place.clone())];
+                record(name, value, GAUGES.contains(&name.as_str()), &labels);
+            }
+        }
+        for name in self.families() {
+            let Ok(family) = self.family(&name) else { continue };
+            if let Ok(Value::Object(all)) = serde_json::to_value(family.statistics()) {
+                for (statistic, value) in &all {
+                    let labels = [("db", place.clone()), ("family", name.clone())];
+                    let is_gauge = FAMILY_GAUGES.contains(&statistic.as_str());
+                    record(&format!("family_{statistic}"), value, is_gauge, &labels);
+                }
+            }
+        }
+        let latencies = self.latencies();
+        let histograms = [
+            ("get", latencies.get),
+            ("write", latencies.write),
+            ("delay", latencies.delay),
+            ("flush", latencies.flush),
+            ("merge", latencies.merge),
+        ];
+        for (name, histogram) in histograms {
+            for share in [0.5, 0.99, 0.999, 1.0] {
+                let Some(duration) = histogram.quantile(share) else { continue };
+                let labels = [("db", place.clone()), ("quantile", share.to_string())];
+                ::metrics::gauge!(format!("siltstone_{name}_seconds"), &labels).set(duration.as_secs_f64());
+            }
+        }
+    }
+}
+
+fn record(name: &str, value: &Value, is_gauge: bool, labels: &[(&'static str, String)]) {
+    // An error that is there counts as one.
+    let number = value.as_u64().unwrap_or(u64::from(value.is_string()));
+    let labels = &labels.to_vec();
+    match is_gauge {
+        true => ::metrics::gauge!(format!("siltstone_{name}"), labels).set(number as f64),
+        false => ::metrics::counter!(format!("siltstone_{name}_total"), labels).absolute(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{FamilyStatistics, Statistics};
+
+    #[test]
+    fn every_name_in_the_lists_of_gauges_is_a_statistic() {
+        let of = |value: Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let (database, family) = (
+            of(serde_json::to_value(Statistics::default()).unwrap()),
+            of(serde_json::to_value(FamilyStatistics::default()).unwrap()),
+        );
+        assert!(GAUGES.iter().all(|name| database.iter().any(|known| known == name)));
+        assert!(FAMILY_GAUGES.iter().all(|name| family.iter().any(|known| known == name)));
+    }
+
+    #[test]
+    fn statistics_reach_the_recorder_that_is_installed() {
+        use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+        use std::sync::Mutex;
+
+        #[derive(Default)]
+        struct Names(Mutex<Vec<String>>);
+        impl Recorder for Names {
+            fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+                self.0.lock().unwrap().push(key.to_string());
+                Counter::noop()
+            }
+            fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+                self.0.lock().unwrap().push(key.to_string());
+                Gauge::noop()
+            }
+            fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+                Histogram::noop()
+            }
+        }
+
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(dir.path()).unwrap();
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+        let names = Names::default();
+        ::metrics::with_local_recorder(&names, || db.record_metrics());
+        let names = names.0.into_inner().unwrap();
+        let there = |wanted: &str| names.iter().any(|name| name.contains(wanted));
+        assert!(
+            there("siltstone_writes_total")
+                && there("siltstone_write_memory")
+                && there("siltstone_family_runs")
+        );
+        assert!(there("siltstone_flush_seconds") && there("quantile = 0.99"), "{names:?}");
+    }
+}
