@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 /// All modules of the engine, lowest first: each imports only what stands before it. The files of `testing` build on
 /// anything; `tests` and `model` folders may use anything below `db`.
 const ORDER: &[&str] = &[
-    "error", "types", "hooks", "sync", "metrics", "operator", "storage", "schedule", "shape", "cache", "log",
-    "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot", "merge", "commit",
-    "catalog", "work", "repair", "backup", "db", "testing",
+    "error", "types", "hooks", "sync", "latency", "metrics", "operator", "storage", "schedule", "shape",
+    "cache", "log", "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot",
+    "merge", "commit", "catalog", "work", "repair", "backup", "db", "testing",
 ];
 
 /// Lines of documents are at most this long.

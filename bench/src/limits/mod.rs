@@ -9,6 +9,7 @@ mod memory;
 
 use crate::record::LimitRecord;
 use crate::report;
+use crate::workload::random::Rng;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -55,14 +56,12 @@ fn limit(what: &str, value: f64, unit: &str) -> LimitRecord {
     LimitRecord { kind: "limit".into(), what: what.into(), value, unit: unit.into() }
 }
 
-/// Bytes that no compressor shortens, the same in every run (splitmix64).
-fn noise(len: usize, mut state: u64) -> Vec<u8> {
+/// Bytes that no compressor shortens, the same in every run.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed, "limits", 0);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
+        bytes.extend_from_slice(&rng.next().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

@@ -206,7 +206,7 @@ mod tests {
             });
             let (mut seen, mut random) = (vec![false; keys], 7);
             for _ in 0..keys {
-                random = super::super::next_random(random);
+                random = crate::types::random::after(random);
                 let draw = (random >> 11) as f64 / (1u64 << 53) as f64;
                 seen[sums.partition_point(|s| *s < draw).min(keys - 1)] = true;
             }

@@ -378,7 +378,7 @@ impl<'a> Simulator<'a> {
         let strategy = self.strategy.clone();
         let merged_before = self.report.merged_bytes;
         loop {
-            self.random = next_random(self.random);
+            self.random = crate::types::random::after(self.random);
             // Tables of one question cover about the same keys, or their union is what they hold apart.
             let unique = |ids: &[TableId]| {
                 let each = || ids.iter().filter_map(|id| self.contents.get(id));
@@ -479,7 +479,7 @@ impl<'a> Simulator<'a> {
 
     /// Where the n-th of `parts` tables ends, give or take some: exactly equal parts would line up across levels.
     fn limit(&mut self, total: f64, n: usize, parts: usize) -> f64 {
-        self.random = next_random(self.random);
+        self.random = crate::types::random::after(self.random);
         let jitter = (self.random >> 40) as f64 / (1u64 << 24) as f64 - 0.5;
         total * (n as f64 + 0.2 * jitter) / parts as f64
     }
@@ -518,14 +518,6 @@ impl<'a> Simulator<'a> {
 
 fn place(key: &[u8]) -> u64 {
     crate::types::prefix64(key)
-}
-
-/// A step of a 64-bit generator (splitmix).
-fn next_random(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

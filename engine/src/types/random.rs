@@ -12,6 +12,11 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// What follows that number in a sequence of a generator without a state of its own.
+pub(crate) fn after(number: u64) -> u64 {
+    mix(number.wrapping_add(STEP))
+}
+
 /// A random number generator for tests: the same seed gives the same numbers on every machine and release.
 #[derive(Clone, Debug)]
 pub struct Rng {

@@ -1,7 +1,8 @@
 //! Power loss, process kills and recovery after recovery, against what a manifest and a model remember.
 
-use super::disk::{Call, Rng};
+use super::disk::Call;
 use super::*;
+use crate::types::Rng;
 
 /// What a manifest would hold, and what must come back.
 struct Life {
@@ -20,7 +21,7 @@ impl Life {
     fn new(seed: u64) -> Self {
         Self {
             disk: Disk::default(),
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             first: LogFileId(1),
             known_synced: LogPosition::default(),
             ends: Vec::new(),
@@ -33,10 +34,10 @@ impl Life {
     /// Writes for a while from `start`. Returns up to where everything was acknowledged as durable.
     fn run(&mut self, start: LogStart) -> LogPosition {
         let env = self.disk.env();
-        let file_bytes = 512 * (1 + self.rng.below(4));
+        let file_bytes = 512 * (1 + self.rng.range(0..4));
         let (log, mut appender) = Log::open(&env, dir(), options(file_bytes), start).unwrap();
-        for _ in 0..self.rng.below(60) {
-            match self.rng.below(20) {
+        for _ in 0..self.rng.range(0..60) {
+            match self.rng.range(0..20) {
                 0 => drop(log.sync()),
                 1 => drop(log.prepare()),
                 2 => {
@@ -44,7 +45,7 @@ impl Life {
                     if let Ok(synced) = log.sync() {
                         self.known_synced = synced;
                         let files = log.files();
-                        let keep = self.rng.below(files.len() as u64 + 1) as usize;
+                        let keep = self.rng.range(0..files.len() as u64 + 1) as usize;
                         let before = files.get(keep).map_or(self.first, |f| f.file);
                         self.first = before.max(self.first);
                         self.written.retain(|(_, end)| end.file >= self.first);
@@ -54,12 +55,12 @@ impl Life {
                 3 => {
                     let calls =
                         [Call::Map, Call::Rename, Call::Remove, Call::Sync, Call::SyncDir, Call::MapWrite];
-                    let call = calls[self.rng.below(6) as usize];
-                    let nth = self.rng.below(3) as u32;
+                    let call = calls[self.rng.range(0..6) as usize];
+                    let nth = self.rng.range(0..3) as u32;
                     self.disk.fail(call, nth);
                 }
                 _ => {
-                    let bytes = if self.rng.below(30) == 0 { 3000 } else { self.rng.below(300) };
+                    let bytes = if self.rng.range(0..30) == 0 { 3000 } else { self.rng.range(0..300) };
                     if let Ok(appended) = put(&mut appender, self.next, bytes) {
                         self.written.push((self.next, appended.end));
                         self.next += 1;
@@ -72,11 +73,11 @@ impl Life {
 
     /// Power loss or process kill, then recovery; checks what came back and returns where to go on.
     fn die_and_recover(&mut self, acknowledged: LogPosition) -> LogStart {
-        let killed_only = self.rng.below(3) == 0;
+        let killed_only = self.rng.range(0..3) == 0;
         if !killed_only {
-            let odds = self.rng.below(5);
+            let odds = self.rng.range(0..5);
             let mut rng = self.rng.clone();
-            self.disk.crash(&mut || rng.below(4) < odds);
+            self.disk.crash(&mut || rng.range(0..4) < odds);
             self.rng = rng;
         }
         self.disk.fail(Call::Map, u32::MAX);
@@ -107,7 +108,7 @@ fn after_any_chain_of_crashes_synced_batches_and_a_prefix_of_the_rest_come_back(
             for _ in 0..6 {
                 let acknowledged = life.run(start);
                 start = life.die_and_recover(acknowledged);
-                if life.rng.below(3) == 0 {
+                if life.rng.range(0..3) == 0 {
                     // Dies again before writing anything.
                     let end = start.after;
                     start = life.die_and_recover(end);

@@ -10,22 +10,6 @@ use std::sync::Arc;
 
 const SECTOR: usize = 512;
 
-/// splitmix64, for replayable choices.
-#[derive(Clone, Debug)]
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
 /// Calls that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
