@@ -81,26 +81,7 @@ impl Catalog {
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
-        let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
-        if forgotten > store.forgotten() {
-            edit.push(Change::Forgotten { store: store.id, seq: forgotten });
-        }
-        let mut front = None;
-        if let Some(Flushed { range, generation, kept }) = flushed.clone() {
-            edit.push(Change::Flushed { store: store.id, range, generation });
-            edit.push(Change::LastSeq(self.commit.snapshots.visible()));
-            edit.push(Change::LogSynced(self.commit.log()?.synced()));
-            if last {
-                let kept = kept.and_then(|kept| kept.log_front()).unwrap_or(LogFileId::MAX);
-                front = Some(match planted!(Bug::RecycleNeededLog) {
-                    false => self.commit.log_front(Some(store)).min(kept),
-                    true => self.commit.log()?.end().file,
-                });
-                if let Some(front) = front {
-                    edit.extend(self.front_changes(front)?);
-                }
-            }
-        }
+        let (edit, front) = self.edit_of(store, change, forgotten, flushed.as_ref(), last)?;
         // Those that other stores have, too.
         let owned_before: BTreeSet<TableId> =
             removed.iter().copied().filter(|id| manifest.state().owners_of(*id) > 1).collect();
@@ -132,22 +113,7 @@ impl Catalog {
             next
         });
         filled.into_iter().for_each(|(_, filled)| filled.published());
-        for (id, bytes) in &step.bytes_below {
-            // What another store has there stays.
-            let is_alone = manifest.state().owners_of(*id) == 1 || planted!(Bug::PunchShared);
-            if let Some(open) = version.tables().find(|open| open.info.id == *id && is_alone) {
-                self.graveyard.punch(open.handle.clone(), *bytes);
-            }
-        }
-        for open in version.tables().filter(|open| removed.contains(&open.info.id)) {
-            let is_anywhere = owned_before.contains(&open.info.id);
-            match is_anywhere {
-                _ if shape_holds(&shape, open.info.id) => {}
-                true if planted!(Bug::DeleteShared) => _ = self.tables.store().remove(open.info.id),
-                true => {}
-                false => open.handle.make_obsolete(),
-            }
-        }
+        self.let_go_of_replaced(&manifest, &version, &shape, &step, &removed, &owned_before);
         drop(manifest);
         let evicted = self.evict_replaced(&version, plan, upto.as_deref());
         drop(version);
@@ -157,16 +123,71 @@ impl Catalog {
         kill_point!("install-after-swap");
         self.commit.log_note(mark);
         kill_point!("install-after-note");
-        if let Some(front) = front {
+        if let Some(front) = front
             // The step is installed whatever comes of this; what is not released now is with the next flush.
-            if let Err(e) = self.release_log(front)
-                && e.kind() == ErrorKind::Poisoned
-            {
-                self.commit.poison(&e);
-            }
+            && let Err(e) = self.release_log(front)
+            && e.kind() == ErrorKind::Poisoned
+        {
+            self.commit.poison(&e);
         }
         self.commit.scheduler.notify();
         Ok(evicted)
+    }
+
+    /// What the manifest is told of a step, and before which file the log is not needed after it.
+    fn edit_of(
+        &self,
+        store: &Arc<Store>,
+        change: ShapeChange,
+        forgotten: SeqNo,
+        flushed: Option<&Flushed>,
+        last: bool,
+    ) -> Result<(Edit, Option<LogFileId>)> {
+        let mut edit: Edit = vec![Change::Shape { store: store.id, change }];
+        if forgotten > store.forgotten() {
+            edit.push(Change::Forgotten { store: store.id, seq: forgotten });
+        }
+        let Some(Flushed { range, generation, kept }) = flushed else { return Ok((edit, None)) };
+        edit.push(Change::Flushed { store: store.id, range: range.clone(), generation: *generation });
+        edit.push(Change::LastSeq(self.commit.snapshots.visible()));
+        edit.push(Change::LogSynced(self.commit.log()?.synced()));
+        if !last {
+            return Ok((edit, None));
+        }
+        let kept = kept.as_ref().and_then(Segment::log_front).unwrap_or(LogFileId::MAX);
+        let front = match planted!(Bug::RecycleNeededLog) {
+            false => self.commit.log_front(Some(store)).min(kept),
+            true => self.commit.log()?.end().file,
+        };
+        edit.extend(self.front_changes(front)?);
+        Ok((edit, Some(front)))
+    }
+
+    /// Frees what a step has replaced of its inputs, and those that nobody has any more.
+    fn let_go_of_replaced(
+        &self,
+        manifest: &Manifest,
+        before: &Version,
+        shape: &Shape,
+        step: &Step,
+        removed: &[TableId],
+        owned_before: &BTreeSet<TableId>,
+    ) {
+        for (id, bytes) in &step.bytes_below {
+            // What another store has there stays.
+            let is_alone = manifest.state().owners_of(*id) == 1 || planted!(Bug::PunchShared);
+            if let Some(open) = before.tables().find(|open| open.info.id == *id && is_alone) {
+                self.graveyard.punch(open.handle.clone(), *bytes);
+            }
+        }
+        for open in before.tables().filter(|open| removed.contains(&open.info.id)) {
+            match owned_before.contains(&open.info.id) {
+                _ if shape_holds(shape, open.info.id) => {}
+                true if planted!(Bug::DeleteShared) => _ = self.tables.store().remove(open.info.id),
+                true => {}
+                false => open.handle.make_obsolete(),
+            }
+        }
     }
 
     /// Commits; a manifest that takes nothing any more poisons the database.

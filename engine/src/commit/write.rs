@@ -187,26 +187,8 @@ impl Commit {
         // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
         self.check_writable()?;
         let stages = self.stages()?;
-        let mut bytes = 0;
-        for op in ops {
-            op.check()?;
-            bytes += op.bytes() as u64;
-        }
-        let logged = bytes + 32 * ops.len() as u64;
-        let limit = self.settings.options.batch_bytes_max(self.settings.write_memory());
-        let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
-        // A value larger than that may come alone, so it may come with others.
-        if logged > limit.saturating_add(largest) {
-            return Err(Error::invalid(format!(
-                "batch has {bytes} bytes, the limit is {limit} and one value"
-            )));
-        }
-        let mut fetched = None;
-        for op in ops.iter().take(FETCHED_AHEAD) {
-            if fetched.replace(op.store.id) != Some(op.store.id) {
-                op.store.version().active.prefetch_active();
-            }
-        }
+        let bytes = self.check_batch(ops)?;
+        prefetch(ops);
         if !makes_room {
             let fullest = || ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over());
             self.throttle(bytes, &fullest)?;
@@ -214,23 +196,7 @@ impl Commit {
         let wall_us = self.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
-        let is_held = || ops.iter().any(|op| op.store.is_held());
-        let mut stage = loop {
-            let stage = match depends {
-                None => stages.stage_soon(patience),
-                Some(depends) => self.stage_for(stages, depends, patience)?,
-            };
-            if !is_held() {
-                break stage;
-            }
-            drop(stage);
-            self.scheduler.wait(&mut || !is_held() || self.check_writable().is_err());
-        };
-        // Under the stage's lock: closing and dropping a family wait for it after they have said so.
-        self.check_writable()?;
-        for op in ops {
-            op.store.check_takes_writes()?;
-        }
+        let mut stage = self.stage_of(stages, ops, depends, patience)?;
         if ops.is_empty() {
             return Ok(SeqNo(stage.next_seq.0 - 1));
         }
@@ -268,10 +234,7 @@ impl Commit {
         }
         kill_point!("write-applied-not-acknowledged");
         stages.turns.end(turn);
-        if let Err(e) = synced {
-            self.poison(&e);
-            return Err(e);
-        }
+        synced.inspect_err(|e| self.poison(e))?;
         self.metrics.writes.add(ops.len() as u64);
         self.metrics.user_bytes.add(bytes);
         for op in ops {
@@ -282,6 +245,55 @@ impl Commit {
             self.scheduler.notify();
         }
         Ok(last)
+    }
+
+    /// Bytes of the keys and values, if all of it may be written.
+    #[inline]
+    fn check_batch(&self, ops: &[Op<'_>]) -> Result<u64> {
+        let mut bytes = 0;
+        for op in ops {
+            op.check()?;
+            bytes += op.bytes() as u64;
+        }
+        let logged = bytes + 32 * ops.len() as u64;
+        let limit = self.settings.options.batch_bytes_max(self.settings.write_memory());
+        let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
+        // A value larger than that may come alone, so it may come with others.
+        if logged > limit.saturating_add(largest) {
+            return Err(Error::invalid(format!(
+                "batch has {bytes} bytes, the limit is {limit} and one value"
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// The log stage, once writers of none of the stores are held and what the write rests on holds.
+    #[inline]
+    fn stage_of<'c>(
+        &self,
+        stages: &'c Stages,
+        ops: &[Op<'_>],
+        depends: Option<&dyn Depends>,
+        patience: Patience,
+    ) -> Result<MutexGuard<'c, LogStage>> {
+        let is_held = || ops.iter().any(|op| op.store.is_held());
+        let stage = loop {
+            let stage = match depends {
+                None => stages.stage_soon(patience),
+                Some(depends) => self.stage_for(stages, depends, patience)?,
+            };
+            if !is_held() {
+                break stage;
+            }
+            drop(stage);
+            self.scheduler.wait(&mut || !is_held() || self.check_writable().is_err());
+        };
+        // Under the stage's lock: closing and dropping a family wait for it after they have said so.
+        self.check_writable()?;
+        for op in ops {
+            op.store.check_takes_writes()?;
+        }
+        Ok(stage)
     }
 
     /// The log stage, with what a write rests on found to hold there.
@@ -402,6 +414,17 @@ impl Commit {
         if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
             self.freeze(store);
             self.scheduler.notify();
+        }
+    }
+}
+
+/// Fetches the memory that the writes will touch.
+#[inline]
+fn prefetch(ops: &[Op<'_>]) {
+    let mut fetched = None;
+    for op in ops.iter().take(FETCHED_AHEAD) {
+        if fetched.replace(op.store.id) != Some(op.store.id) {
+            op.store.version().active.prefetch_active();
         }
     }
 }

@@ -16,19 +16,20 @@ use crate::catalog::{
 use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
-use crate::log::{Log, LogEnd, LogOptions, LogStart, WrittenAhead, still_kept};
+use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
 use crate::memory::Active;
 use crate::merge::Executor;
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{
-    Clock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir, read_file,
+    Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir,
+    read_file,
 };
 use crate::sync::Mutex;
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
-use crate::version::manifest::{self, Manifest};
+use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, OpenTables, Version};
 use crate::work::{DbWorker, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,38 +173,8 @@ impl Builder {
 
 fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
-    let storage = &env.storage;
-    let found = manifest::current(env, dir)?;
-    if found.is_none() {
-        if !builder.options.create_if_missing {
-            return Err(no_database(env, dir));
-        }
-        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
-    } else if builder.options.error_if_exists {
-        return Err(Error::invalid(format!("{} holds a database already", dir.display())));
-    }
-    let lock_path = dir.join(LOCK_FILE);
-    let lock = storage.lock(&lock_path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => Error::new(
-            ErrorKind::Busy,
-            format!("{} is in use: {} is locked", dir.display(), lock_path.display()),
-        ),
-        _ => Error::io("lock", &lock_path, e),
-    })?;
-    // Read again under the lock: another process may have been here.
-    let loaded = manifest::load(env, dir)?;
-    let (mut state, mark) = match loaded {
-        Some(loaded) => (loaded.state, Some(loaded.mark)),
-        None => {
-            refuse_leftovers(env, dir)?;
-            (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
-        }
-    };
+    let (lock, mut state, mark) = lock_and_load(&builder, dir)?;
     let cache = cache_for(&builder.options);
-    // Before any table is there to be refused.
-    if builder.options.direct_reads {
-        storage.open_direct(&lock_path).map_err(|e| Error::io("read directly", &lock_path, e))?;
-    }
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
     let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept)?;
@@ -224,16 +195,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let database = state.database;
     kill_point!("open-log-read");
     state.epoch += 1;
-    match recovered.make_durable(env, dir, database) {
-        // On some file systems what is written again takes new blocks.
-        Err(e) if e.kind() == ErrorKind::DiskFull => {
-            manifest::free_reserve(env, dir);
-            remove_unnamed_tables(env, dir, &store, &state);
-            recovered.make_durable(env, dir, database)?;
-        }
-        made => made?,
-    }
-
+    make_durable(env, dir, &store, &state, &recovered)?;
     // Who is gone, and of whom the log says nothing, is no origin of cells any more.
     let alive: BTreeSet<StoreId> =
         state.stores.keys().copied().chain(replay.logged_for.iter().copied()).collect();
@@ -243,46 +205,17 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     if !planted!(Bug::ForgetLogEnd) {
         state.log_ends.push(LogEnd { at: recovered.end, next: recovered.next_file });
     }
-    let epoch = state.epoch;
-    let last_seq = state.last_seq;
-    let number = match mark {
-        Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
-        // Over what a crash during creation may have left, so that never more than one is left.
-        None => 1,
-    };
-    kill_point!("open-before-manifest");
-    let manifest = match Manifest::start(env, dir, number, state.clone()) {
-        Err(e) if e.kind() == ErrorKind::DiskFull => {
-            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and the one in
-            // force is known to be whole.
-            remove_unnamed_tables(env, dir, &store, &state);
-            Manifest::start(env, dir, number + 2, state)?
-        }
-        started => started?,
-    };
-    kill_point!("open-after-manifest");
+    let (epoch, last_seq) = (state.epoch, state.last_seq);
+    let manifest = start_manifest(env, dir, &store, state, mark)?;
     recovered.stale.retain(|file| !is_kept(file));
     remove_orphans(env, dir, &store, manifest.state(), &recovered);
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
-    let options = &builder.options;
-    let log_options = LogOptions {
-        file_bytes: options.experimental.log_file_bytes,
-        recycle_max: 2,
-        written_ahead: if options.experimental.log_written_ahead {
-            WrittenAhead::WhenSyncsDominate
-        } else {
-            WrittenAhead::Never
-        },
-        kept_bytes: options.changes_kept,
-        followed_bytes: options.experimental.changes_held_max,
-    };
     let start = LogStart { kept, ..LogStart::behind(database, &recovered) };
-    let (log, appender) = Log::open(env, dir, log_options, start)?;
+    let (log, appender) = Log::open(env, dir, log_options(&builder.options), start)?;
     let stores = replay.finish();
     let stages = Stages::new(appender, last_seq.next());
-    let created = mark.is_none();
     let log_found = super::inspect::log_files(&recovered.files);
     let families = builder.families.clone();
     let found =
@@ -298,18 +231,99 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
         ("epoch", u64::from(epoch)),
     ];
     let full = inner.work.gather_log();
-    inner.commit.events.record(
-        EventKind::Open,
-        "",
-        if created { "created" } else { "opened" }.into(),
-        &numbers,
-    );
+    let what = if mark.is_none() { "created" } else { "opened" };
+    inner.commit.events.record(EventKind::Open, "", what.into(), &numbers);
     let db = finish(inner, families)?;
     if full {
         // Whether it succeeds or not: the next open tries again.
         let _ = db.flush();
     }
     Ok(db)
+}
+
+/// Takes the directory's lock and reads the manifest, or makes the state of a new database.
+fn lock_and_load(builder: &Builder, dir: &Path) -> Result<(DirLock, ManifestState, Option<Mark>)> {
+    let env = &builder.env;
+    let storage = &env.storage;
+    if manifest::current(env, dir)?.is_none() {
+        if !builder.options.create_if_missing {
+            return Err(no_database(env, dir));
+        }
+        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+    } else if builder.options.error_if_exists {
+        return Err(Error::invalid(format!("{} holds a database already", dir.display())));
+    }
+    let lock = lock_dir(env, dir, true)?.expect("its file is made");
+    // Read again under the lock: another process may have been here.
+    let (state, mark) = match manifest::load(env, dir)? {
+        Some(loaded) => (loaded.state, Some(loaded.mark)),
+        None => {
+            refuse_leftovers(env, dir)?;
+            (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+        }
+    };
+    // Before any table is there to be refused.
+    if builder.options.direct_reads {
+        let path = dir.join(LOCK_FILE);
+        storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
+    }
+    Ok((lock, state, mark))
+}
+
+fn make_durable(
+    env: &Env,
+    dir: &Path,
+    store: &TableStore,
+    state: &ManifestState,
+    recovered: &Recovered,
+) -> Result<()> {
+    match recovered.make_durable(env, dir, state.database) {
+        // On some file systems what is written again takes new blocks.
+        Err(e) if e.kind() == ErrorKind::DiskFull => {
+            manifest::free_reserve(env, dir);
+            remove_unnamed_tables(env, dir, store, state);
+            recovered.make_durable(env, dir, state.database)
+        }
+        made => made,
+    }
+}
+
+/// Puts a manifest of that state in force, in the place of the one that was read.
+fn start_manifest(
+    env: &Env,
+    dir: &Path,
+    store: &TableStore,
+    state: ManifestState,
+    read: Option<Mark>,
+) -> Result<Manifest> {
+    let number = match read {
+        Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
+        // Over what a crash during creation may have left, so that never more than one is left.
+        None => 1,
+    };
+    kill_point!("open-before-manifest");
+    let manifest = match Manifest::start(env, dir, number, state.clone()) {
+        Err(e) if e.kind() == ErrorKind::DiskFull => {
+            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and the one in
+            // force is known to be whole.
+            remove_unnamed_tables(env, dir, store, &state);
+            Manifest::start(env, dir, number + 2, state)?
+        }
+        started => started?,
+    };
+    kill_point!("open-after-manifest");
+    Ok(manifest)
+}
+
+fn log_options(options: &Options) -> LogOptions {
+    let ahead = options.experimental.log_written_ahead;
+    LogOptions {
+        file_bytes: options.experimental.log_file_bytes,
+        recycle_max: 2,
+        written_ahead: if ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
+        kept_bytes: options.changes_kept,
+        followed_bytes: options.experimental.changes_held_max,
+    }
 }
 
 /// How often a read-only open begins again where a writer changes what it reads.

@@ -109,6 +109,17 @@ impl Table {
         if continues || next_partition != self.top.partitions().len() {
             return Err(self.bad(self.footer.top.offset, "index promises more data blocks than there are"));
         }
+        self.verify_other_blocks(&mut check)?;
+        if !lost {
+            check.summary(verified.dead_blocks > 0)?;
+        }
+        verified.cells = check.found.cells.saturating_sub(check.skipped_cells);
+        verified.bytes = check.tiled + FOOTER_BYTES as u64 - check.dead;
+        Ok(verified)
+    }
+
+    /// Reads the blocks behind the data, which with it make up the file.
+    fn verify_other_blocks(&self, check: &mut Check<'_>) -> Result<()> {
         for partition in self.top.partitions() {
             if let Some(filter) = partition.filter {
                 self.uncached_filter(filter)?;
@@ -128,17 +139,12 @@ impl Table {
             self.read(kind, handle)?;
             check.tile(handle)?;
         }
-        if check.tiled + FOOTER_BYTES as u64 != self.footer.file_bytes {
-            return Err(
-                self.bad(check.tiled, "bytes between the last block and the footer belong to nothing")
-            );
+        match check.tiled + FOOTER_BYTES as u64 == self.footer.file_bytes {
+            true => Ok(()),
+            false => {
+                Err(self.bad(check.tiled, "bytes between the last block and the footer belong to nothing"))
+            }
         }
-        if !lost {
-            check.summary(verified.dead_blocks > 0)?;
-        }
-        verified.cells = check.found.cells.saturating_sub(check.skipped_cells);
-        verified.bytes = check.tiled + FOOTER_BYTES as u64 - check.dead;
-        Ok(verified)
     }
 }
 

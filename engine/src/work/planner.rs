@@ -71,11 +71,35 @@ impl Work {
             workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
             ..self.memory_facts(&stores)
         };
-        let mut merges_left = merges_free + beyond;
-        for action in plan_db(&facts, &db) {
+        self.start_chosen(&stores, &plans, plan_db(&facts, &db), merges_free + beyond, now);
+        for (store, plans) in stores.iter().zip(&plans) {
+            let asked = store.flush_is_asked();
+            if asked && now >= store.work.lock().flush_not_before {
+                let (store, reason) = (store.clone(), "it was asked for".into());
+                self.start_flush(FlushWanted { store, reason, may_stay: false, at: None });
+            }
+            if plans.is_empty() && merges_free > 0 {
+                self.forget_failures(store, now);
+            }
+            if asked || !plans.is_empty() || self.has_more(store) {
+                self.commit.touch(store.id);
+            }
+        }
+    }
+
+    /// Starts what was chosen among all stores.
+    fn start_chosen(
+        &self,
+        stores: &[Arc<Store>],
+        plans: &[Vec<MergePlan>],
+        actions: Vec<DbAction>,
+        mut merges_left: usize,
+        now: u64,
+    ) {
+        for action in actions {
             match action {
                 DbAction::Flush { store, reason } => {
-                    if let Some(store) = by_id(&stores, store) {
+                    if let Some(store) = by_id(stores, store) {
                         let may_stay = !store.flush_is_asked();
                         self.start_flush(FlushWanted { store: store.clone(), reason, may_stay, at: None });
                     }
@@ -91,19 +115,6 @@ impl Work {
                         self.start_merge(&stores[at], plans[at][index].clone(), None);
                     }
                 }
-            }
-        }
-        for (store, plans) in stores.iter().zip(&plans) {
-            let asked = store.flush_is_asked();
-            if asked && now >= store.work.lock().flush_not_before {
-                let (store, reason) = (store.clone(), "it was asked for".into());
-                self.start_flush(FlushWanted { store, reason, may_stay: false, at: None });
-            }
-            if plans.is_empty() && merges_free > 0 {
-                self.forget_failures(store, now);
-            }
-            if asked || !plans.is_empty() || self.has_more(store) {
-                self.commit.touch(store.id);
             }
         }
     }
