@@ -1,5 +1,6 @@
 //! Column families: which there are, with which options, and moving them.
 
+use crate::escape::{Bytes, printable};
 use crate::failure::{Failure, Outcome};
 use crate::text::count;
 use crate::{interrupt, open};
@@ -12,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// List, create, alter, drop, detach and attach column families
+/// List, create, alter, drop, split, join, detach and attach column families
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone family list /tmp/db
@@ -30,6 +31,8 @@ enum Action {
     Create(Create),
     Alter(Alter),
     Drop(Drop),
+    Split(Split),
+    Join(Join),
     Detach(Detach),
     Attach(Attach),
 }
@@ -42,6 +45,8 @@ impl Family {
             Action::Create(action) => action.run(),
             Action::Alter(action) => action.run(),
             Action::Drop(action) => action.run(),
+            Action::Split(action) => action.run(),
+            Action::Join(action) => action.run(),
             Action::Detach(action) => action.run(),
             Action::Attach(action) => action.run(),
         }
@@ -80,13 +85,22 @@ impl List {
             let (tables, bytes) = (shape.tables().count() as u64, shape.live_bytes());
             let cells = shape.tables().map(|(_, _, table)| table.cells).sum::<u64>();
             let memory_cells = segments.iter().map(|segment| segment.cells).sum::<u64>();
+            let range = family.range();
+            let (start, end) = (printable(&range.start), range.end.as_deref().map(printable));
             if !self.json {
                 let (cells, tables) = (count(cells + memory_cells, "cell"), count(tables, "table"));
-                writeln!(out, "{name}: {cells}, {tables} of {}", size_text(bytes))?;
+                let keys = match (start.is_empty(), &end) {
+                    (true, None) => String::new(),
+                    (false, None) => format!(", keys from {start}"),
+                    (true, Some(end)) => format!(", keys below {end}"),
+                    (false, Some(end)) => format!(", keys from {start} to below {end}"),
+                };
+                writeln!(out, "{name}: {cells}, {tables} of {}{keys}", size_text(bytes))?;
                 continue;
             }
             listed.push(json!({
                 "name": name, "tables": tables, "table_bytes": bytes, "cells": cells, "memory_cells": memory_cells,
+                "start": start, "end": end,
             }));
         }
         if self.json {
@@ -285,6 +299,55 @@ impl Drop {
     fn run(self) -> Outcome {
         let what = "the family is there whole or not at all";
         changing(open::to_write(&self.db)?, what, |db| Ok(db.drop_family(&self.name)?))
+    }
+}
+
+/// Divide a family at a key
+///
+/// The family keeps the keys below it; a new one with the same options has those from there on. Nothing is rewritten: tables
+/// over the key belong to both until merges have told them apart.
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone family split /tmp/db events 2025 events/2025
+         siltstone family join /tmp/db events events/2025")]
+struct Split {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family
+    name: String,
+    /// First key of the new family
+    at: Bytes,
+    /// Name of the new family; no other may have it
+    new: String,
+}
+
+impl Split {
+    fn run(self) -> Outcome {
+        changing(open::to_write(&self.db)?, "the family is divided or whole", |db| {
+            Ok(db.family(&self.name)?.split(&self.at.0, &self.new).map(drop)?)
+        })
+    }
+}
+
+/// Put two families together that have neighbouring keys
+///
+/// The first has the keys of both then, and its own options; the second is no more. Nothing is rewritten.
+#[derive(Args)]
+#[command(after_help = "Example: siltstone family join /tmp/db events events/2025")]
+struct Join {
+    /// Directory of the database
+    db: PathBuf,
+    /// Name of the family that stays
+    name: String,
+    /// Name of its neighbour
+    neighbour: String,
+}
+
+impl Join {
+    fn run(self) -> Outcome {
+        changing(open::to_write(&self.db)?, "the families are one or two", |db| {
+            Ok(db.family(&self.name)?.join(&db.family(&self.neighbour)?)?)
+        })
     }
 }
 

@@ -72,6 +72,29 @@ fn a_family_moves_to_another_database() {
 }
 
 #[test]
+fn families_are_split_and_joined() {
+    let place = Place::new();
+    let db = &place.db();
+    siltstone(&["load", db, &place.file("rows.tsv", "ant\t1\nbee\t2\ncat\t3\n")]).fine();
+    siltstone(&["family", "split", db, "default", "b", "from b"]).fine();
+    assert_eq!(siltstone(&["scan", db]).fine(), "ant\t1\n");
+    assert_eq!(siltstone(&["scan", db, "--family", "from b"]).fine(), "bee\t2\ncat\t3\n");
+    siltstone(&["family", "split", db, "from b", "c\\x00", "the rest"]).fine();
+    let listed = siltstone(&["family", "list", db]).fine();
+    assert!(
+        listed.contains("keys below b\n") && listed.contains("keys from b to below c\\x00\n"),
+        "{listed}"
+    );
+    siltstone(&["put", db, "dog", "4"]).refused(1, &["dog"]);
+    siltstone(&["family", "split", db, "default", "z", "out of range"]).refused(1, &["z"]);
+    siltstone(&["family", "join", db, "default", "the rest"]).refused(1, &[]);
+    siltstone(&["family", "join", db, "from b", "the rest"]).fine();
+    siltstone(&["family", "join", db, "default", "from b"]).fine();
+    assert_eq!(siltstone(&["scan", db]).fine(), "ant\t1\nbee\t2\ncat\t3\n");
+    assert!(!siltstone(&["family", "list", db]).fine().contains("keys"));
+}
+
+#[test]
 fn tables_are_dumped_and_ingested() {
     let place = Place::new();
     let rows: String = (0..2_000).map(|n| format!("key{n:04}\tvalue {n}\n")).collect();
