@@ -85,8 +85,8 @@ impl Default for Options {
 pub struct Experimental {
     /// Bytes of one log file. Default 16 MiB.
     pub log_file_bytes: u64,
-    /// Bytes of log that open streams of changes may hold beyond that. A stream that falls further behind is told what it
-    /// lost. Default 256 MiB.
+    /// Bytes of log that recovery needs no more and open streams of changes may hold, or `changes_kept` if that is more. A
+    /// stream that falls further behind is told what it lost. Default 256 MiB.
     pub changes_held_max: u64,
     /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed; at least
     /// four times `write_memory`, which is also the default (written as 0). On disk come what is reserved of the newest file, the

@@ -145,8 +145,12 @@ impl Catalog {
     ) -> Result<SeqNo> {
         let write = || self.commit.write(ops, durability, depends, false);
         let written = self.commit.timed(|timers| &timers.write, write);
-        let is_full = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
-        if !is_full || !ops.iter().all(Op::deletes) {
+        let full = |written: &Result<SeqNo>| written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
+        if !full(&written) {
+            return written;
+        }
+        let written = if self.give_up_kept_log() { write() } else { written };
+        if !full(&written) || !ops.iter().all(Op::deletes) {
             return written;
         }
         // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both. Not all of

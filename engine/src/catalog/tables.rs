@@ -121,7 +121,12 @@ impl Catalog {
 
     /// What the manifest is told when no log before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
-        let kept = self.commit.log()?.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
+        let log = self.commit.log()?;
+        if self.commit.settings.options.changes_kept > 0 && log.synced().file < front {
+            // What is said to be kept is durable first.
+            log.sync().inspect_err(|e| self.commit.poison(e))?;
+        }
+        let kept = log.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
         Ok(kept.into_iter().chain([Change::LogFirst(front)]))
     }
 
@@ -132,10 +137,17 @@ impl Catalog {
 
     /// Gives up log that was kept for a stream of changes which is no more.
     pub(crate) fn trim_log(&self) {
-        if let Ok(log) = self.commit.log() {
+        // Once it is closed another may have the directory.
+        if let (Ok(()), Ok(log)) = (self.commit.check_open(), self.commit.log()) {
             // What cannot be removed goes at the next open.
             let _ = log.trim_kept(&|file| self.claim_log(file));
         }
+    }
+
+    /// Gives up log that is kept for streams of changes, all of it, as the disk is full; whether there was any. They will be told
+    /// what they lost.
+    pub(crate) fn give_up_kept_log(&self) -> bool {
+        self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
     }
 
     fn claim_log(&self, file: LogFileId) -> Claim {

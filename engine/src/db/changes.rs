@@ -78,15 +78,16 @@ pub enum ChangeKind {
     DeleteRange { range: KeyRange, from: Timestamp, to: Timestamp },
 }
 
-/// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and once. What is
-/// visible but not durable yet comes, too: a power loss can take back what the stream has shown of `Buffered` writes.
+/// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and once, and what
+/// comes is durable: where the newest writes are not synced yet, the stream syncs the log.
 ///
 /// It reads the log, which is kept for it as far as it has not come, up to
 /// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What is not in the log (any more) makes an error of
 /// kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence numbers; the stream goes on behind them. That concerns
-/// ingested tables and attached families, too: they take one number each and are not logged.
+/// ingested tables and attached families, too: they take sequence numbers and are not logged.
 ///
-/// As an iterator it ends where nothing more is visible for now, and may go on later.
+/// As an iterator it ends where nothing more is visible for now, and may go on later; an error that is not `ChangesLost` ends
+/// it for good.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -103,6 +104,7 @@ pub enum ChangeKind {
 pub struct Changes {
     follower: Option<Follower>,
     db: Shared,
+    failed: bool,
     /// The family of the last write.
     family: Option<(StoreId, Option<Arc<str>>)>,
 }
@@ -112,12 +114,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Db {
     /// The writes behind that sequence number, of all families, as a stream; [`SeqNo::ZERO`] for all that the log holds.
+    ///
+    /// `ChangesLost` for a number that was never given out, or was and a power loss took the writes: start again from the present.
+    /// To notice that for certain, go on only from numbers that a [stream](Changes::seq) or a `Sync` write gave.
     /// `ReadOnly` of a database that was opened so.
     pub fn changes_since(&self, seq: SeqNo) -> Result<Changes> {
         let commit = &self.inner.commit;
         commit.check_open()?;
-        let follower = Some(commit.log()?.follow(&commit.env, seq));
-        Ok(Changes { follower, db: self.inner.clone(), family: None })
+        let log = commit.log()?;
+        let visible = commit.snapshots.visible();
+        if seq > visible {
+            let message = format!("changes since {seq} were asked for; the newest write is {visible}");
+            return Err(Error::new(ErrorKind::ChangesLost, message));
+        }
+        let follower = Some(log.follow(&commit.env, seq));
+        Ok(Changes { follower, db: self.inner.clone(), failed: false, family: None })
     }
 }
 
@@ -130,8 +141,9 @@ impl Changes {
     /// The next batch, if there is one by now.
     pub fn next_batch(&mut self) -> Result<Option<ChangeBatch>> {
         self.db.commit.check_open()?;
-        let Self { follower: Some(follower), db, family } = self else { return Ok(None) };
+        let Self { follower: Some(follower), db, family, .. } = self else { return Ok(None) };
         let visible = db.commit.snapshots.visible();
+        let file = follower.file();
         let mut batch = None;
         let found = follower.next(visible, &mut |frame, from| {
             // Copies have the numbers that they always had.
@@ -146,7 +158,17 @@ impl Changes {
             let changes: Vec<Change> = changes.collect();
             let last = changes.last().map_or(from, |change| change.seq);
             batch = Some(ChangeBatch { last, written_us: frame.head.wall_us, changes });
+        });
+        let found = found.inspect_err(|_| {
+            // Its sync of the log may have failed.
+            if let Err(poison) = db.commit.log().and_then(|log| log.check()) {
+                db.commit.poison(&poison);
+            }
         })?;
+        if follower.file() != file {
+            // What it has come past may go.
+            db.catalog.trim_log();
+        }
         match found {
             Followed::Nothing => Ok(None),
             Followed::Frame => Ok(batch),
@@ -200,7 +222,12 @@ impl Iterator for Changes {
     type Item = Result<ChangeBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_batch().transpose()
+        if self.failed {
+            return None;
+        }
+        let next = self.next_batch();
+        self.failed = next.as_ref().is_err_and(|e| e.kind() != ErrorKind::ChangesLost);
+        next.transpose()
     }
 }
 

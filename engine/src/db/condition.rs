@@ -66,7 +66,8 @@ impl Condition {
 
     /// `holds` must answer true. It reads the present through [`Family`] handles, and no more of it than is named by
     /// [`Condition::rests_on`]: what is written elsewhere between its last call and the write goes unnoticed. It may be
-    /// called several times, also while all writers wait; it must not write, and its error is the write's.
+    /// called several times, also while all writers wait; it must only read (a write, flush or
+    /// split in it would wait for itself for ever), and its error is the write's.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Whether keys and ranges were written to since some sequence number: what conditions and transactions rest on.
 //!
 //! Each question has two forms. The exact one looks into tables, too. The one that *may* be wrong when it says yes looks
-//! into memory alone: it is asked while all other writers wait.
+//! into memory alone: it is asked while all other writers wait. A family that was dropped or joined to another, and keys
+//! that a split gave to another, are nothing that can be answered for here: that counts as changed.
 
 use super::Inner;
 use super::get::{collect, memory_of, search};
@@ -17,6 +18,7 @@ impl Inner {
     /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
     /// deleted, that cannot be told: then the answer is `false`.
     pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
+        store.check_not_dropped()?;
         let (found, has_cell) = self.newest_write(store, key)?;
         let newest = found.max(store.attached_at());
         if planted!(Bug::ForgetWhatMergesDropped) {
@@ -34,6 +36,9 @@ impl Inner {
     pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
         const LOOKS: usize = 32;
         let version = store.version();
+        if store.is_dropped() || version.check_key(key).is_err() {
+            return true;
+        }
         for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
             if segment.has_ranges() {
                 let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
@@ -86,6 +91,9 @@ impl Inner {
     /// may be wrong.
     pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
         let version = store.version();
+        if store.is_dropped() || version.check_range(range).is_err() {
+            return true;
+        }
         let changed = version.memory().filter(|segment| segment.has_newer(seq)).any(|segment| {
             let mut cursor = segment.cursor();
             let mut newer = || -> Result<bool> {
@@ -107,8 +115,10 @@ impl Inner {
     /// Whether anything concerning a key of the range was written after `seq`, or may have been: as
     /// [`Inner::is_unchanged_since`].
     pub(crate) fn written_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<bool> {
+        store.check_not_dropped()?;
         let version = store.version();
-        if store.attached_at() > seq {
+        // What another family has the keys of now may have been written there.
+        if store.attached_at() > seq || version.check_range(range).is_err() {
             return Ok(true);
         }
         let in_tables = |run: &OpenRun| {

@@ -14,14 +14,11 @@
 use crate::commit::Store;
 use crate::types::{Fragments, KeyRange, SeqNo, Timestamp};
 use crate::version::Version;
-use std::sync::Arc;
 
 /// Covered cells that are looked at one by one before the sources go past all others.
 const LOOKS: u32 = 8;
 
 pub(crate) struct Covers {
-    pub(crate) version: Arc<Version>,
-    store: Arc<Store>,
     read: SeqNo,
     /// Whether there are range tombstones at all.
     any: bool,
@@ -33,44 +30,41 @@ pub(crate) struct Covers {
     /// Covered cells looked at since sources last went past some, and in all.
     here: u32,
     looks: u64,
-    active_looks: u64,
 }
 
 impl Covers {
-    pub(crate) fn new(version: Arc<Version>, store: &Arc<Store>, read: SeqNo) -> Self {
+    pub(crate) fn new(version: &Version, read: SeqNo) -> Self {
         Self {
             any: version.has_ranges(),
-            version,
-            store: store.clone(),
             read,
             known: KeyRange { start: Vec::new(), end: Some(Vec::new()) },
             fragments: Fragments::default(),
             whole: None,
             here: 0,
             looks: 0,
-            active_looks: 0,
         }
     }
 
-    /// What covers the key.
+    /// What covers the key in that version, which is the same in all calls.
     #[inline]
-    pub(crate) fn over(&mut self, key: &[u8]) -> &Fragments {
+    pub(crate) fn over(&mut self, version: &Version, key: &[u8]) -> &Fragments {
         if self.any && !self.known.contains(key) {
-            self.look_around(key);
+            self.look_around(version, key);
         }
         &self.fragments
     }
 
-    fn look_around(&mut self, key: &[u8]) {
-        (self.known, self.fragments, self.whole) = self.version.look_around(key, self.read).into_parts();
+    fn look_around(&mut self, version: &Version, key: &[u8]) {
+        (self.known, self.fragments, self.whole) = version.look_around(key, self.read).into_parts();
         self.here = 0;
     }
 
     /// Whether a cell of the key without a timestamp, with that sequence number, is deleted.
     #[inline]
-    pub(crate) fn is_covered(&mut self, key: &[u8], seq: SeqNo) -> bool {
+    pub(crate) fn is_covered(&mut self, version: &Version, key: &[u8], seq: SeqNo) -> bool {
         let read = self.read;
-        self.any && self.over(key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
+        self.any
+            && self.over(version, key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
     }
 
     /// Whether all cells of the last key asked for are, the newest of which has that number.
@@ -78,11 +72,10 @@ impl Covers {
         self.whole.is_some_and(|whole| newest < whole)
     }
 
-    /// A covered cell was looked at, in the active segment or elsewhere. Where it is time to go past the others: the keys
+    /// A covered cell was looked at. Where it is time to go past the others: the keys
     /// that are covered like it, and the tombstone that all cells of a source must be older than.
-    pub(crate) fn looked(&mut self, in_active: bool) -> Option<(KeyRange, SeqNo)> {
+    pub(crate) fn looked(&mut self) -> Option<(KeyRange, SeqNo)> {
         self.looks += 1;
-        self.active_looks += u64::from(in_active);
         self.here += 1;
         let whole = self.whole?;
         if self.here < LOOKS {
@@ -93,11 +86,10 @@ impl Covers {
     }
 }
 
-impl Drop for Covers {
-    fn drop(&mut self) {
-        if self.active_looks > u64::from(LOOKS) {
-            self.store.note_dead_looks(self.active_looks);
-        }
+/// What was looked at in vain in the active segment, as far as a scan's end tells the store of it.
+pub(super) fn tell_dead_looks(store: &Store, looks: u64) {
+    if looks > u64::from(LOOKS) {
+        store.note_dead_looks(looks);
     }
 }
 

@@ -211,7 +211,7 @@ impl Family {
     }
 
     /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several keys lie in the
-    /// same blocks.
+    /// same blocks. A key that is refused or out of range fails all of them.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
         self.db.commit.check_open()?;
         self.db.multi_get(&self.store, keys, None)

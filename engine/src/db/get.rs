@@ -6,7 +6,7 @@ use crate::commit::{ReadRules, Store};
 use crate::error::Result;
 use crate::memory::Segment;
 use crate::types::{
-    CellRef, Fragments, KeyRange, Owner, Pinned, SeqNo, TimeRange, Timestamp, hash, successor,
+    CellRef, Fragments, KeyRange, Owner, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp, hash, successor,
 };
 use crate::version::Version;
 use std::ops::ControlFlow;
@@ -85,8 +85,15 @@ impl Inner {
     }
 
     /// All cells of the key at or below the read point, in order, and the range tombstones over it.
-    pub(super) fn cells(&self, store: &Store, key: &[u8], read: SeqNo) -> Result<(Vec<Found>, Fragments)> {
+    pub(super) fn cells(
+        &self,
+        store: &Store,
+        key: &[u8],
+        read: SeqNo,
+    ) -> Result<(Vec<Found>, Vec<RangeTombstone>)> {
+        self.commit.check_open()?;
         store.check_not_dropped()?;
+        store.check_read_point(read)?;
         let version = store.version();
         version.check_key(key)?;
         let mut cells = Vec::new();
@@ -97,6 +104,8 @@ impl Inner {
         let (tombstones, _) = collect(&version, key, read, TimeRange::ALL, usize::MAX, &mut take)?;
         cells.sort_by(Found::order);
         cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
+        let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
+        let tombstones = tombstones.tombstones_within(&only).filter(|t| t.seq <= read).collect();
         Ok((cells, tombstones))
     }
 

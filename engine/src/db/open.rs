@@ -177,7 +177,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
-    let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept)?;
+    let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept);
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
     Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));

@@ -154,7 +154,7 @@ impl OfFamily {
             reads();
             let (older, tombstones) = family.db.cells(&family.store, key, *before)?;
             cells.extend(older);
-            deletes.extend(tombstones.tombstones_within(&only));
+            deletes.extend(tombstones);
         }
         cells.sort_by(Found::order);
         let mut versions = Vec::new();

@@ -92,7 +92,7 @@ impl Scan {
         self
     }
 
-    /// The keys alone. Values that lie apart from their keys (in the log) are not read.
+    /// The keys alone: no value is copied or held.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ impl Scan {
         Keys(self)
     }
 
-    /// A cursor over what the scan would yield, standing nowhere yet.
+    /// A cursor over the scan's whole range, standing nowhere yet.
     pub fn cursor(self) -> Cursor {
         Cursor::new(self.view)
     }

@@ -88,6 +88,25 @@ impl Reads {
     }
 }
 
+/// The same keys in as few ranges as can be. O(n log n).
+fn joined(ranges: &[(Family, KeyRange)]) -> Vec<(Family, KeyRange)> {
+    let mut sorted: Vec<&(Family, KeyRange)> = ranges.iter().filter(|(_, range)| !range.is_empty()).collect();
+    sorted.sort_by(|(a, left), (b, right)| (a.store.id, &left.start).cmp(&(b.store.id, &right.start)));
+    let mut joined: Vec<(Family, KeyRange)> = Vec::new();
+    for (family, range) in sorted {
+        match joined.last_mut() {
+            Some((last, before))
+                if last.store.id == family.store.id
+                    && before.end.as_ref().is_none_or(|end| *end >= range.start) =>
+            {
+                *before = before.cover(range);
+            }
+            _ => joined.push((family.clone(), range.clone())),
+        }
+    }
+    joined
+}
+
 impl Depends for Transaction {
     fn judge(&self) -> Result<()> {
         let (db, seq) = (&self.db.inner, self.snapshot.seq());
@@ -147,7 +166,7 @@ impl Transaction {
         for (family, keys) in reads.keys.values() {
             keys.iter().try_for_each(|read| key(family, read))?;
         }
-        reads.ranges.iter().try_for_each(|(family, read)| range(family, read))?;
+        joined(&reads.ranges).iter().try_for_each(|(family, read)| range(family, read))?;
         if self.isolation == Isolation::Snapshot {
             for (family, own) in self.own.written() {
                 own.keys.keys().try_for_each(|written| key(family, written))?;
@@ -326,7 +345,9 @@ impl Transaction {
         self.savepoints.pop().is_some()
     }
 
-    /// Makes all writes true, or none with `Conflict`, as its [`Isolation`] says.
+    /// Makes all writes true, or none: with `Conflict`, as its [`Isolation`] says; with `OutOfRange` or `NotFound` if a family
+    /// that it read or wrote was split at such a key, joined to another or dropped meanwhile. It costs what reading again
+    /// costs that it has read.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
         db.catalog.write(&self.batch.ops(db)?, durability, Some(&self))

@@ -5,7 +5,7 @@
 //! but the key (to skip its older cells). Everything else (operands, explicit timestamps, going backward) gathers a
 //! key's cells and resolves them as a get does.
 
-use super::covers::Covers;
+use super::covers::{Covers, tell_dead_looks};
 use super::sources::{Source, sources};
 use super::visible::{Found, resolve};
 use super::{Entry, Inner, Shared};
@@ -18,6 +18,7 @@ use crate::version::Version;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is looked at, whichever way.
 pub(super) struct View {
@@ -31,6 +32,8 @@ pub(super) struct View {
     read: SeqNo,
     now_us: u64,
     keys_alone: bool,
+    /// Covered cells looked at in the active segment.
+    dead_looks: AtomicU64,
     /// Why there is nothing to look at, or nothing of those times; the first step says so.
     refused: Option<Error>,
     untimed: Option<Error>,
@@ -60,6 +63,7 @@ impl View {
             read,
             now_us,
             keys_alone: false,
+            dead_looks: AtomicU64::new(0),
             refused: refused.err(),
             untimed: None,
             _snapshot: snapshot,
@@ -103,7 +107,7 @@ impl View {
         };
         Walk {
             cursor: Merging::new(cursors),
-            covers: Covers::new(self.version.clone(), &self.store, self.read),
+            covers: Covers::new(&self.version, self.read),
             direction,
             started: false,
             key: Vec::new(),
@@ -111,6 +115,12 @@ impl View {
             ready: VecDeque::new(),
             cells: Vec::new(),
         }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        tell_dead_looks(&self.store, *self.dead_looks.get_mut());
     }
 }
 
@@ -225,7 +235,7 @@ impl Walk {
         self.key.clear();
         self.key.extend_from_slice(cell.key);
         self.key_taken = true;
-        let covered = self.covers.is_covered(cell.key, cell.seq);
+        let covered = self.covers.is_covered(&view.version, cell.key, cell.seq);
         let in_active = covered && self.cursor.front().is_active();
         let gone =
             covered || cell.kind == Kind::Tombstone || is_gone(&view.settings.read, &cell, view.now_us);
@@ -242,7 +252,10 @@ impl Walk {
 
     /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
     fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
-        let Some((keys, whole)) = self.covers.looked(in_active) else { return Ok(()) };
+        if in_active {
+            view.dead_looks.fetch_add(1, Ordering::Relaxed);
+        }
+        let Some((keys, whole)) = self.covers.looked() else { return Ok(()) };
         let keys = keys.intersect(&view.range);
         let backward = self.direction == Direction::Backward;
         self.cursor.pass(|source| source.pass(&keys, whole, backward))
@@ -270,12 +283,25 @@ impl Walk {
         let covered = self.cells.iter().map(|cell| cell.seq).max();
         let Self { key, cells, covers, ready, .. } = self;
         let rules = &view.settings.read;
-        resolve(rules, key, cells, covers.over(key), view.read, view.now_us, &mut |timestamp, value| {
-            if view.times.contains(timestamp) {
-                ready.push_back((timestamp, if view.keys_alone { Pinned::default() } else { value }));
-            }
-            if rules.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        let resolved = resolve(
+            rules,
+            key,
+            cells,
+            covers.over(&view.version, key),
+            view.read,
+            view.now_us,
+            &mut |timestamp, value| {
+                if view.times.contains(timestamp) {
+                    ready.push_back((timestamp, if view.keys_alone { Pinned::default() } else { value }));
+                }
+                if rules.explicit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            },
+        );
+        if resolved.is_err() {
+            // The key is refused as a whole.
+            ready.clear();
+        }
+        resolved?;
         if backward {
             self.ready.make_contiguous().reverse();
         }

@@ -73,27 +73,32 @@ pub(crate) fn still_kept(
     database: u64,
     told: impl DoubleEndedIterator<Item = KeptFile>,
     bytes: u64,
-) -> Result<Vec<LogFileInfo>> {
+) -> Vec<LogFileInfo> {
     let (mut kept, mut taken) = (Vec::new(), 0);
     for KeptFile { file, used, first_seq } in told.rev() {
         taken += used;
-        let reader = LogReader::open(env, dir, FileIdentity::new(database, file))?;
-        let Some(mut reader) = reader.filter(|_| taken <= bytes) else { break };
-        if reader.length < used || reader.header(database)?.is_err() {
+        if taken > bytes {
+            break;
+        }
+        // No database needs it, so what is wrong with it is no reason not to open.
+        let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(database, file)) else {
+            break;
+        };
+        if reader.length < used || !matches!(reader.header(database), Ok(Ok(_))) {
             break;
         }
         kept.push(LogFileInfo { file, reserved: reader.length, used, first_seq });
     }
     kept.reverse();
-    Ok(kept)
+    kept
 }
 
 /// What lies at a follower's place.
 enum Look {
     /// The file is there no more.
     Gone,
-    /// History up to there, and the file behind it if it is complete.
-    Part { end: u64, behind: Option<LogFileId> },
+    /// History up to there, and the file behind it if it is complete, with its first sequence number.
+    Part { end: u64, behind: Option<(LogFileId, SeqNo)>, is_kept: bool },
 }
 
 /// What a follower came upon.
@@ -129,6 +134,16 @@ impl Log {
         Follower { log: self.clone(), env: env.clone(), id, next: since.next(), at: None, reader: None }
     }
 
+    /// Lets go of all kept files that may go; whether there were any.
+    pub(crate) fn drop_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> bool {
+        let all: Vec<LiveFile> = {
+            let _live = self.live.lock();
+            if self.is_held() { Vec::new() } else { self.kept.lock().take_over(0, 0) }
+        };
+        let _ = self.let_go(&all, claim);
+        !all.is_empty()
+    }
+
     /// The oldest file that is kept, if any is, and the files that will be once all before `front` is released: what the manifest is told where files
     /// are kept always.
     pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
@@ -160,7 +175,10 @@ impl Log {
 
     /// Lets go of kept files that are over their bound.
     pub(crate) fn trim_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
-        let over = self.take_over(&mut self.kept.lock());
+        let over = {
+            let _live = self.live.lock();
+            if self.is_held() { Vec::new() } else { self.take_over(&mut self.kept.lock()) }
+        };
         self.let_go(&over, claim)
     }
 
@@ -168,21 +186,27 @@ impl Log {
     fn file_of(&self, seq: SeqNo) -> Result<LogFileId, Option<SeqNo>> {
         let live = self.live.lock();
         let kept = self.kept.lock();
-        let all = || kept.files().chain(live.iter());
-        let last = all().take_while(|f| f.first_seq <= seq).last();
-        last.map(|f| f.file).ok_or_else(|| all().next().map(|f| f.first_seq))
+        let before = |files: &VecDeque<LiveFile>| files.partition_point(|f| f.first_seq <= seq);
+        let last = match before(&live) {
+            0 => before(&kept.files).checked_sub(1).map(|at| &kept.files[at]),
+            at => live.get(at - 1),
+        };
+        last.map(|f| f.file).ok_or_else(|| kept.files().chain(live.iter()).next().map(|f| f.first_seq))
     }
 
     fn look(&self, file: LogFileId) -> Look {
         let live = self.live.lock();
         let kept = self.kept.lock();
-        let mut from = kept.files().chain(live.iter()).skip_while(|f| f.file < file);
-        let Some(found) = from.next().filter(|f| f.file == file) else { return Look::Gone };
+        let is_kept = live.front().is_none_or(|first| file < first.file);
+        let files = if is_kept { &kept.files } else { &*live };
+        let at = files.partition_point(|f| f.file < file);
+        let Some(found) = files.get(at).filter(|f| f.file == file) else { return Look::Gone };
         let end = self.end();
         let unfinished = if end.file == file { end.offset } else { HEADER_BYTES };
+        let behind = files.get(at + 1).or_else(|| live.front().filter(|_| is_kept));
         match found.used {
-            Some(used) => Look::Part { end: used, behind: from.next().map(|f| f.file) },
-            None => Look::Part { end: unfinished, behind: None },
+            Some(used) => Look::Part { end: used, behind: behind.map(|f| (f.file, f.first_seq)), is_kept },
+            None => Look::Part { end: unfinished, behind: None, is_kept },
         }
     }
 }
@@ -193,7 +217,13 @@ impl Follower {
         SeqNo(self.next.0 - 1)
     }
 
-    /// Visits the next frame all of which is visible, with the first sequence number that is news of it.
+    /// The file that it reads.
+    pub(crate) fn file(&self) -> Option<LogFileId> {
+        self.at.map(|at| at.file)
+    }
+
+    /// Visits the next frame all of which is visible, with the first sequence number that is news of it. What it visits is
+    /// durable: where it is not yet, the log is synced.
     pub(crate) fn next(
         &mut self,
         visible: SeqNo,
@@ -201,6 +231,8 @@ impl Follower {
     ) -> Result<Followed> {
         loop {
             if self.next > visible {
+                // Thousands may wait; none of them keeps a file open or memory for reading.
+                self.reader = None;
                 return Ok(Followed::Nothing);
             }
             let Some(at) = self.at else {
@@ -212,56 +244,58 @@ impl Follower {
                 }
                 continue;
             };
-            let (end, behind) = match self.log.look(at.file) {
-                Look::Gone => {
-                    (self.at, self.reader) = (None, None);
-                    continue;
-                }
-                Look::Part { end, behind } => (end, behind),
+            let Look::Part { end, behind, .. } = self.log.look(at.file) else {
+                (self.at, self.reader) = (None, None);
+                continue;
             };
             if at.offset >= end {
                 match behind {
-                    Some(file) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
+                    Some((file, _)) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
                     // All that is visible was in the log before this was asked.
                     None => return Ok(self.missing(visible.next())),
                 }
                 continue;
             }
-            if self.reader.is_none() {
-                let identity = FileIdentity::new(self.log.database(), at.file);
-                self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
-            }
-            let Some(reader) = &mut self.reader else {
-                self.check_gone(at, "no such file".into())?;
-                continue;
-            };
-            reader.length = end;
-            let frame = match reader.frame(at.offset) {
+            let frame = match self.frame(at, end) {
                 Ok(Ok(frame)) => frame,
-                Ok(Err(fault)) => {
-                    let fault = fault.to_string();
-                    self.check_gone(at, fault)?;
-                    continue;
-                }
-                Err(e) => {
-                    self.check_gone(at, String::new()).map_err(|_| e)?;
-                    continue;
-                }
+                Ok(Err(fault)) => match self.unreadable(at, fault)? {
+                    Some(missing) => return Ok(missing),
+                    None => continue,
+                },
+                Err(e) => return Err(e),
             };
-            let behind = frame.end();
-            match frame.last_seq {
+            let (first, last, end) = (frame.head.first_seq, frame.last_seq, frame.end());
+            match last {
                 Some(last) if last > visible => return Ok(Followed::Nothing),
+                Some(last) if last >= self.next && first > self.next => return Ok(self.missing(first)),
+                Some(last) if last >= self.next && self.log.synced() < end => {
+                    self.log.sync()?;
+                }
                 Some(last) if last >= self.next => {
-                    let first = frame.head.first_seq;
-                    if first > self.next {
-                        return Ok(self.missing(first));
+                    let from = self.next;
+                    if let Ok(Ok(frame)) = self.frame(at, end.offset) {
+                        visit(&frame, from);
                     }
-                    visit(&frame, self.next);
-                    (self.next, self.at) = (last.next(), Some(behind));
+                    (self.next, self.at) = (last.next(), Some(end));
                     return Ok(Followed::Frame);
                 }
-                _ => self.at = Some(behind),
+                _ => self.at = Some(end),
             }
+        }
+    }
+
+    /// The frame there, in a file whose history ends at `end`; or why there is none.
+    fn frame(&mut self, at: LogPosition, end: u64) -> Result<Result<Frame<'_>, String>> {
+        if self.reader.is_none() {
+            let identity = FileIdentity::new(self.log.database(), at.file);
+            self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
+        }
+        let Some(reader) = &mut self.reader else { return Ok(Err("no such file".into())) };
+        reader.length = end;
+        match reader.frame(at.offset) {
+            Ok(Ok(frame)) => Ok(Ok(frame)),
+            Ok(Err(fault)) => Ok(Err(fault.to_string())),
+            Err(e) => Ok(Err(e.to_string())),
         }
     }
 
@@ -276,12 +310,17 @@ impl Follower {
         Followed::Missing(from, SeqNo(until.0 - 1))
     }
 
-    /// What could not be read is damage, unless its file has gone meanwhile.
-    fn check_gone(&mut self, at: LogPosition, fault: String) -> Result<()> {
+    /// What could not be read: nothing, if its file has gone meanwhile; lost up to the next file, if it is only kept; else
+    /// damage.
+    fn unreadable(&mut self, at: LogPosition, fault: String) -> Result<Option<Followed>> {
         match self.log.look(at.file) {
             Look::Gone => {
                 (self.at, self.reader) = (None, None);
-                Ok(())
+                Ok(None)
+            }
+            Look::Part { is_kept: true, behind: Some((file, first)), .. } => {
+                self.stand(LogPosition { file, offset: HEADER_BYTES });
+                Ok((first > self.next).then(|| self.missing(first)))
             }
             Look::Part { .. } => {
                 let message = format!("expected a frame of the log, found {fault}");

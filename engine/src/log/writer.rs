@@ -312,7 +312,7 @@ impl Log {
         }
         let released = {
             let mut live = self.live.lock();
-            if self.holds.load(Ordering::Relaxed) > 0 {
+            if self.is_held() {
                 // Somebody copies them; the next release takes these too.
                 return Ok(());
             }
@@ -325,6 +325,11 @@ impl Log {
         };
         kill_point!("log-before-release");
         self.let_go(&released, claim)
+    }
+
+    /// Whether somebody copies live files. To be asked with `live` locked.
+    pub(super) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) > 0
     }
 
     /// Whether no file is kept without a follower.

@@ -1,4 +1,5 @@
 //! Streams of changes.
+#![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
 
 use siltstone::{
     Batch, Change, ChangeKind, Db, ErrorKind, Experimental, FamilyOptions, Options, SeqNo, TableWriter,
@@ -145,4 +146,54 @@ fn writes_to_a_family_that_is_no_more_bear_its_name() {
     let names: Vec<_> = changes.by_ref().map(|batch| batch.unwrap().changes[0].family.clone()).collect();
     let names: Vec<_> = names.iter().map(|name| name.as_deref()).collect();
     assert_eq!(names, [Some("rows"), Some("rows/m"), Some("rows")]);
+}
+
+#[test]
+fn a_number_that_was_never_given_out_is_refused_and_an_error_ends_the_iterator() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path(), 0, 1 << 20);
+    let last = db.put("k", "v").unwrap();
+    for seq in [SeqNo(last.0 + 1), SeqNo::MAX] {
+        assert_eq!(db.changes_since(seq).unwrap_err().kind(), ErrorKind::ChangesLost);
+    }
+    let mut changes = db.changes_since(SeqNo::ZERO).unwrap();
+    assert_eq!(changes.next().unwrap().unwrap().last, last);
+    db.close().unwrap();
+    assert_eq!(changes.next().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(changes.next().is_none());
+}
+
+#[test]
+fn damage_in_a_kept_file_is_lost_changes_and_no_reason_not_to_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = {
+        let db = open(dir.path(), 10 << 20, 0);
+        fill(&db, 0, 1_000);
+        let kept = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut logs: Vec<_> = kept.filter(|path| path.extension().is_some_and(|e| e == "log")).collect();
+        logs.sort();
+        db.close().unwrap();
+        logs[2].clone()
+    };
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20_000] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let db = open(dir.path(), 10 << 20, 0);
+    let (mut shown, mut lost) = (0, 0);
+    for batch in db.changes_since(SeqNo::ZERO).unwrap() {
+        match batch {
+            Ok(batch) => shown += batch.changes.len(),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::ChangesLost, "{e}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost == 1 && (900..1_000).contains(&shown), "{shown} shown, {lost} times lost");
+    drop(db);
+    bytes[3] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let db = open(dir.path(), 10 << 20, 0);
+    assert!(db.changes_since(SeqNo::ZERO).unwrap().next().unwrap().is_err(), "from there on it is kept");
+    assert!(db.changes_since(SeqNo::ZERO).unwrap().filter(Result::is_ok).count() > 500);
 }

@@ -127,3 +127,79 @@ fn threads_whose_writes_rest_on_a_closure_never_go_over_the_limit_it_keeps() {
     assert_eq!(family.scan_prefix("seat/").count(), SEATS);
     assert_eq!(refused.into_inner(), 4 * 40 - SEATS);
 }
+
+#[test]
+fn what_a_split_or_join_gave_to_another_family_counts_as_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let (left, other) = (db.create_family("left", Default::default()).unwrap(), db.default_family());
+    for key in ["b", "k", "p"] {
+        left.put(key, "1").unwrap();
+    }
+    let kind = |result: siltstone::Result<siltstone::SeqNo>| result.unwrap_err().kind();
+    let (mut ranged, mut keyed, mut within) = (db.begin(), db.begin(), db.begin());
+    assert_eq!(ranged.scan(&left, "a".."z").count(), 3);
+    keyed.get(&left, "p").unwrap();
+    assert_eq!(within.scan(&left, "a".."l").count(), 2);
+    for transaction in [&mut ranged, &mut keyed, &mut within] {
+        transaction.put(&other, "x", "1");
+    }
+    let (left, right) = left.split("m", "right").unwrap();
+    right.put("p", "2").unwrap();
+    assert_eq!(kind(ranged.commit(Durability::Buffered)), ErrorKind::Conflict);
+    assert_eq!(kind(keyed.commit(Durability::Buffered)), ErrorKind::OutOfRange);
+    within.commit(Durability::Buffered).unwrap();
+    let (ranged, keyed) = (db.begin(), db.begin());
+    assert_eq!(ranged.scan(&right, "n"..).count(), 1);
+    keyed.get(&right, "p").unwrap();
+    left.join(&right).unwrap();
+    left.put("p", "3").unwrap();
+    for mut transaction in [ranged, keyed] {
+        transaction.put(&other, "x", "2");
+        assert_eq!(kind(transaction.commit(Durability::Buffered)), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn a_range_delete_of_others_is_not_seen_under_own_operands() {
+    struct Append;
+    impl siltstone::MergeOperator for Append {
+        fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+            Ok(base.into_iter().chain(operands.iter().copied()).collect::<Vec<_>>().concat())
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = siltstone::FamilyOptions { merge_operator: Some("append".into()), ..Default::default() };
+    let builder = Db::builder().merge_operator("append", std::sync::Arc::new(Append));
+    let db = builder.family("default", options).open(dir.path()).unwrap();
+    let family = db.default_family();
+    family.put("k", "base").unwrap();
+    let mut transaction = db.begin();
+    transaction.merge(&family, "k", "+own");
+    family.delete_range("a".."z").unwrap();
+    assert_eq!(transaction.get_untracked(&family, "k").unwrap().unwrap(), "base+own");
+    family.flush().unwrap();
+    assert_eq!(transaction.get_untracked(&family, "k").unwrap().unwrap(), "base+own");
+    transaction.commit(Durability::Buffered).unwrap();
+    assert_eq!(family.get("k").unwrap().unwrap(), "+own");
+}
+
+/// Counted work: many small scans side by side are one range at the commit.
+#[test]
+fn a_thousand_scans_side_by_side_are_checked_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    (0..1_000u32).for_each(|n| _ = db.put(n.to_be_bytes(), "v").unwrap());
+    db.flush().unwrap();
+    let mut transaction = db.begin();
+    for n in 0..1_000u32 {
+        assert_eq!(transaction.scan(&family, n.to_be_bytes()..(n + 1).to_be_bytes()).count(), 1);
+        drop(transaction.scan::<&[u8]>(&family, ..));
+    }
+    transaction.put(&family, "k", "v");
+    let looks = |db: &Db| db.statistics().cache_hits + db.statistics().cache_misses;
+    let before = looks(&db);
+    transaction.commit(Durability::Buffered).unwrap();
+    assert!(looks(&db) - before < 100, "{} blocks", looks(&db) - before);
+}
