@@ -37,13 +37,13 @@ pub struct Options {
     pub changes_kept: u64,
     /// Background workers that flush and merge. Default 2.
     pub workers: usize,
-    /// Bytes a second that flushes and merges may write together; 0 for no limit. It is merges that wait: a flush only takes
-    /// its part, as writers wait for the memory it frees. Default 0.
+    /// Bytes a second that flushes and merges may write together; 0 for no limit. Flushes count towards the limit but never
+    /// wait for it, as writers wait for the memory that they free; merges do. Default 0.
     pub rate_limit: u64,
     /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
     pub cache_fill: CacheFill,
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
-    /// file system refuses that. Log files are read as ever. Default false.
+    /// file system refuses that. Log files are read through the page cache. Default false.
     pub direct_reads: bool,
     /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
     /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
@@ -105,8 +105,8 @@ pub struct Experimental {
     /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
     /// steps. Default 64 MiB.
     pub step_bytes: u64,
-    /// A compaction that was asked for rests this many times as long as it works, a fraction of a millisecond each time, while
-    /// anybody reads and no writer is held up; so readers hardly feel it, and it takes so many times longer. 0 for no rest.
+    /// Ratio of sleep to work of a compaction that was asked for, while there are readers and no writer is held up. Each sleep is
+    /// a fraction of a millisecond. Readers hardly notice such a compaction, and it takes that much longer. 0 for no sleep.
     /// Default 7.
     pub compact_rest: u32,
     /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
@@ -277,8 +277,8 @@ pub struct FamilyOptions {
     /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
     /// Default false.
     pub log_tables: bool,
-    /// Values are left in the log only while merges of the family have written, of late, at most so many bytes for each byte
-    /// that came: a merge reads these values besides the table, uncompressed, and then writes them. Default 1.
+    /// Upper bound on the family's recent write amplification by merges, in bytes merged for each byte written: values are
+    /// left in the log only below it, as a merge has to read them, uncompressed, and write them to a table. Default 1.
     pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,

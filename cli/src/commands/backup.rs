@@ -24,12 +24,12 @@ Example: siltstone backup /tmp/db /mnt/backups
 pub(crate) struct Backup {
     /// Directory of the database
     db: PathBuf,
-    /// Directory of its backups; created if need be
+    /// Directory of its backups; created if missing
     dir: PathBuf,
     /// Afterwards, keep only the newest N backups
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// Only list the backups there are; the database is not opened
+    /// List the backups and do nothing else; the database is not opened
     #[arg(long, conflicts_with = "keep")]
     list: bool,
     /// Report as JSON
@@ -97,7 +97,7 @@ pub(crate) struct Restore {
     dir: PathBuf,
     /// Directory of the database; must be new or empty
     db: PathBuf,
-    /// Number of the backup; without it the newest
+    /// Number of the backup [default: the newest]
     #[arg(long, value_name = "N")]
     id: Option<u64>,
     /// Report as JSON

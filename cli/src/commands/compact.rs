@@ -28,7 +28,7 @@ pub(crate) struct Compact {
     /// Only keys before this one
     #[arg(long)]
     end: Option<Bytes>,
-    /// Only what the strategy asks for, in all families, instead of a major merge
+    /// Do only the merges that the strategy asks for, in all families
     #[arg(long, conflicts_with_all = ["start", "end", "family"])]
     until_settled: bool,
     /// Report as JSON

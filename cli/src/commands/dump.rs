@@ -28,7 +28,7 @@ pub(crate) struct Dump {
     place: Place,
     /// The file, replaced if it exists; - for standard output
     file: PathBuf,
-    /// How rows are written; by default what the file's name ends in
+    /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Form>,
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// was opened, which here is now; events are kept from one process to the next.
 #[derive(Args)]
 #[command(after_help = "\
-A run of tables a line: level, run, then each table with its keys, size and what differs from a plain one.
+Each line is a run of tables: level, run, then each table with its keys, its size and what is special about it.
 
 Example: siltstone inspect /tmp/db --events
          siltstone inspect /tmp/db 000001-000001-000001-0000.table")]
@@ -34,7 +34,7 @@ pub(crate) struct Inspect {
     /// The log's files
     #[arg(long, conflicts_with = "file")]
     log: bool,
-    /// How many events
+    /// Number of events to print
     #[arg(long, default_value_t = 50, requires = "events")]
     limit: usize,
     /// Report as JSON

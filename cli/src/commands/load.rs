@@ -38,7 +38,7 @@ pub(crate) struct Load {
     /// Make the family if there is none, with default options; `siltstone family create` takes options
     #[arg(long)]
     create_family: bool,
-    /// How rows are written; by default what the file's name ends in
+    /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Format>,
     /// Report as JSON

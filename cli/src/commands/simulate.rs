@@ -21,7 +21,7 @@ pub(crate) struct Simulate {
     /// The strategy, with settings in braces
     #[arg(long, default_value = "leveled")]
     strategy: StrategyOptions,
-    /// All methods instead, a line of a table each
+    /// Compare all methods, one line each
     #[arg(long, conflicts_with = "strategy")]
     methods: bool,
     /// Bytes of distinct keys and values
@@ -30,7 +30,7 @@ pub(crate) struct Simulate {
     /// What a flush writes: of a database, half of its write memory
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
-    /// The part of it that is the active segment, which `rangemerge` does not hold by range yet; 0 in its paper
+    /// Share of that memory in the active segment, which `rangemerge` does not divide by range; 0 in its paper
     #[arg(long, default_value_t = 0.2)]
     active_share: f64,
     /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is overwritten;

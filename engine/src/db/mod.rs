@@ -255,8 +255,8 @@ impl Db {
         self.inner.log_listing()
     }
 
-    /// Divides memory anew, at once and without a restart: so many bytes for unflushed writes of a budget of so many in all,
-    /// the rest for the cache. What the cache loses is evicted in this call; writes beyond the new limit are flushed, as
+    /// Divides memory anew, at once and without a restart: `write_memory` bytes of `memory_budget` are for unflushed writes,
+    /// the rest is for the cache. What the cache loses is evicted in this call; writes beyond the new limit are flushed, as
     /// ever by what frees most per byte written, and the cache grows as they go. With less write memory come less log and
     /// smaller batches (a quarter of the log's limit). It lasts until the database is closed: the next open takes what its
     /// [`Options`] say.

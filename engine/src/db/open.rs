@@ -130,7 +130,7 @@ impl Builder {
         self
     }
 
-    /// Is told of every event.
+    /// Called for every event.
     #[must_use]
     pub fn listener(mut self, listener: impl Fn(&crate::event::Event) + Send + Sync + 'static) -> Self {
         self.listener = Some(Arc::new(listener));

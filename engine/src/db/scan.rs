@@ -65,8 +65,8 @@ impl Scan {
     /// `Invalid`, as it does where the scan has begun already). Which versions a key has does not depend on it: a
     /// version is the newest, or deleted, or one too many, by all of them.
     ///
-    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where only so many
-    /// versions are kept, those with later timestamps are, as they decide which these are; so are those with a delete
+    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where the number of
+    /// versions is limited, those with later timestamps are, as they decide which versions are kept; so are those with a delete
     /// of all versions.
     ///
     /// ```

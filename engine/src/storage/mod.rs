@@ -52,7 +52,7 @@ pub trait Storage: Send + Sync + Debug {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
 
     /// The same, past the operating system's cache, so that every read goes to the device. An error of kind
-    /// `Unsupported` where that cannot be. A storage without such a cache opens as ever.
+    /// `Unsupported` where that cannot be. A storage without such a cache opens the file as usual.
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         self.open(path)
     }

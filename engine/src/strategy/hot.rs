@@ -37,7 +37,7 @@ use std::str::FromStr;
 pub enum HotKeys {
     /// None.
     Off,
-    /// Those updated more than so many times the mean.
+    /// Those updated more often than the mean times this factor.
     Factor(HotFactor),
     /// The most updated ones.
     Top(HotTop),
