@@ -191,8 +191,8 @@ impl Catalog {
         for store in stores {
             {
                 let mut work = store.work.lock();
-                work.nothing_of_level0 = None;
-                work.plan_state = Default::default();
+                work.merges.nothing_of_level0 = None;
+                work.merges.plan_state = Default::default();
             }
             self.commit.recount(store);
             self.commit.touch(store.id);

@@ -153,10 +153,10 @@ impl Catalog {
         self.commit.events.record(EventKind::Family, &store.name, what, &[]);
         {
             let mut work = store.work.lock();
-            work.merge_not_before = 0;
+            work.merges.not_before = 0;
             // Drawn anew, as the period may be another.
-            work.plan_state.major_due = None;
-            work.nothing_of_level0 = None;
+            work.merges.plan_state.major_due = None;
+            work.merges.nothing_of_level0 = None;
         }
         self.commit.gets_on(store);
         // Writers that stopped for runs that the strategy before did not allow may go on.
@@ -242,7 +242,7 @@ impl Catalog {
         self.commit.settings.set_memory(write_memory, memory_budget);
         for store in self.stores().iter() {
             store.fit_memory(write_memory);
-            store.work.lock().nothing_of_level0 = None;
+            store.work.lock().merges.nothing_of_level0 = None;
             self.fit_active(store);
         }
         self.recount_all();

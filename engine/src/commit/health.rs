@@ -85,7 +85,7 @@ impl Commit {
 
     /// A merge of the store is done, or what it failed for is to be tried anew.
     pub(crate) fn gets_on(&self, store: &Store) {
-        if std::mem::take(&mut store.work.lock().failures) > 0 {
+        if std::mem::take(&mut store.work.lock().merges.failures) > 0 {
             self.health.failing.lock().remove(&store.id);
         }
     }

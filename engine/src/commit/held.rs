@@ -36,7 +36,7 @@ impl Commit {
         let active = store.new_active(store.version().active.bytes());
         store.swap(|now| now.with_fresh_active(active.clone()));
         if !is_empty {
-            store.work.lock().pipeline.froze();
+            store.work.lock().memory.pipeline.froze();
             kill_point!("segment-frozen");
         }
         self.recount(store);

@@ -12,21 +12,42 @@ use std::sync::Arc;
 /// What only background work looks at.
 #[derive(Default)]
 pub(crate) struct StoreWork {
-    /// A flush of this store is under way.
-    pub(crate) flushing: bool,
-    /// The flush is installed, or about to be, and not told of yet.
-    pub(crate) flush_ends: bool,
-    /// Somebody asked for a flush of everything up to this generation.
-    pub(crate) flush_asked: Generation,
+    pub(crate) flush: FlushWork,
+    pub(crate) merges: MergeWork,
+    pub(crate) memory: MemoryWork,
+}
+
+/// Of its flushes.
+#[derive(Default)]
+pub(crate) struct FlushWork {
+    /// One is under way.
+    pub(crate) under_way: bool,
+    /// It is installed, or about to be, and not told of yet.
+    pub(crate) ends: bool,
+    /// Somebody asked for one of everything up to this generation.
+    pub(crate) asked: Generation,
+    /// After one that failed: not before this moment (monotonic ns).
+    pub(crate) not_before: u64,
+    /// How often one was tried.
+    pub(crate) tries: u64,
+    /// Which try was the last to fail, and why.
+    pub(crate) failed: Option<(u64, Error)>,
+    /// What they met, for the choice of hot keys.
+    pub(crate) hot: HotState,
+    /// The part of the cells that the last one wrote, where it noted that.
+    pub(crate) survived: Option<f64>,
+}
+
+/// Of merges of its tables.
+#[derive(Default)]
+pub(crate) struct MergeWork {
     pub(crate) plan_state: PlanState,
     /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a compaction waited.
     pub(crate) nothing_of_level0: Option<(Arc<Shape>, usize, bool)>,
     pub(crate) running: Vec<(u32, RunningMerge)>,
-    /// After a failed flush: not before this moment (monotonic ns).
-    pub(crate) flush_not_before: u64,
-    /// The same for merges.
-    pub(crate) merge_not_before: u64,
-    /// How many of its merges have failed since one was done.
+    /// After one that failed: not before this moment (monotonic ns).
+    pub(crate) not_before: u64,
+    /// How many have failed since one was done.
     pub(crate) failures: u32,
     /// What plans asked for lately.
     pub(crate) unions: Unions,
@@ -35,25 +56,22 @@ pub(crate) struct StoreWork {
     pub(crate) debt_of_writers: u64,
     /// What the last plan put off.
     pub(crate) deferred: Vec<Deferred>,
+    /// What merges have written of what came.
+    pub(crate) rewritten: Rewritten,
+}
+
+/// Of what is done in memory.
+#[derive(Default)]
+pub(crate) struct MemoryWork {
     /// A frozen segment is being laid out flat, or scattered.
     pub(crate) laying_out: bool,
-    /// An in-memory merge is under way.
+    /// A merge of segments is under way.
     pub(crate) joining: bool,
     /// The newest segment that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush began.
     pub(crate) pipeline: PipelineState,
-    /// How often one was tried.
-    pub(crate) flushes: u64,
-    /// Which try was the last to fail, and why.
-    pub(crate) flush_failed: Option<(u64, Error)>,
-    /// What the store's flushes met, for the choice of hot keys.
-    pub(crate) hot: HotState,
-    /// The part of the cells that the last flush wrote, where it noted that.
-    pub(crate) survived: Option<f64>,
-    /// What merges have written of what came.
-    pub(crate) rewritten: Rewritten,
-    /// Measured cost of copying in memory; zero before there was any.
+    /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }
 
@@ -87,7 +105,7 @@ impl Rewritten {
 
 impl Store {
     pub(crate) fn flush_is_asked(&self) -> bool {
-        let asked = self.work.lock().flush_asked;
+        let asked = self.work.lock().flush.asked;
         let version = self.version();
         let oldest = version.segments().map(Segment::generation).min();
         let oldest =
@@ -98,6 +116,6 @@ impl Store {
     /// Whether that is asked of what is written now.
     pub(crate) fn flush_is_asked_of_active(&self) -> bool {
         let active = self.version().active.generation();
-        active <= self.work.lock().flush_asked
+        active <= self.work.lock().flush.asked
     }
 }

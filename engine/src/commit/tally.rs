@@ -161,9 +161,9 @@ impl Commit {
 
     /// The store's plan found that debt; whether writers are held up for less than before.
     pub(crate) fn count_debt(&self, work: &mut StoreWork, debt: u64, of_writers: u64) -> bool {
-        let falls = of_writers < work.debt_of_writers;
-        change(&self.tally.debt, std::mem::replace(&mut work.debt, debt), debt);
-        let before = std::mem::replace(&mut work.debt_of_writers, of_writers);
+        let falls = of_writers < work.merges.debt_of_writers;
+        change(&self.tally.debt, std::mem::replace(&mut work.merges.debt, debt), debt);
+        let before = std::mem::replace(&mut work.merges.debt_of_writers, of_writers);
         change(&self.tally.debt_of_writers, before, of_writers);
         falls
     }

@@ -192,8 +192,8 @@ fn merge_failure(
     store: &Store,
     such: impl Fn(u64) -> bool,
 ) -> Option<Error> {
-    let work = store.work.try_lock().filter(|work| work.running.is_empty())?;
-    let (_, error) = failing.get(&store.id).filter(|_| such(work.debt_of_writers))?;
+    let work = store.work.try_lock().filter(|work| work.merges.running.is_empty())?;
+    let (_, error) = failing.get(&store.id).filter(|_| such(work.merges.debt_of_writers))?;
     Some(error.clone())
 }
 

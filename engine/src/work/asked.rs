@@ -202,7 +202,7 @@ impl Work {
             }
             let settings = store.settings();
             let (strategy, layout) = (settings.options.strategy.strategy(), Layout::of(&settings));
-            let running = store.work.lock().running.clone();
+            let running = store.work.lock().merges.running.clone();
             // Beside flushes of other ranges, of which there is always one.
             if !running.is_empty() && layout.is_whole() {
                 continue;
@@ -336,10 +336,10 @@ impl Work {
         };
         let begun = {
             let mut work = store.work.lock();
-            work.flush_asked = work.flush_asked.max(upto);
+            work.flush.asked = work.flush.asked.max(upto);
             // Whoever asks wants to know now.
-            work.flush_not_before = 0;
-            work.flushes
+            work.flush.not_before = 0;
+            work.flush.tries
         };
         // Writers that are stopped wait for the outcome, too.
         *self.commit.health.background_error.lock() = None;
@@ -348,10 +348,10 @@ impl Work {
         let mut failed = None;
         self.commit.scheduler.wait(&mut || {
             // One that had begun may have failed for want of what was written or freed since; it is tried again.
-            let failure = store.work.lock().flush_failed.clone().filter(|(number, _)| *number > begun);
+            let failure = store.work.lock().flush.failed.clone().filter(|(number, _)| *number > begun);
             failed = self.commit.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
-            let is_told = || !store.work.lock().flush_ends;
+            let is_told = || !store.work.lock().flush.ends;
             failed.is_some() || store.is_dropped() || (!store.flush_is_asked() && is_told())
         });
         failed.map_or(Ok(()), Err)

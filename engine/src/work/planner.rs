@@ -74,7 +74,7 @@ impl Work {
         self.start_chosen(&stores, &plans, plan_db(&facts, &db), merges_free + beyond, now);
         for (store, plans) in stores.iter().zip(&plans) {
             let asked = store.flush_is_asked();
-            if asked && now >= store.work.lock().flush_not_before {
+            if asked && now >= store.work.lock().flush.not_before {
                 let (store, reason) = (store.clone(), "it was asked for".into());
                 self.start_flush(FlushWanted { store, reason, may_stay: false, at: None });
             }
@@ -123,7 +123,7 @@ impl Work {
     fn forget_failures(&self, store: &Store, now: u64) {
         let is_over = {
             let work = store.work.lock();
-            work.failures > 0 && now >= work.merge_not_before && work.running.is_empty()
+            work.merges.failures > 0 && now >= work.merges.not_before && work.merges.running.is_empty()
         };
         if is_over {
             self.commit.gets_on(store);
@@ -140,7 +140,7 @@ impl Work {
         let limit = settings.options.write_memory;
         !store.is_dropped()
             && (version.frozen.iter().any(|segment| layout.is_due(segment))
-                || (!version.flush.is_empty() && !store.work.lock().flushing)
+                || (!version.flush.is_empty() && !store.work.lock().flush.under_way)
                 || (limit > 0 && version.unflushed_bytes() > limit))
     }
 
@@ -166,10 +166,10 @@ impl Work {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.unflushed_bytes();
-        let left_over = !version.flush.is_empty() && !work.flushing;
-        let flushing_bytes = if work.flushing { version.memory_bytes() - memory_bytes } else { 0 };
+        let left_over = !version.flush.is_empty() && !work.flush.under_way;
+        let flushing_bytes = if work.flush.under_way { version.memory_bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
-        let waits = now < work.flush_not_before;
+        let waits = now < work.flush.not_before;
         let settings = store.settings();
         let empty = version.active.is_empty() && version.waiting().next().is_none();
         let due = match () {
@@ -179,7 +179,7 @@ impl Work {
         };
         let size = Layout::of(&settings).flush_size(&version, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
-            surviving_share(&version, work.survived)
+            surviving_share(&version, work.flush.survived)
         } else {
             1.0
         };
@@ -255,14 +255,15 @@ impl Work {
     pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
-        if store.is_dropped() || now < work.merge_not_before {
+        if store.is_dropped() || now < work.merges.not_before {
             return Vec::new();
         }
-        let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let running: Vec<RunningMerge> =
+            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
         let waits = self.waits_for_merges(store);
         let level0_only = free == 0 || waits;
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
-        let unions = std::mem::take(&mut work.unions);
+        let unions = std::mem::take(&mut work.merges.unions);
         let settings = store.settings();
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
         // Asked for about once a minute, and then for every table.
@@ -286,38 +287,38 @@ impl Work {
             ttl_us: settings.options.ttl_us,
         };
         let strategy = settings.options.strategy.strategy();
-        let debt = strategy.debt(&version.shape, &facts, &work.plan_state);
+        let debt = strategy.debt(&version.shape, &facts, &work.merges.plan_state);
         let fewer_runs = self.commit.count_level0(store, &version);
         if self.commit.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
             self.commit.scheduler.notify();
         }
         let looked_at = (version.shape.clone(), running.len(), waits);
-        let is_known = work.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
+        let is_known = work.merges.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
             Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
         });
         if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
-            work.unions = unions;
+            work.merges.unions = unions;
             return Vec::new();
         }
-        let mut plan = strategy.plan(&version.shape, &facts, &work.plan_state);
+        let mut plan = strategy.plan(&version.shape, &facts, &work.merges.plan_state);
         let long = long_bytes(&version.shape, facts.flush_bytes);
-        work.unions = unions;
+        work.merges.unions = unions;
         if level0_only {
             let is_short = |plan: &MergePlan| plan.empties_level0() && plan.bytes < long;
             let is_taken = running.iter().any(|merge| is_short(&merge.plan));
             let is_within = |plan: &MergePlan| plan.output.level == 0 && is_short(plan);
             plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
-            work.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
+            work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
             return plan.merges;
         }
-        work.plan_state = plan.state;
-        if work.deferred != plan.deferred {
+        work.merges.plan_state = plan.state;
+        if work.merges.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
-            for Deferred { why } in plan.deferred.iter().filter(|one| !work.deferred.contains(one)) {
+            for Deferred { why } in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
                 self.commit.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
             }
-            work.deferred = plan.deferred;
+            work.merges.deferred = plan.deferred;
         }
         plan.merges
     }

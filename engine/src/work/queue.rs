@@ -283,7 +283,7 @@ impl Work {
             Some(_) => {}
             None if is_merge && matter && !is_asked => self.merge_failed(&store, error, now, pause),
             None if !is_merge && matter => {
-                store.work.lock().merge_not_before = not_before;
+                store.work.lock().merges.not_before = not_before;
                 self.commit.touch_at(store.id, not_before);
             }
             None => {}
@@ -307,8 +307,8 @@ impl Work {
     /// The store's flush of that number failed: the next one comes not before that moment.
     fn flush_failed(&self, store: &Store, number: u64, error: &Error, not_before: u64) {
         let mut work = store.work.lock();
-        work.flush_not_before = not_before;
-        work.flush_failed = Some((number, error.clone()));
+        work.flush.not_before = not_before;
+        work.flush.failed = Some((number, error.clone()));
         drop(work);
         self.commit.touch_at(store.id, not_before);
         *self.commit.health.background_error.lock() = Some(error.clone());
@@ -332,10 +332,10 @@ impl Work {
     fn merge_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
         let is_damage = error.kind() == ErrorKind::Corruption;
         let mut work = store.work.lock();
-        work.failures += u32::from(!planted!(Bug::HideFailingMerges));
-        let longer = (pause << work.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
-        work.merge_not_before = now + longer;
-        let again = work.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
+        work.merges.failures += u32::from(!planted!(Bug::HideFailingMerges));
+        let longer = (pause << work.merges.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
+        work.merges.not_before = now + longer;
+        let again = work.merges.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
         if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
             let mut failing = self.commit.health.failing.lock();
             if !store.is_dropped() {

@@ -80,7 +80,7 @@ pub(super) fn take_range(
             .map(|(number, m)| (*number, format!("the range {} has most of it", m.range))),
         None => {
             let merging: Vec<KeyRange> =
-                store.work.lock().running.iter().map(|(_, merge)| merge.range_left()).collect();
+                store.work.lock().merges.running.iter().map(|(_, merge)| merge.range_left()).collect();
             let chosen = victim_beside(by_range, &version.shape, &facts, &merging);
             chosen.map(|(best, why)| (memory[best].0, why))
         }

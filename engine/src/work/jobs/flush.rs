@@ -64,7 +64,7 @@ impl FlushJob {
         let strategy = settings.options.strategy.strategy();
         let version = store.version_full();
         if version.flush.is_empty() {
-            store.work.lock().flushing = false;
+            store.work.lock().flush.under_way = false;
             return None;
         }
         // Cells that recovery put there may have been logged under a later generation than that of their segment.
@@ -78,7 +78,7 @@ impl FlushJob {
                 // With an id of its own only where something was written since the last cells were kept.
                 match may.keep && generation < reserved && !store.is_leaving() {
                     true => {
-                        let state = store.work.lock().hot.clone();
+                        let state = store.work.lock().flush.hot.clone();
                         settings.options.hot_keys.plan(may_take, &state)
                     }
                     false => HotPlan { over: None, reason: "this flush is to keep nothing".into() },
@@ -183,7 +183,7 @@ impl FlushJob {
             hot.reason.clone(),
             &numbers,
         );
-        self.flushing.store.work.lock().hot.learn(heats);
+        self.flushing.store.work.lock().flush.hot.learn(heats);
     }
 
     fn leave(&self, catalog: &Catalog) {

@@ -39,7 +39,7 @@ impl FlushRangeJob {
         let id = catalog.next_job();
         let begun = plan(catalog, store, by_range, id, reason);
         let Some((version, plan, tables)) = begun else {
-            store.work.lock().flushing = false;
+            store.work.lock().flush.under_way = false;
             return None;
         };
         // Cells that recovery put there may have been logged under a later generation than that of their segment.
@@ -124,7 +124,7 @@ fn plan(
         return None;
     }
     let range = version.flush.range();
-    let running: Vec<_> = work.running.iter().map(|(_, running)| running.clone()).collect();
+    let running: Vec<_> = work.merges.running.iter().map(|(_, running)| running.clone()).collect();
     // Not where its tables are being merged: beside them it may still be a delta.
     let early = early && !running.iter().any(|merge| merge.range_left().overlaps(&range));
     let merged =
@@ -136,7 +136,7 @@ fn plan(
     };
     let tables = table_sources(&version, &plan, READ_AHEAD)?;
     if plan.output.level > 0 {
-        work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
     }
     drop(work);
     Some((version, plan, tables))

@@ -80,13 +80,13 @@ pub(super) enum Flushes {
 /// Says that a flush of the store is under way; its number. `None` where one is, or the store is gone.
 pub(super) fn begin(store: &Store) -> Option<u64> {
     let mut work = store.work.lock();
-    if work.flushing || store.is_dropped() {
+    if work.flush.under_way || store.is_dropped() {
         return None;
     }
-    work.flushing = true;
-    work.pipeline = PipelineState::default();
-    work.flushes += 1;
-    Some(work.flushes)
+    work.flush.under_way = true;
+    work.memory.pipeline = PipelineState::default();
+    work.flush.tries += 1;
+    Some(work.flush.tries)
 }
 
 /// Of memory alone, into level 0: whatever is in the way below, level 0 is above it.
@@ -204,7 +204,7 @@ impl Flushing {
         }
         kill_point!("flush-before-install");
         if done {
-            self.store.work.lock().flush_ends = true;
+            self.store.work.lock().flush.ends = true;
         }
         let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
         let range = KeyRange { start: self.clip.clone(), end };
@@ -228,7 +228,7 @@ impl Flushing {
             return Ok(Flushes::Done(outputs));
         }
         let mut work = self.store.work.lock();
-        if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
+        if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
             running.clip = Some(self.clip.clone());
         }
         Ok(Flushes::Step(outputs))
@@ -243,7 +243,7 @@ impl Flushing {
         self.store.metrics.flushes.add(1);
         self.store.metrics.flushed_bytes.add(totals.bytes_written);
         let memory = catalog.commit.settings.write_memory();
-        self.store.work.lock().rewritten.came(totals.bytes_written as f64, memory);
+        self.store.work.lock().merges.rewritten.came(totals.bytes_written as f64, memory);
         let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
         metrics.timers.flush.note_ns(ns);
         let micros = ns / 1_000;
@@ -267,14 +267,14 @@ impl Flushing {
         }
         let totals = self.merge.totals();
         catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
-        self.store.work.lock().survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
+        self.store.work.lock().flush.survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
     }
 
     /// It is over for the store.
     pub(super) fn leave(&self) {
         let mut work = self.store.work.lock();
-        (work.flushing, work.flush_ends) = (false, false);
-        work.running.retain(|(id, _)| *id != self.id);
+        (work.flush.under_way, work.flush.ends) = (false, false);
+        work.merges.running.retain(|(id, _)| *id != self.id);
     }
 }
 

@@ -72,17 +72,17 @@ impl JoinJob {
         let mut flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
         let (kind, reason, facts, flushes, expected) = {
             let mut work = store.work.lock();
-            if work.joining || work.flushing || store.is_dropped() {
+            if work.memory.joining || work.flush.under_way || store.is_dropped() {
                 return None;
             }
             let newest = sources[0].generation();
-            if work.joined_upto >= newest {
+            if work.memory.joined_upto >= newest {
                 return None;
             }
-            let facts = facts(catalog, work.copy_ns_per_byte, &flats);
+            let facts = facts(catalog, work.memory.copy_ns_per_byte, &flats);
             // Asked once for each segment that comes: nothing else changes the answer, but for the draw.
-            work.joined_upto = newest;
-            let (kind, reason) = store.settings().options.memory.plan(&facts, &work.pipeline)?;
+            work.memory.joined_upto = newest;
+            let (kind, reason) = store.settings().options.memory.plan(&facts, &work.memory.pipeline)?;
             let copies = kind == MemoryMerge::Indices && !Join::can_share_chunks(&flats);
             let kind = if copies { MemoryMerge::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
@@ -95,10 +95,10 @@ impl JoinJob {
                 catalog.commit.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
                 return None;
             }
-            work.joining = true;
+            work.memory.joining = true;
             // Of several that are begun together each sees what the others will take.
             catalog.commit.room.joining.add(expected);
-            (kind, reason, facts, work.flushes, expected)
+            (kind, reason, facts, work.flush.tries, expected)
         };
         if kind == MemoryMerge::CompactNewest {
             sources.truncate(1);
@@ -186,16 +186,16 @@ impl JoinJob {
             let mut work = self.store.work.lock();
             if self.kind == MemoryMerge::CompactNewest {
                 // Without what was dead in it the pipeline may be worth a compaction, too.
-                work.joined_upto = Generation::ZERO;
-            } else if work.flushes == self.flushes {
+                work.memory.joined_upto = Generation::ZERO;
+            } else if work.flush.tries == self.flushes {
                 // What a flush that has begun since starts with is not about these segments, which it takes or has taken.
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
-                work.pipeline.merged(cells, keys, stayed, self.kind);
+                work.memory.pipeline.merged(cells, keys, stayed, self.kind);
             }
             if self.kind != MemoryMerge::Indices && joined.bytes() > 64 << 10 {
                 let measured = self.busy_ns as f64 / joined.bytes() as f64;
-                let before = work.copy_ns_per_byte;
-                work.copy_ns_per_byte =
+                let before = work.memory.copy_ns_per_byte;
+                work.memory.copy_ns_per_byte =
                     if before == 0.0 { measured } else { (3.0 * before + measured) / 4.0 };
             }
         }
@@ -251,7 +251,7 @@ impl JoinJob {
 
     fn leave(&mut self, catalog: &Catalog) {
         self.count(catalog, 0);
-        self.store.work.lock().joining = false;
+        self.store.work.lock().memory.joining = false;
     }
 
     /// It takes so much memory now beside its sources.
@@ -274,12 +274,12 @@ fn expected_bytes(kind: MemoryMerge, facts: &PipelineFacts) -> u64 {
 /// one since the disk flush did. Nothing is known before that one.
 pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
     let newest = version.frozen.first().map(Segment::generation);
-    let due = work.joining || newest.is_some_and(|newest| newest > work.joined_upto);
-    if work.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
+    let due = work.memory.joining || newest.is_some_and(|newest| newest > work.memory.joined_upto);
+    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
         return 0;
     }
     let frozen: u64 = version.frozen.iter().map(|segment| segment.bytes() as u64).sum();
-    (frozen as f64 * (1.0 - work.pipeline.stayed)) as u64
+    (frozen as f64 * (1.0 - work.memory.pipeline.stayed)) as u64
 }
 
 /// About how much of a store's memory a flush would find that is not dead by then; `survived` says it of the last flush.

@@ -11,12 +11,12 @@ pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
     let settings = store.settings();
     let layout = Layout::of(&settings);
     if !store.version().frozen.iter().any(|segment| layout.is_due(segment))
-        || std::mem::replace(&mut store.work.lock().laying_out, true)
+        || std::mem::replace(&mut store.work.lock().memory.laying_out, true)
     {
         return false;
     }
     let laid_out = layout.lay_out_oldest(catalog, store);
-    store.work.lock().laying_out = false;
+    store.work.lock().memory.laying_out = false;
     laid_out
 }
 

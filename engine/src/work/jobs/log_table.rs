@@ -131,6 +131,7 @@ impl LogTableJob {
         store
             .work
             .lock()
+            .merges
             .rewritten
             .came(self.left_bytes as f64 * compressed, catalog.commit.settings.write_memory());
         let percent = |share: f64| (share * 100.0) as u64;
@@ -190,7 +191,7 @@ pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTab
     let version = store.version();
     let front = version.log_front()?;
     let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
-    let survived = store.work.lock().survived;
+    let survived = store.work.lock().flush.survived;
     let mut facts = LogTableFacts {
         cells: segments().map(|segment| segment.cells() as u64).sum(),
         user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
@@ -210,7 +211,7 @@ pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTab
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
         merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
-        merged: store.work.lock().rewritten.times(),
+        merged: store.work.lock().merges.rewritten.times(),
         merged_max: store.settings().options.log_tables_merged_max,
     };
     if let Some(open) = version.tables().find(|open| open.info.cells > 0) {

@@ -75,7 +75,8 @@ impl MergeJob {
         let id = catalog.next_job();
         let mut work = store.work.lock();
         let version = store.version_full();
-        let running: Vec<RunningMerge> = work.running.iter().map(|(_, running)| running.clone()).collect();
+        let running: Vec<RunningMerge> =
+            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
             catalog.commit.events.record(EventKind::Defer, &store.name, reason, &[]);
@@ -90,11 +91,11 @@ impl MergeJob {
             MergeKind::Move => None,
             MergeKind::Merge => Some(spec(catalog, store, &version, &plan, id, read_ahead)),
         };
-        work.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // Without the lock: who runs it may take a while to answer.
         let run = spec.map(|spec| begin(catalog, &spec)).transpose();
-        let run = run.inspect_err(|_| store.work.lock().running.retain(|(other, _)| *other != id))?;
+        let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
         // A range keeps one file.
         let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
         let began_ns = catalog.commit.env.clock.monotonic_ns();
@@ -315,10 +316,10 @@ impl MergeJob {
         match upto {
             Some(key) => {
                 let mut work = self.store.work.lock();
-                if let Some((_, running)) = work.running.iter_mut().find(|(id, _)| *id == self.id) {
+                if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
                     running.clip = Some(key.clone());
                 }
-                work.nothing_of_level0 = None;
+                work.merges.nothing_of_level0 = None;
                 drop(work);
                 self.clip = Some(key);
                 Ok(Advanced::Wait(0))
@@ -362,7 +363,7 @@ impl MergeJob {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
         catalog.commit.metrics.merged_bytes.add(bytes);
         self.store.metrics.merged_bytes.add(bytes);
-        self.store.work.lock().rewritten.merged(bytes);
+        self.store.work.lock().merges.rewritten.merged(bytes);
         if kind == EventKind::Merge {
             catalog.commit.metrics.merges.add(1);
             self.store.metrics.merges.add(1);
@@ -388,8 +389,8 @@ impl MergeJob {
     fn leave(&self, error: Option<&Error>) {
         {
             let mut work = self.store.work.lock();
-            work.running.retain(|(id, _)| *id != self.id);
-            work.nothing_of_level0 = None;
+            work.merges.running.retain(|(id, _)| *id != self.id);
+            work.merges.nothing_of_level0 = None;
         }
         match (&self.manual, error) {
             // Of a store that was split or joined meanwhile: it is planned anew.
