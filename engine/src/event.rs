@@ -264,33 +264,4 @@ mod tests {
         newest.push(event(24, EventKind::MemoryFlush), 6);
         assert_eq!(kept(&newest), [19, 20, 21, 22, 23, 24]);
     }
-
-    #[cfg(feature = "tracing")]
-    #[test]
-    fn events_reach_the_subscriber_that_is_installed() {
-        use std::sync::atomic::AtomicUsize;
-        use tracing::span::{Attributes, Id, Record};
-
-        struct Count(Arc<AtomicUsize>);
-        impl tracing::Subscriber for Count {
-            fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-                metadata.target() == "siltstone"
-            }
-            fn new_span(&self, _: &Attributes<'_>) -> Id {
-                Id::from_u64(1)
-            }
-            fn record(&self, _: &Id, _: &Record<'_>) {}
-            fn record_follows_from(&self, _: &Id, _: &Id) {}
-            fn event(&self, _: &tracing::Event<'_>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-            fn enter(&self, _: &Id) {}
-            fn exit(&self, _: &Id) {}
-        }
-
-        let (dir, count) = (tempfile::tempdir().unwrap(), Arc::new(AtomicUsize::new(0)));
-        let subscriber = Count(count.clone());
-        tracing::subscriber::with_default(subscriber, || drop(crate::Db::open(dir.path()).unwrap()));
-        assert!(count.load(Ordering::Relaxed) > 0);
-    }
 }

@@ -93,6 +93,12 @@ pub const DATABASE: Values<Options> = &[
         "rate_limit_auto",
         &[|o| o.experimental.rate_limit_auto = 0, |o| o.experimental.rate_limit_auto = 64 << 10],
     ),
+    ("changes_kept", &[|o| o.changes_kept = 0, |o| o.changes_kept = 20 << 10, |o| o.changes_kept = 1 << 30]),
+    (
+        "changes_held_max",
+        &[|o| o.experimental.changes_held_max = 0, |o| o.experimental.changes_held_max = 64 << 10],
+    ),
+    ("latencies", &[|o| o.latencies = false, |o| o.latencies = true]),
     ("events_kept", &[|o| o.experimental.events_kept = 0, |o| o.experimental.events_kept = 10]),
 ];
 
@@ -227,6 +233,7 @@ pub fn name(column: usize, value: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siltstone::Experimental;
     use siltstone::strategy::{ExploringOptions, GeometricOptions, RangemergeOptions, SmaOptions};
     use std::collections::BTreeSet;
 
@@ -250,7 +257,10 @@ mod tests {
             &(&all - &listed) - &elsewhere
         };
         let none = BTreeSet::new();
-        assert_eq!(missing(fields(&Options::default()), listed(DATABASE)), none);
+        let mut of_database = fields(&Options::default());
+        assert!(of_database.remove("experimental"));
+        of_database.extend(fields(&Experimental::default()));
+        assert_eq!(missing(of_database, listed(DATABASE)), none);
         assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
         let named = |option: &String| {

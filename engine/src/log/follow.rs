@@ -87,7 +87,9 @@ pub(crate) fn still_kept(
         if reader.length < used || !matches!(reader.header(database), Ok(Ok(_))) {
             break;
         }
-        kept.push(LogFileInfo { file, reserved: reader.length, used, first_seq });
+        // What was reserved behind its history was given back, or is of no use.
+        let reserved = used.next_multiple_of(4096).min(reader.length);
+        kept.push(LogFileInfo { file, reserved, used, first_seq });
     }
     kept.reverse();
     kept

@@ -166,6 +166,7 @@ impl Check<'_> {
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
         live.extend(table_names(&state.stores));
         live.extend(needed_logs(state).into_iter().map(log::file_name));
+        live.extend(state.log_kept.keys().map(|file| log::file_name(*file)));
         let log_bytes = self.files.iter().filter(|(name, _)| log::parse_file_name(name).is_some());
         self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
         match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(()), &mut |_, _| {}) {
