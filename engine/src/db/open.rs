@@ -426,21 +426,25 @@ fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut Manifest
 /// creation that a crash ended can be begun again. The note stays, for a repair that finds no manifest.
 fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result<u64> {
     let path = dir.join(NOTE);
+    let mut number = drawn;
     if env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         let noted = read_file(env, &path)?;
         let text = std::str::from_utf8(&noted).unwrap_or_default();
-        if let Some((number, rest)) = text.split_once('\n')
+        if let Some((noted, rest)) = text.split_once('\n')
             && rest.strip_suffix('\n') == Some(tables)
-            && let Ok(number) = u64::from_str_radix(number, 16)
+            && let Ok(noted) = u64::from_str_radix(noted, 16)
         {
-            return Ok(number);
+            number = noted;
         }
     }
+    // Also where it is there: the creation that wrote it may have ended before it was durable.
     let failed = |e| Error::io("write", &path, e);
-    let mut file = env.storage.create(&path).map_err(failed)?;
-    file.write(format!("{drawn:016x}\n{tables}\n").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    let new = path.with_extension("new");
+    let mut file = env.storage.create(&new).map_err(failed)?;
+    file.write(format!("{number:016x}\n{tables}\n").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    env.storage.rename(&new, &path).map_err(failed)?;
     env.storage.sync_dir(dir).map_err(failed)?;
-    Ok(drawn)
+    Ok(number)
 }
 
 fn open_tables(

@@ -296,6 +296,8 @@ impl Work {
                 &[],
             );
             if error.kind() == ErrorKind::DiskFull {
+                // What may go makes room for the next try.
+                self.catalog.give_up_kept_log();
                 *self.commit.health.background_error.lock() = Some(error.clone());
             }
         }
