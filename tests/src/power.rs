@@ -77,8 +77,18 @@ pub fn recovered_batches(
     let before_us = subject.now_us();
     let contents = subject.contents().map_err(|e| format!("scan failed: {e:?}"))?;
     // Reading takes time, in which a row may have expired.
-    let batches = at_one_time(&contents, setup, history, end, before_us)
-        .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))?;
+    at_one_time(&contents, setup, history, end, before_us)
+        .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))
+}
+
+/// The same where each batch is there or was never acknowledged: then the stream of changes must show them, too.
+pub fn recovered_and_shown(
+    subject: &Subject,
+    setup: &Setup,
+    history: &History,
+    end: End,
+) -> Result<usize, String> {
+    let batches = recovered_batches(subject, setup, history, end)?;
     if setup.marker {
         // Without it not all that is there may be known.
         crate::stream::check_tail(&subject.db, setup, &history.ops(batches))?;
@@ -185,7 +195,7 @@ impl PowerRun {
             }
             self.check_images()?;
         }
-        let batches = recovered_batches(&subject, &self.setup, &self.history, End::Kill)?;
+        let batches = recovered_and_shown(&subject, &self.setup, &self.history, End::Kill)?;
         if batches != self.history.len() && self.setup.marker {
             return Err(format!("{batches} of {} batches are there at the end", self.history.len()));
         }
@@ -232,7 +242,7 @@ fn check_image(
         points += 1;
     }
     let subject = Subject::open(setup, &world).map_err(|e| format!("open after {points} crashes: {e:?}"))?;
-    let batches = recovered_batches(&subject, setup, history, end)
+    let batches = recovered_and_shown(&subject, setup, history, end)
         .map_err(|e| format!("after {points} crashes: {e}"))?;
     if !rng.one_in(6) {
         return Ok(points);
@@ -268,7 +278,7 @@ fn check_image(
     drop(subject);
     let world = world_of(storage, now_us, rng.next_u64());
     let subject = Subject::open(setup, &world).map_err(|e| format!("open after going on: {e:?}"))?;
-    recovered_batches(&subject, setup, &history, End::PowerLoss)
+    recovered_and_shown(&subject, setup, &history, End::PowerLoss)
         .map_err(|e| format!("after going on: {e}"))?;
     Ok(points + 1)
 }

@@ -8,7 +8,7 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
-use crate::power::{Image, recovered_batches};
+use crate::power::{Image, recovered_and_shown};
 use crate::subject::{Setup, Subject, draw_memory, world_of};
 use parking_lot::Mutex;
 use siltstone::Durability;
@@ -190,7 +190,7 @@ fn second_crashes(setup: &Setup, first: &Crash, now_us: u64, rng: &mut Rng) -> C
         let world = world_of(second.image.storage, world.clock.wall_us(), rng.next_u64());
         let found = Subject::open(setup, &world).map_err(|e| format!("open: {e:?}"));
         found
-            .and_then(|subject| recovered_batches(&subject, setup, &second.history, second.image.end))
+            .and_then(|subject| recovered_and_shown(&subject, setup, &second.history, second.image.end))
             .map_err(|e| format!("and {}: {e}", second.image.moment))?;
         MET.lock()[first.place][second.place] += 1;
     }
@@ -217,14 +217,14 @@ fn live(
             // A kill in the middle of recovery keeps no more than the power loss before it.
             crashes.iter_mut().for_each(|crash| crash.image.end = end);
         }
-        let batches = recovered_batches(&subject, setup, &history, end)?;
+        let batches = recovered_and_shown(&subject, setup, &history, end)?;
         history.recovered(batches, true);
         for step in 0..steps {
             work(setup, &subject, &mut history, rng, &watch, &mut crashes)
                 .map_err(|e| format!("step {step}: {e:?}"))?;
             watch.take(&history, &mut crashes);
         }
-        let found = recovered_batches(&subject, setup, &history, End::Kill)?;
+        let found = recovered_and_shown(&subject, setup, &history, End::Kill)?;
         if found != history.len() {
             return Err(format!("{found} of {} batches are there at the end", history.len()));
         }
