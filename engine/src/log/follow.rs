@@ -136,16 +136,6 @@ impl Log {
         Follower { log: self.clone(), env: env.clone(), id, next: since.next(), at: None, reader: None }
     }
 
-    /// Lets go of all kept files that may go; whether there were any.
-    pub(crate) fn drop_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> bool {
-        let all: Vec<LiveFile> = {
-            let _live = self.live.lock();
-            if self.is_held() { Vec::new() } else { self.kept.lock().take_over(0, 0) }
-        };
-        let _ = self.let_go(&all, claim);
-        !all.is_empty()
-    }
-
     /// The oldest file that is kept, if any is, and the files that will be once all before `front` is released: what the manifest is told where files
     /// are kept always.
     pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
@@ -177,11 +167,21 @@ impl Log {
 
     /// Lets go of kept files that are over their bound.
     pub(crate) fn trim_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
-        let over = {
-            let _live = self.live.lock();
-            if self.is_held() { Vec::new() } else { self.take_over(&mut self.kept.lock()) }
-        };
+        let over = self.take_unless_held(|kept| self.take_over(kept));
         self.let_go(&over, claim)
+    }
+
+    /// Lets go of all kept files that may go; whether there were any.
+    pub(crate) fn drop_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> bool {
+        let all = self.take_unless_held(|kept| kept.take_over(0, 0));
+        let _ = self.let_go(&all, claim);
+        !all.is_empty()
+    }
+
+    /// Nothing while somebody copies live files.
+    fn take_unless_held(&self, take: impl FnOnce(&mut Kept) -> Vec<LiveFile>) -> Vec<LiveFile> {
+        let _live = self.live.lock();
+        if self.is_held() { Vec::new() } else { take(&mut self.kept.lock()) }
     }
 
     /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any file.
@@ -258,46 +258,34 @@ impl Follower {
                 }
                 continue;
             }
-            let frame = match self.frame(at, end) {
-                Ok(Ok(frame)) => frame,
-                Ok(Err(fault)) => match self.unreadable(at, fault)? {
+            if self.reader.is_none() {
+                let identity = FileIdentity::new(self.log.database(), at.file);
+                self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
+            }
+            let frame = match frame(&mut self.reader, at.offset, end) {
+                Ok(frame) => frame,
+                Err(fault) => match self.unreadable(at, fault)? {
                     Some(missing) => return Ok(missing),
                     None => continue,
                 },
-                Err(e) => return Err(e),
             };
-            let (first, last, end) = (frame.head.first_seq, frame.last_seq, frame.end());
-            match last {
-                Some(last) if last > visible => return Ok(Followed::Nothing),
-                Some(last) if last >= self.next && first > self.next => return Ok(self.missing(first)),
-                Some(last) if last >= self.next && self.log.synced() < end => {
-                    self.log.sync()?;
-                }
-                Some(last) if last >= self.next => {
-                    let from = self.next;
-                    if let Ok(Ok(frame)) = self.frame(at, end.offset) {
-                        visit(&frame, from);
-                    }
-                    (self.next, self.at) = (last.next(), Some(end));
-                    return Ok(Followed::Frame);
-                }
-                _ => self.at = Some(end),
+            let (first, behind) = (frame.head.first_seq, frame.end());
+            let Some(last) = frame.last_seq.filter(|last| *last >= self.next) else {
+                self.at = Some(behind);
+                continue;
+            };
+            if last > visible {
+                return Ok(Followed::Nothing);
             }
-        }
-    }
-
-    /// The frame there, in a file whose history ends at `end`; or why there is none.
-    fn frame(&mut self, at: LogPosition, end: u64) -> Result<Result<Frame<'_>, String>> {
-        if self.reader.is_none() {
-            let identity = FileIdentity::new(self.log.database(), at.file);
-            self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
-        }
-        let Some(reader) = &mut self.reader else { return Ok(Err("no such file".into())) };
-        reader.length = end;
-        match reader.frame(at.offset) {
-            Ok(Ok(frame)) => Ok(Ok(frame)),
-            Ok(Err(fault)) => Ok(Err(fault.to_string())),
-            Err(e) => Ok(Err(e.to_string())),
+            if first > self.next {
+                return Ok(self.missing(first));
+            }
+            if self.log.synced() < behind {
+                self.log.sync()?;
+            }
+            visit(&frame, self.next);
+            (self.next, self.at) = (last.next(), Some(behind));
+            return Ok(Followed::Frame);
         }
     }
 
@@ -330,6 +318,13 @@ impl Follower {
             }
         }
     }
+}
+
+/// The frame there, in a file whose history ends at `end`; or why there is none.
+fn frame(reader: &mut Option<LogReader>, offset: u64, end: u64) -> Result<Frame<'_>, String> {
+    let Some(reader) = reader else { return Err("no such file".into()) };
+    reader.length = end;
+    reader.frame(offset).map_err(|e| e.to_string())?.map_err(|fault| fault.to_string())
 }
 
 impl std::fmt::Debug for Follower {

@@ -49,6 +49,10 @@ impl<I: DoubleEndedIterator> Ends<I> {
     }
 }
 
+fn take(ready: &mut VecDeque<Entry>, end: usize) -> Option<Entry> {
+    if end == FRONT { ready.pop_front() } else { ready.pop_back() }
+}
+
 impl<'t> TransactionScan<'t> {
     pub(super) fn new(transaction: &'t Transaction, family: &Family, range: KeyRange) -> Self {
         let range = family.own(range);
@@ -80,17 +84,9 @@ impl<'t> TransactionScan<'t> {
         }
     }
 
-    fn take_ready(&mut self, end: usize) -> Option<Entry> {
-        let take = |ready: &mut VecDeque<Entry>| match end {
-            FRONT => ready.pop_front(),
-            _ => ready.pop_back(),
-        };
-        take(&mut self.ready[end])
-    }
-
     fn advance(&mut self, end: usize) -> Result<Option<Entry>> {
         loop {
-            if let Some(entry) = self.take_ready(end) {
+            if let Some(entry) = take(&mut self.ready[end], end) {
                 return Ok(Some(entry));
             }
             let before = self.before.take(end).transpose()?;
@@ -98,8 +94,7 @@ impl<'t> TransactionScan<'t> {
             let before_is_next = match (&before, &written) {
                 (None, None) => {
                     // What is left of the key at which the other end stands.
-                    let rest = &mut self.ready[1 - end];
-                    return Ok(if end == FRONT { rest.pop_front() } else { rest.pop_back() });
+                    return Ok(take(&mut self.ready[1 - end], end));
                 }
                 (None, Some(_)) => false,
                 (Some(_), None) => true,
