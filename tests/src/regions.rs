@@ -31,9 +31,9 @@ const STRATEGIES: &[&str] = &[
     "geometric",
     "sma",
     "leveled{table_bytes=8KiB, base_bytes=16KiB}",
-    // Merged in steps that are shorter than its tables.
-    "leveled{table_bytes=64KiB, base_bytes=64KiB}",
 ];
+/// Merged in steps that are shorter than its tables.
+const WIDE: &str = "leveled{table_bytes=64KiB, base_bytes=64KiB}";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -60,6 +60,7 @@ struct Case {
     next: u32,
     done: u64,
     value_bytes: u64,
+    wide: bool,
 }
 
 fn key(rng: &mut Rng) -> Vec<u8> {
@@ -127,7 +128,7 @@ impl Case {
     fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let world = SimWorld::new(rng.next_u64());
-        let options = Options {
+        let mut options = Options {
             write_memory: 16 << 10,
             memory_budget: 64 << 10,
             experimental: Experimental {
@@ -137,9 +138,16 @@ impl Case {
             },
             ..Options::default()
         };
-        let value_bytes = *rng.pick(&[300, 300, 1_500]);
+        let mut value_bytes = *rng.pick(&[300, 300, 1_500]);
+        // Tables wider than a step, of which a merge frees parts while others have them.
+        let wide = rng.one_in(4);
+        if wide {
+            options.experimental.step_bytes = 4 << 10;
+            value_bytes = 1_500;
+        }
+        let strategy = if wide { WIDE } else { rng.pick(STRATEGIES) };
         let family = FamilyOptions {
-            strategy: rng.pick(STRATEGIES).parse().expect("a strategy"),
+            strategy: strategy.parse().expect("a strategy"),
             block_bytes: 300,
             merge_operator: Some("concat".into()),
             log_tables: rng.one_in(4),
@@ -158,6 +166,7 @@ impl Case {
             next: 0,
             done: 0,
             value_bytes,
+            wide,
         }
     }
 
@@ -191,7 +200,9 @@ impl Case {
         }
         let durability = if self.rng.one_in(4) { Durability::Sync } else { Durability::Buffered };
         let mut batch = siltstone::Batch::new();
-        match self.rng.range(0..10) {
+        // Wide tables need cells that stay.
+        let kinds = if self.wide && !self.rng.one_in(16) { 0..9 } else { 0..10 };
+        match self.rng.range(kinds) {
             0..6 => {
                 let len = self.rng.range(0..self.value_bytes) as usize;
                 let value = self.rng.bytes(len);
@@ -247,6 +258,11 @@ impl Case {
         }
         self.cuts = vec![after];
         self.done += 1;
+        // The part above merges first what both parts have yet: what it frees of a table must leave the part below whole.
+        if self.rng.one_in(3) {
+            right.compact::<&[u8]>(..).map_err(|e| format!("compact {name}: {}", at(&e)))?;
+            same(&contents(db, None)?, &self.model, "one part compacted")?;
+        }
         Ok(())
     }
 
