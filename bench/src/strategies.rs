@@ -3,7 +3,8 @@
 
 use crate::report::{Cost, Panel, costs};
 use crate::store::Result;
-use siltstone::simulate::{METHODS, SimulateOptions, simulate};
+use siltstone::simulate::{SimulateOptions, simulate};
+use siltstone::strategy::METHODS;
 use std::path::Path;
 
 const MEMORY: u64 = 1 << 30;

@@ -32,6 +32,7 @@ impl Counter {
 }
 
 #[derive(Debug, Default)]
+// Over 15 fields: one counter each.
 pub(crate) struct Metrics {
     pub(crate) writes: Counter,
     pub(crate) planned: Counter,
@@ -120,6 +121,7 @@ pub struct FamilyStatistics {
 /// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
+// Over 15 fields: one figure each.
 pub struct Statistics {
     /// Cells and range tombstones written.
     pub writes: u64,

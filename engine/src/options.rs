@@ -102,8 +102,8 @@ pub struct Experimental {
     /// once, as files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes`, `f` of `rangemerge`) make larger
-    /// steps. Default 64 MiB.
+    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes` of a
+    /// strategy, or `f`) make larger steps. Default 64 MiB.
     pub step_bytes: u64,
     /// Ratio of sleep to work of a compaction that was asked for, while there are readers and no writer is held up. Each sleep is
     /// a fraction of a millisecond. Readers hardly notice such a compaction, and it takes that much longer. 0 for no sleep.
@@ -114,7 +114,7 @@ pub struct Experimental {
     pub rate_limit_auto: u64,
     /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
     /// merge that fills faster waits, so with `write-through` this limits what merges write, too. A flush that merges
-    /// (`rangemerge`) only takes its part, as of [`Options::rate_limit`]. Default 0.
+    /// with tables only takes its part, as of [`Options::rate_limit`]. Default 0.
     pub cache_fill_rate: u64,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
@@ -216,7 +216,7 @@ pub enum CacheFill {
     /// Every block, as it is written.
     WriteThrough,
     /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once. Such a merge needs
-    /// as much disk space again as its inputs have. Flushes fill nothing, those of `rangemerge` that read tables neither.
+    /// as much disk space again as its inputs have. Flushes fill nothing, nor do those that merge with tables.
     Before,
     /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
     /// flush; in steps, each of which replaces its part of the inputs. With them their indices and filters, and those that
@@ -252,6 +252,7 @@ pub enum Timestamps {
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+// Over 15 fields: one setting each.
 pub struct FamilyOptions {
     /// Whether cells carry timestamps. Fixed when the family is created.
     pub timestamps: Timestamps,

@@ -17,6 +17,9 @@ const ORDER: &[&str] = &[
 const COLUMNS_MAX: usize = 120;
 /// Files of Rust are at most this long.
 const LINES_MAX: usize = 800;
+/// Structs of the engine have at most so many fields, and its functions so many lines, but where a comment says why.
+const FIELDS_MAX: usize = 15;
+const FUNCTION_LINES_MAX: usize = 70;
 /// Words that stay out of the sources. Written in two parts, so that this file may be checked too.
 const BANNED: &[&str] =
     &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore"), concat!("dbg", "!(")];
@@ -26,6 +29,15 @@ pub(crate) fn step(tally: &mut Tally) {
     let sources = sources(&root);
     tally.check("rule: engine folders import one way", || imports(&sources));
     tally.check("rule: files are short and finished", || sources.iter().flat_map(length_and_words).collect());
+    tally.check("rule: what is large in the engine says why", || {
+        let engine = sources.iter().filter(|source| source.path.starts_with("engine/src"));
+        engine
+            .flat_map(|source| {
+                let name = source.path.display().to_string();
+                large(&source.text).into_iter().map(move |what| format!("{name}: {what}"))
+            })
+            .collect()
+    });
     tally.check("rule: documents name what exists", || documents(&root, &sources));
 }
 
@@ -107,6 +119,47 @@ fn length_and_words(source: &Source) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Structs and functions that are too large, and have no comment right above them that begins with `Over`.
+fn large(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let is = |word: &str| {
+            let before = code.split(word).next().filter(|_| code.contains(word))?;
+            let modifier = |w: &str| w.starts_with("pub") || ["const", "unsafe", "in", "super)"].contains(&w);
+            before.split_whitespace().all(modifier).then_some(())
+        };
+        let (is_struct, is_function) = (is("struct ").is_some(), is("fn ").is_some());
+        if !(is_struct || is_function) || code.ends_with(';') || code.ends_with('}') {
+            continue;
+        }
+        let end = format!("{indent}}}");
+        let Some(length) = lines[at..].iter().position(|line| *line == end) else { continue };
+        let inside = &lines[at + 1..at + length];
+        let is_field = |line: &&&str| {
+            let code = line.trim_start();
+            !code.starts_with("//") && line.len() - code.len() == indent.len() + 4 && code.contains(": ")
+        };
+        let fields = if is_struct { inside.iter().filter(is_field).count() } else { 0 };
+        let says_why = lines[..at].last().is_some_and(|line| line.trim_start().starts_with("// Over "));
+        let name = code.split(['(', '{', '<']).next().unwrap_or(code).trim();
+        if is_struct && fields > FIELDS_MAX && !says_why {
+            found.push(format!(
+                "{name} has {fields} fields, and no comment \"Over {FIELDS_MAX} fields: ...\""
+            ));
+        }
+        if is_function && length + 1 > FUNCTION_LINES_MAX && !says_why {
+            let lines = length + 1;
+            found.push(format!(
+                "{name} has {lines} lines, and no comment \"Over {FUNCTION_LINES_MAX} lines: ...\""
+            ));
+        }
+    }
+    found
 }
 
 /// In the documents, whatever is in backticks and looks like a file of ours, or like the name of a test, must exist.
@@ -191,6 +244,19 @@ fn is_test_name(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_structs_and_functions_are_found_unless_they_say_why() {
+        let fields: String =
+            (0..16).map(|n| format!("    /// Of x: y.\n    pub(crate) f{n}: u8,\n")).collect();
+        let of = |above: &str| format!("{above}pub(crate) struct Much {{\n{fields}}}\n");
+        assert_eq!(large(&of("")).len(), 1);
+        assert_eq!(large(&of("// Over 15 fields: as an example.\n")).len(), 0);
+        let body = "        x();\n".repeat(69);
+        let function = format!("    pub(super) fn long(&self) {{\n{body}    }}\n");
+        assert_eq!(large(&function).len(), 1);
+        assert_eq!(large(&function.replacen("        x();\n", "", 1)).len(), 0);
+    }
 
     fn source(path: &str, text: &str) -> Source {
         Source { path: path.into(), text: text.into() }

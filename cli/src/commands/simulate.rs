@@ -1,7 +1,8 @@
 use crate::failure::{Failure, Outcome};
 use crate::progress;
 use clap::Args;
-use siltstone::simulate::{METHODS, SimulateOptions, SimulateReport, Workload, simulate};
+use siltstone::simulate::{SimulateOptions, SimulateReport, Workload, simulate};
+use siltstone::strategy::METHODS;
 use siltstone::strategy::StrategyOptions;
 use siltstone::{parse_size, size_text};
 

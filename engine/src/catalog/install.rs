@@ -99,16 +99,7 @@ impl Catalog {
             let mut next = now.with_shape(shape.clone(), &opened);
             if let Some(flushed) = &flushed {
                 next.frozen.extend(flushed.kept.clone());
-                next.flush = match &upto {
-                    Some(key) => {
-                        let mut clip = key.clone();
-                        if planted!(Bug::ClipOffByOne) {
-                            clip.push(0);
-                        }
-                        FlushSet { clip, ..now.flush.clone() }
-                    }
-                    None => FlushSet::default(),
-                };
+                next.flush = left_to_flush(&now.flush, upto.as_deref());
             }
             next
         });
@@ -238,6 +229,16 @@ impl Catalog {
 
 fn shape_holds(shape: &Shape, id: TableId) -> bool {
     shape.tables().any(|(_, _, table)| table.id == id)
+}
+
+/// What of a flush set is still to be flushed after a step up to the key.
+fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
+    let Some(key) = upto else { return FlushSet::default() };
+    let mut clip = key.to_vec();
+    if planted!(Bug::ClipOffByOne) {
+        clip.push(0);
+    }
+    FlushSet { clip, ..set.clone() }
 }
 
 /// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which

@@ -19,6 +19,7 @@ const FROZEN_MAX: usize = 8;
 /// What each read and write touches comes first and stays together: among thousands of families all of it is cold. What
 /// writes change follows, in cache lines of its own, so that a writer does not take the first from readers.
 #[repr(C, align(64))]
+// Over 15 fields: one atomic for each thing that writers look at without a lock.
 pub(crate) struct Store {
     version: ArcSwap<Version>,
     settings: ArcSwap<FamilySettings>,

@@ -265,8 +265,8 @@ impl Family {
         self.db.work.flush(&self.store)
     }
 
-    /// Merges everything in the range that was written before into the last level: by one merge, under `rangemerge` by one for each
-    /// of its ranges (several together where a table lies over them). What lies there alone already is written again only if it has
+    /// Merges everything in the range that was written before into the last level: by one merge, or by one for each range where
+    /// the strategy has ranges (several together where a table lies over them). What lies there alone already is written again only if it has
     /// tombstones, values in the log or expired cells, or the family a filter.
     ///
     /// On a full disk it takes the space that is set aside for that, and fails with [`DiskFull`](crate::ErrorKind::DiskFull) where that is

@@ -75,6 +75,7 @@ pub struct LogListing {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+// Over 15 fields: a row of a listing.
 pub struct TableListing {
     /// File size.
     pub bytes: u64,

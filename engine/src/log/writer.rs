@@ -130,6 +130,7 @@ pub(crate) struct Appended {
 }
 
 /// The shared side of a log.
+// Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
 pub(crate) struct Log {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) dir: PathBuf,

@@ -22,6 +22,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// See the page above.
+// Over 15 fields: the state of one pass, whose buffers are used again for each key.
 pub(crate) struct Join {
     sources: Vec<Source>,
     /// Sources that are not at their end, by the cell they are at; of equal cells the newer source's first.

@@ -84,6 +84,7 @@ impl Below {
 pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
 /// Takes a merge's cells in order and passes on those that survive.
+// Over 15 fields: what is known of the key, the timestamp and the stripe at which a merge stands.
 pub(crate) struct Keep {
     rules: KeepRules,
     /// Range tombstones of all inputs.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+// Over 15 fields: what the manifest has of a table.
 pub struct TableInfo {
     /// Its name.
     pub id: TableId,

@@ -48,8 +48,8 @@ pub struct SimulateOptions {
     pub data_bytes: u64,
     /// What a flush writes: of a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
-    /// The part of it that is the active segment when it is full, which `rangemerge` does not hold by range yet. By default
-    /// a fifth, as with `FamilyOptions::active_share` where flushes begin at half of write memory; 0 in Rangemerge's paper.
+    /// The part of it that is the active segment when it is full, which is not yet divided by range where memory is. By
+    /// default a fifth, as with `FamilyOptions::active_share` where flushes begin at half of write memory; 0 in the paper RNG.
     pub active_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
@@ -137,29 +137,10 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// The methods, with the settings that are worth comparing: none of them is best at everything.
-///
-/// ```
-/// use siltstone::strategy::StrategyOptions;
-/// assert!(siltstone::simulate::METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
-/// ```
-pub const METHODS: [&str; 11] = [
-    "leveled",
-    "sma{k=4}",
-    "sma{k=2}",
-    "geometric{r=2}",
-    "geometric{r=3}",
-    "geometric{p=2}",
-    "remerge",
-    "rangemerge",
-    "rangemerge{deltas=4}",
-    "exploring",
-    "nomerge",
-];
-
 /// Keys are places on this line.
 const KEYS_END: u64 = 1 << 60;
 
+// Over 15 fields: a whole store in numbers: its shape, its clock and what is counted.
 struct Simulator<'a> {
     options: &'a SimulateOptions,
     strategy: StrategyOptions,

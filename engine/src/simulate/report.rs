@@ -16,6 +16,7 @@ use std::fmt;
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+// Over 15 fields: one figure each.
 pub struct SimulateReport {
     /// The strategy with its settings.
     pub strategy: String,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::strategy::METHODS;
 
 fn run(data: &str, memory: &str, workload: &str, overwrite: f64) -> SimulateReport {
     simulate(&SimulateOptions {

@@ -243,6 +243,14 @@ impl Strategy for LeveledOptions {
     }
 }
 
+/// Nothing passes what must stay: a table in one of these older runs that the merge would pass.
+fn passed<'a>(merge: &MergePlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
+    let taken: HashSet<TableId> = merge.tables().collect();
+    let table =
+        older.find_map(|run| run.overlapping(&merge.range).find(|table| !taken.contains(&table.id)))?;
+    Some(format!("table {} of level 0 cannot come along", table.id))
+}
+
 struct Planner<'a> {
     options: &'a LeveledOptions,
     shape: &'a Shape,
@@ -314,13 +322,8 @@ impl<'a> Planner<'a> {
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
-        // Nothing passes what must stay.
-        let taken: HashSet<TableId> = merge.tables().collect();
         let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
-        let passed =
-            older.flat_map(|run| run.overlapping(&merge.range)).find(|table| !taken.contains(&table.id));
-        let passed = passed.map(|table| format!("table {} of level 0 cannot come along", table.id));
-        if let Some(why) = self.conflict(&merge).or(passed) {
+        if let Some(why) = self.conflict(&merge).or_else(|| passed(&merge, older)) {
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
             self.gather();

@@ -54,7 +54,7 @@ pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::{Asked, major_part};
-pub use options::StrategyOptions;
+pub use options::{METHODS, StrategyOptions};
 pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};

@@ -9,6 +9,26 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
+/// The methods, with the settings that are worth comparing: none of them is best at everything.
+///
+/// ```
+/// use siltstone::strategy::{METHODS, StrategyOptions};
+/// assert!(METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
+/// ```
+pub const METHODS: [&str; 11] = [
+    "leveled",
+    "sma{k=4}",
+    "sma{k=2}",
+    "geometric{r=2}",
+    "geometric{r=3}",
+    "geometric{p=2}",
+    "remerge",
+    "rangemerge",
+    "rangemerge{deltas=4}",
+    "exploring",
+    "nomerge",
+];
+
 /// A merge strategy and its settings, chosen per column family.
 ///
 /// ```

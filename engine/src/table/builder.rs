@@ -30,6 +30,7 @@ const WRITE_BUFFER_BYTES: usize = 256 << 10;
 const INDEX_RESTART_INTERVAL: usize = 4;
 
 /// Builds one table. Dropped unfinished, it only closes the file.
+// Over 15 fields: the open block, partition and table, and what the file ends with.
 pub(crate) struct TableBuilder {
     out: Output,
     id: TableId,

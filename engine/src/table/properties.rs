@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 /// The properties of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
+// Over 15 fields: one property of the file format each.
 pub(crate) struct Properties {
     pub(crate) cells: u64,
     pub(crate) tombstones: u64,

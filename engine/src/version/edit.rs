@@ -102,6 +102,7 @@ pub(crate) struct State {
 
 impl State {
     /// Applies a change; `Err` says why it cannot follow what came before (a damaged or foreign manifest).
+    // Over 70 lines: one match, a few lines for each kind of change.
     pub(crate) fn apply(&mut self, change: &Change) -> Result<(), String> {
         let missing = |id: StoreId| format!("store {id} is not there");
         match change {

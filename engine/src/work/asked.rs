@@ -46,8 +46,8 @@ impl CompactionControl {
         self.0.canceled.load(Ordering::Relaxed)
     }
 
-    /// (bytes written so far, bytes taken as input: about what will be written at most; under `rangemerge`, where one range is
-    /// merged after another, with all bytes of the ranges to come).
+    /// (bytes written so far, bytes taken as input: about what will be written at most; where a strategy merges one
+    /// range after another, with all bytes of the ranges to come).
     pub fn progress(&self) -> (u64, u64) {
         (self.0.written.load(Ordering::Relaxed), self.0.total.load(Ordering::Relaxed))
     }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 const DRAIN_MIN: u64 = 64 << 10;
 
 /// A flush under way.
+// Over 15 fields: the job as it was planned, and how far it has come.
 pub(super) struct Flushing {
     pub(super) id: u32,
     /// Which of the store's flushes it is.

@@ -37,6 +37,7 @@ const FILL_STEPS: u64 = 32;
 /// Not less, or every block of a small or absent cache would end a step.
 const FILL_STEP_MIN: u64 = 64 << 10;
 
+// Over 15 fields: the job as it was planned, and how far it has come.
 pub(crate) struct MergeJob {
     id: u32,
     store: Arc<Store>,
