@@ -13,6 +13,7 @@ mod load;
 mod put;
 mod repair;
 mod scan;
+mod serve;
 mod simulate;
 
 use crate::failure::Outcome;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Serve(serve::Serve),
     Get(get::Get),
     Put(put::Put),
     Delete(delete::Delete),
@@ -41,6 +43,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self) -> Outcome {
         match self {
+            Command::Serve(command) => command.run(),
             Command::Get(command) => command.run(),
             Command::Put(command) => command.run(),
             Command::Delete(command) => command.run(),

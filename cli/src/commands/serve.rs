@@ -1,0 +1,115 @@
+//! The server: settings from a file, the environment and flags, and a clean stop at a signal.
+
+mod demo;
+
+use crate::failure::{Failure, Outcome};
+use crate::interrupt;
+use clap::{Args, ValueEnum};
+use siltstone_server::{Config, Server, Size, WriteDurability};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::sync::mpsc;
+
+/// Serve the Bigtable API on a local directory
+///
+/// Clients reach it with BIGTABLE_EMULATOR_HOST, without changes. Settings come from the file, then from the environment
+/// (SILTSTONE_LISTEN, ...), then from flags. SIGTERM or Ctrl-C ends it once the calls under way are answered.
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone serve --demo
+         siltstone serve /var/lib/siltstone --memory 4GiB
+         siltstone serve --config /etc/siltstone.toml --print-config")]
+pub(crate) struct Serve {
+    /// Directory of the database; it is made if it is not there [default: siltstone-data]
+    #[arg(env = "SILTSTONE_DIR")]
+    dir: Option<PathBuf>,
+    /// Settings as TOML; an unknown one is an error
+    #[arg(long, env = "SILTSTONE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address of the gRPC API [default: 127.0.0.1:8086]
+    #[arg(long, env = "SILTSTONE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Address of the web page, /healthz, /readyz and /metrics [default: 127.0.0.1:8087]
+    #[arg(long, env = "SILTSTONE_HTTP")]
+    http: Option<SocketAddr>,
+    /// When a write is answered: safe from a power loss, or from the end of the process [default: sync]
+    #[arg(long, env = "SILTSTONE_DURABILITY")]
+    durability: Option<When>,
+    /// Memory for the cache and for writes together [default: 512MiB]
+    #[arg(long, env = "SILTSTONE_MEMORY", value_parser = size)]
+    memory: Option<Size>,
+    /// Listen beyond this machine although nothing protects the server
+    #[arg(long, env = "SILTSTONE_INSECURE")]
+    insecure: bool,
+    /// Load the machine's package index as a table `packages`, unless it is there
+    #[arg(long)]
+    demo: bool,
+    /// Print the settings and end
+    #[arg(long)]
+    print_config: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum When {
+    Sync,
+    Buffered,
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    siltstone::parse_size(text).map(Size).map_err(|e| e.to_string())
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Outcome {
+        let demo = self.demo;
+        let print = self.print_config;
+        let config = self.config()?;
+        if print {
+            print!("{}", config.to_toml());
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| Failure::Failed(format!("threads for the server: {e}")))?;
+        let (stop, mut stopped) = mpsc::unbounded_channel();
+        interrupt::on_signal(move || {
+            let _ = stop.send(());
+            None
+        });
+        let dir = config.dir.display().to_string();
+        let server = runtime.block_on(Server::start(config)).map_err(Failure::Failed)?;
+        if demo {
+            demo::load(&server).map_err(Failure::Failed)?;
+        }
+        println!("serving {dir} at {} (Bigtable gRPC), http://{}/ (page)", server.listens_at(), server.page_at());
+        if demo {
+            demo::tell(server.listens_at());
+        }
+        runtime.block_on(async {
+            stopped.recv().await;
+            println!("stopping: answering the calls under way");
+            server.stop().await
+        })
+        .map_err(Failure::Failed)
+    }
+
+    /// The file's settings, and over them those given.
+    fn config(self) -> Outcome<Config> {
+        let mut config = match &self.config {
+            Some(file) => Config::read(file).map_err(Failure::Usage)?,
+            None => Config::default(),
+        };
+        config.dir = self.dir.unwrap_or(config.dir);
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.http = self.http.unwrap_or(config.http);
+        config.memory = self.memory.unwrap_or(config.memory);
+        config.insecure |= self.insecure;
+        if let Some(when) = self.durability {
+            config.durability = match when {
+                When::Sync => WriteDurability::Sync,
+                When::Buffered => WriteDurability::Buffered,
+            };
+        }
+        config.check().map_err(Failure::Usage)?;
+        Ok(config)
+    }
+}

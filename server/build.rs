@@ -1,0 +1,91 @@
+//! Server stubs of the public services, from lists of their methods and the crates' message types. A method that is not
+//! listed answers UNIMPLEMENTED.
+
+use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
+
+/// A service's methods: name in Rust, name on the wire, request, response, and whether the response is a stream.
+type Methods<'a> = &'a [(&'a str, &'a str, &'a str, &'a str, bool)];
+
+const DATA: Methods<'_> = &[
+    ("read_rows", "ReadRows", "ReadRowsRequest", "ReadRowsResponse", true),
+    ("sample_row_keys", "SampleRowKeys", "SampleRowKeysRequest", "SampleRowKeysResponse", true),
+    ("mutate_row", "MutateRow", "MutateRowRequest", "MutateRowResponse", false),
+    ("mutate_rows", "MutateRows", "MutateRowsRequest", "MutateRowsResponse", true),
+    (
+        "check_and_mutate_row",
+        "CheckAndMutateRow",
+        "CheckAndMutateRowRequest",
+        "CheckAndMutateRowResponse",
+        false,
+    ),
+    ("ping_and_warm", "PingAndWarm", "PingAndWarmRequest", "PingAndWarmResponse", false),
+    (
+        "read_modify_write_row",
+        "ReadModifyWriteRow",
+        "ReadModifyWriteRowRequest",
+        "ReadModifyWriteRowResponse",
+        false,
+    ),
+];
+
+const TABLE_ADMIN: Methods<'_> = &[
+    ("create_table", "CreateTable", "CreateTableRequest", "Table", false),
+    ("list_tables", "ListTables", "ListTablesRequest", "ListTablesResponse", false),
+    ("get_table", "GetTable", "GetTableRequest", "Table", false),
+    ("update_table", "UpdateTable", "UpdateTableRequest", "longrunning::Operation", false),
+    ("delete_table", "DeleteTable", "DeleteTableRequest", "Empty", false),
+    ("modify_column_families", "ModifyColumnFamilies", "ModifyColumnFamiliesRequest", "Table", false),
+    ("drop_row_range", "DropRowRange", "DropRowRangeRequest", "Empty", false),
+    (
+        "generate_consistency_token",
+        "GenerateConsistencyToken",
+        "GenerateConsistencyTokenRequest",
+        "GenerateConsistencyTokenResponse",
+        false,
+    ),
+    (
+        "check_consistency",
+        "CheckConsistency",
+        "CheckConsistencyRequest",
+        "CheckConsistencyResponse",
+        false,
+    ),
+];
+
+const INSTANCE_ADMIN: Methods<'_> = &[
+    ("get_instance", "GetInstance", "GetInstanceRequest", "Instance", false),
+    ("list_instances", "ListInstances", "ListInstancesRequest", "ListInstancesResponse", false),
+    ("get_cluster", "GetCluster", "GetClusterRequest", "Cluster", false),
+    ("list_clusters", "ListClusters", "ListClustersRequest", "ListClustersResponse", false),
+    ("get_app_profile", "GetAppProfile", "GetAppProfileRequest", "AppProfile", false),
+    ("list_app_profiles", "ListAppProfiles", "ListAppProfilesRequest", "ListAppProfilesResponse", false),
+];
+
+fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> Service {
+    let mut service = ServiceBuilder::default().package(package).name(name);
+    for (rust, wire, input, output, streams) in methods {
+        let path = |message: &str| match message {
+            "Empty" => "crate::proto::Empty".to_string(),
+            "longrunning::Operation" => "crate::proto::longrunning::Operation".to_string(),
+            message => format!("crate::proto::{messages}::{message}"),
+        };
+        let method = Method::builder()
+            .name(rust)
+            .route_name(wire)
+            .input_type(path(input))
+            .output_type(path(output))
+            .codec_path("tonic_prost::ProstCodec");
+        service = service.method(if *streams { method.server_streaming().build() } else { method.build() });
+    }
+    service.build()
+}
+
+fn main() {
+    let services = [
+        service("google.bigtable.v2", "Bigtable", "data", DATA),
+        service("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
+        service("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
+    ];
+    Builder::new().build_client(false).compile(&services);
+    println!("cargo:rerun-if-changed=build.rs");
+}

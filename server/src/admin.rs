@@ -1,0 +1,206 @@
+//! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
+
+use crate::names;
+use crate::proto::admin::modify_column_families_request::modification::Mod;
+use crate::proto::admin::{
+    self, CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
+    DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetTableRequest,
+    ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, UpdateTableRequest, drop_row_range_request,
+};
+use crate::proto::longrunning::{self, Operation};
+use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
+use crate::rows;
+use crate::server::{Call, Shared, blocking};
+use crate::status::status;
+use prost::Message;
+use siltstone::Batch;
+use std::ops::Bound;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// Tables of one page of a list, if the client does not say.
+const PAGE: usize = 1_000;
+/// Regions of a new table, at most.
+const SPLITS_MAX: usize = 100;
+
+/// The service.
+pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
+
+/// An operation that is finished when it is answered.
+fn finished(name: &str, kind: &str, response: &impl Message) -> Operation {
+    let type_url = format!("type.googleapis.com/google.bigtable.admin.v2.{kind}");
+    let any = prost_types::Any { type_url, value: response.encode_to_vec() };
+    Operation {
+        name: format!("operations/{name}/operations/finished"),
+        metadata: None,
+        done: true,
+        result: Some(longrunning::operation::Result::Response(any)),
+    }
+}
+
+#[tonic::async_trait]
+impl BigtableTableAdmin for TableAdmin {
+    async fn create_table(&self, request: Request<CreateTableRequest>) -> Result<Response<admin::Table>, Status> {
+        let call = self.0.begin(Call::Admin)?;
+        let request = request.into_inner();
+        let shared = self.0.clone();
+        let work = blocking(move || {
+            let name = names::table_of(&request.parent, &request.table_id)?;
+            let splits: Vec<_> = request.initial_splits.into_iter().map(|split| split.key).collect();
+            if splits.len() > SPLITS_MAX {
+                let message = format!("{} initial splits, the limit is {SPLITS_MAX}", splits.len());
+                return Err(Status::invalid_argument(message));
+            }
+            let table = shared.tables.create(&name, &request.table.unwrap_or_default(), &splits)?;
+            Ok(Response::new(table.now().schema.to_message(&name, admin::table::View::SchemaView)))
+        });
+        call.run(work).await
+    }
+
+    async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
+        let request = request.into_inner();
+        let prefix = format!("{}/tables/", names::instance(&request.parent)?);
+        let page = match usize::try_from(request.page_size) {
+            Ok(0) => PAGE,
+            Ok(size) => size.min(PAGE),
+            Err(_) => return Err(Status::invalid_argument("page_size is negative")),
+        };
+        let view = match request.view() {
+            admin::table::View::Unspecified => admin::table::View::NameOnly,
+            view => view,
+        };
+        let all = self.0.tables.all();
+        let from = match request.page_token.is_empty() {
+            true => Bound::Included(prefix.clone()),
+            false => Bound::Excluded(request.page_token.clone()),
+        };
+        let mut found = all.range((from, Bound::Unbounded)).take_while(|(name, _)| name.starts_with(&prefix));
+        let tables: Vec<_> =
+            found.by_ref().take(page).map(|(name, table)| table.now().schema.to_message(name, view)).collect();
+        let more = found.next().is_some();
+        let next_page_token = tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
+        Ok(Response::new(ListTablesResponse { tables, next_page_token }))
+    }
+
+    async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
+        let request = request.get_ref();
+        let table = self.0.tables.get(names::table(&request.name)?)?;
+        Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
+    }
+
+    async fn update_table(&self, request: Request<UpdateTableRequest>) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin)?;
+        let request = request.into_inner();
+        let Some(table) = request.table else { return Err(Status::invalid_argument("no table")) };
+        let paths = request.update_mask.unwrap_or_default().paths;
+        if paths.is_empty() {
+            return Err(Status::invalid_argument("update_mask is empty"));
+        }
+        if let Some(other) = paths.iter().find(|path| *path != "deletion_protection") {
+            return Err(Status::unimplemented(format!("update of \"{other}\" of a table")));
+        }
+        let shared = self.0.clone();
+        let work = blocking(move || {
+            let name = names::table(&table.name)?;
+            let changed = shared.tables.alter(name, |schema| {
+                schema.deletion_protection = table.deletion_protection;
+                Ok(())
+            })?;
+            let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
+            Ok(Response::new(finished(name, "Table", &message)))
+        });
+        call.run(work).await
+    }
+
+    async fn delete_table(&self, request: Request<DeleteTableRequest>) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        call.run(blocking(move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?)))).await
+    }
+
+    async fn modify_column_families(
+        &self,
+        request: Request<ModifyColumnFamiliesRequest>,
+    ) -> Result<Response<admin::Table>, Status> {
+        let call = self.0.begin(Call::Admin)?;
+        let request = request.into_inner();
+        let shared = self.0.clone();
+        let work = blocking(move || {
+            let name = names::table(&request.name)?;
+            let changed = shared.tables.alter(name, |schema| {
+                for one in &request.modifications {
+                    let missing = || Status::not_found(format!("no family \"{}\" in the table", one.id));
+                    match &one.r#mod {
+                        Some(Mod::Create(family)) => schema.add(&one.id, family)?,
+                        Some(Mod::Update(family)) => {
+                            let mask = one.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
+                            schema.families.get_mut(&one.id).ok_or_else(missing)?.update(family, mask)?;
+                        }
+                        Some(Mod::Drop(true)) if schema.deletion_protection => {
+                            return Err(Status::failed_precondition("the table is protected from deletion"));
+                        }
+                        Some(Mod::Drop(true)) => drop(schema.families.remove(&one.id).ok_or_else(missing)?),
+                        _ => return Err(Status::invalid_argument("a modification that says nothing")),
+                    }
+                }
+                Ok(())
+            })?;
+            Ok(Response::new(changed.now().schema.to_message(name, admin::table::View::SchemaView)))
+        });
+        call.run(work).await
+    }
+
+    async fn drop_row_range(&self, request: Request<DropRowRangeRequest>) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin)?;
+        let request = request.into_inner();
+        let shared = self.0.clone();
+        let work = blocking(move || {
+            let table = shared.tables.get(names::table(&request.name)?)?;
+            let span = match request.target {
+                Some(drop_row_range_request::Target::RowKeyPrefix(prefix)) if !prefix.is_empty() => {
+                    rows::prefix_span(&prefix)
+                }
+                Some(drop_row_range_request::Target::DeleteAllDataFromTable(true)) => rows::prefix_span(b""),
+                _ => return Err(Status::invalid_argument("neither a row_key_prefix nor delete_all_data_from_table")),
+            };
+            let _hold = table.hold();
+            let layout = table.now();
+            if layout.schema.deletion_protection {
+                return Err(Status::failed_precondition("the table is protected from deletion"));
+            }
+            let mut batch = Batch::new();
+            for family in &layout.families {
+                for (_, store) in family.within(&span.start, span.end.as_deref()) {
+                    let to = span.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+                    batch.delete_range(store, (Bound::Included(span.start.clone()), to));
+                }
+            }
+            if !batch.is_empty() {
+                shared.tables.db.write_with(&batch, shared.durability).map_err(status)?;
+            }
+            Ok(Response::new(()))
+        });
+        call.run(work).await
+    }
+
+    async fn generate_consistency_token(
+        &self,
+        request: Request<GenerateConsistencyTokenRequest>,
+    ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
+        self.0.tables.get(names::table(&request.get_ref().name)?)?;
+        // One server: what was written is seen by all that read later.
+        Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token: "consistent".into() }))
+    }
+
+    async fn check_consistency(
+        &self,
+        request: Request<CheckConsistencyRequest>,
+    ) -> Result<Response<CheckConsistencyResponse>, Status> {
+        let request = request.get_ref();
+        self.0.tables.get(names::table(&request.name)?)?;
+        match request.consistency_token.as_str() {
+            "consistent" => Ok(Response::new(CheckConsistencyResponse { consistent: true })),
+            other => Err(Status::invalid_argument(format!("\"{other}\" is no consistency token of this server"))),
+        }
+    }
+}

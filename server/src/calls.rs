@@ -1,0 +1,136 @@
+//! Calls under way: how many, how long they take, how they end.
+
+use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use prost::Message;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tonic::{Code, Status};
+
+/// After how long a client that was turned away may try again.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// The kinds of calls that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    ReadRows,
+    SampleRowKeys,
+    MutateRow,
+    MutateRows,
+    CheckAndMutateRow,
+    ReadModifyWriteRow,
+    Admin,
+}
+
+const CALLS: [(Call, &str); 7] = [
+    (Call::ReadRows, "ReadRows"),
+    (Call::SampleRowKeys, "SampleRowKeys"),
+    (Call::MutateRow, "MutateRow"),
+    (Call::MutateRows, "MutateRows"),
+    (Call::CheckAndMutateRow, "CheckAndMutateRow"),
+    (Call::ReadModifyWriteRow, "ReadModifyWriteRow"),
+    (Call::Admin, "Admin"),
+];
+
+/// Bounds of the histogram of latencies, in seconds.
+const BUCKETS: [f64; 16] = [
+    0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// Counts and times of one kind.
+struct Kind {
+    took: Histogram,
+    failed: Counter,
+}
+
+/// Counts and times of all kinds.
+pub(crate) struct CallMetrics(Arc<Inner>);
+
+struct Inner {
+    recorder: PrometheusRecorder,
+    kinds: [Kind; CALLS.len()],
+    under_way: AtomicUsize,
+    turned_away: Counter,
+}
+
+impl CallMetrics {
+    /// # Errors
+    /// None that is known: the recorder's.
+    pub(crate) fn new() -> Result<Self, String> {
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).map_err(|e| e.to_string())?;
+        let recorder = builder.build_recorder();
+        let metadata = Metadata::new(module_path!(), Level::INFO, None);
+        let key = |name: &'static str, label: &'static str| Key::from_parts(name, vec![Label::new("call", label)]);
+        let kinds = CALLS.map(|(_, label)| Kind {
+            took: recorder.register_histogram(&key("siltstone_call_seconds", label), &metadata),
+            failed: recorder.register_counter(&key("siltstone_calls_failed_total", label), &metadata),
+        });
+        let turned_away = recorder.register_counter(&Key::from_name("siltstone_calls_turned_away_total"), &metadata);
+        Ok(Self(Arc::new(Inner { recorder, kinds, under_way: AtomicUsize::new(0), turned_away })))
+    }
+
+    /// Lets a call in where fewer than `most` are under way.
+    pub(crate) fn begin(&self, call: Call, most: usize) -> Result<Guard, Status> {
+        if self.0.under_way.fetch_add(1, Ordering::Relaxed) >= most {
+            self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+            self.0.turned_away.increment(1);
+            return Err(overloaded(&format!("{most} calls are under way")));
+        }
+        Ok(Guard { metrics: self.0.clone(), call, began: Instant::now() })
+    }
+
+    /// As text for Prometheus, with what the database counts.
+    pub(crate) fn render(&self, db: &siltstone::Db) -> String {
+        metrics::with_local_recorder(&self.0.recorder, || {
+            db.record_metrics();
+            let under_way = u32::try_from(self.0.under_way.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            metrics::gauge!("siltstone_calls_under_way").set(under_way);
+        });
+        self.0.recorder.handle().render()
+    }
+}
+
+/// A call under way.
+pub(crate) struct Guard {
+    metrics: Arc<Inner>,
+    call: Call,
+    began: Instant,
+}
+
+impl Guard {
+    /// Waits for the call's work, and counts its time and end.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let result = work.await;
+        let kind = &self.metrics.kinds[self.call as usize];
+        kind.took.record(self.began.elapsed().as_secs_f64());
+        if result.is_err() {
+            kind.failed.increment(1);
+        }
+        result
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.metrics.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Turns a client away, and tells it when to come again.
+fn overloaded(why: &str) -> Status {
+    /// `google.rpc.RetryInfo`.
+    #[derive(Clone, PartialEq, Message)]
+    struct RetryInfo {
+        #[prost(message, optional, tag = "1")]
+        retry_delay: Option<prost_types::Duration>,
+    }
+    let nanos = i32::try_from(TRY_AGAIN.as_nanos()).unwrap_or(i32::MAX);
+    let info = RetryInfo { retry_delay: Some(prost_types::Duration { seconds: 0, nanos }) };
+    let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_string();
+    let details = vec![prost_types::Any { type_url, value: info.encode_to_vec() }];
+    let status =
+        crate::proto::rpc::Status { code: Code::Unavailable as i32, message: why.to_string(), details };
+    Status::with_details(Code::Unavailable, why, status.encode_to_vec().into())
+}

@@ -1,0 +1,239 @@
+//! The settings of a server: a TOML file, and what the command line says over it.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use siltstone::strategy::StrategyOptions;
+use siltstone::{CacheFill, Compression, Durability, FamilyOptions, Options};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
+///
+/// ```
+/// let config: siltstone_server::Config = siltstone_server::Config::parse(
+///     "dir = \"/var/lib/siltstone\"\nmemory = \"4GiB\"\ndurability = \"sync\"\n[tables]\nstrategy = \"leveled\"",
+/// )?;
+/// assert_eq!(config.memory.0, 4 << 30);
+/// assert!(siltstone_server::Config::parse("memroy = \"4GiB\"").unwrap_err().contains("line 1"));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// Where the database lies.
+    pub dir: PathBuf,
+    /// Address of the gRPC API.
+    pub listen: SocketAddr,
+    /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
+    pub http: SocketAddr,
+    /// When a write is answered: `sync`, after it is safe from a power loss; `buffered`, after it is safe from the end of the
+    /// process.
+    pub durability: WriteDurability,
+    /// Memory for the cache and for writes together.
+    pub memory: Size,
+    /// The part of it for writes.
+    pub write_memory: Size,
+    /// Threads that flush and merge.
+    pub workers: usize,
+    /// Bytes a second that merges may write; 0 for no limit.
+    pub rate_limit: Size,
+    /// What merges put into the cache.
+    pub cache_fill: CacheFill,
+    /// Listen beyond this machine although neither TLS nor tokens protect it.
+    pub insecure: bool,
+    /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
+    pub calls_max: usize,
+    /// What the families of new tables are made with.
+    pub tables: TableConfig,
+}
+
+/// Settings of new tables.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TableConfig {
+    /// When and what to merge.
+    #[serde(with = "as_text")]
+    pub strategy: StrategyOptions,
+    /// Compression of blocks.
+    pub compression: Compression,
+}
+
+/// When a write is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteDurability {
+    /// After it is safe from a power loss.
+    Sync,
+    /// After it is safe from the end of the process.
+    Buffered,
+}
+
+impl From<WriteDurability> for Durability {
+    fn from(durability: WriteDurability) -> Self {
+        match durability {
+            WriteDurability::Sync => Self::Sync,
+            WriteDurability::Buffered => Self::Buffered,
+        }
+    }
+}
+
+/// Bytes, written as a number or as text: `256MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&siltstone::size_text(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Bytes(u64),
+            Text(String),
+        }
+        match Written::deserialize(from)? {
+            Written::Bytes(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => siltstone::parse_size(&text).map(Self).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// What is written as text, such as `leveled{table_bytes=8MiB}`.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub(super) fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("siltstone-data"),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
+            http: SocketAddr::from(([127, 0, 0, 1], 8087)),
+            durability: WriteDurability::Sync,
+            memory: Size(512 << 20),
+            write_memory: Size(128 << 20),
+            workers: 2,
+            rate_limit: Size(0),
+            cache_fill: CacheFill::default(),
+            insecure: false,
+            calls_max: 4_096,
+            tables: TableConfig::default(),
+        }
+    }
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        let family = FamilyOptions::default();
+        Self { strategy: family.strategy, compression: family.compression }
+    }
+}
+
+impl Config {
+    /// The settings in a text.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The settings in a file.
+    ///
+    /// # Errors
+    /// What is wrong, with the file and its line.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        Self::parse(&text).map_err(|e| format!("{}: {e}", file.display()))
+    }
+
+    /// Whether these settings can be served.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        let open = [("listen", self.listen), ("http", self.http)].into_iter().find(|(_, at)| !at.ip().is_loopback());
+        if let Some((name, at)) = open.filter(|_| !self.insecure) {
+            return Err(format!(
+                "{name}: {at} can be reached from other machines, and nothing protects it; say insecure = true to allow that"
+            ));
+        }
+        if self.calls_max == 0 {
+            return Err("calls-max must be at least 1".into());
+        }
+        self.options().validate().map_err(|e| e.to_string())?;
+        self.family_options().validate().map_err(|e| e.to_string())
+    }
+
+    /// As a file that [`Config::read`] takes.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The engine's options.
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options {
+            memory_budget: self.memory.0,
+            write_memory: self.write_memory.0,
+            workers: self.workers,
+            rate_limit: self.rate_limit.0,
+            cache_fill: self.cache_fill,
+            latencies: true,
+            ..Options::default()
+        };
+        // A row may have 256 MiB, and a batch a quarter of the log.
+        options.experimental.log_bytes_max = (4 * self.write_memory.0).max(1 << 30);
+        options
+    }
+
+    /// What stores are made with.
+    pub(crate) fn family_options(&self) -> FamilyOptions {
+        let TableConfig { strategy, compression } = self.tables.clone();
+        FamilyOptions { strategy, compression, ..FamilyOptions::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_served_and_read_back() {
+        let config = Config::default();
+        config.check().unwrap();
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::to_string(&Config::parse(&text).unwrap()).unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, expected) in [
+            ("dir = \"x\"\nmemroy = 1", "line 2"),
+            ("memory = \"many\"", "line 1"),
+            ("listen = \"0.0.0.0:1\"", "insecure"),
+            ("[tables]\nstrategy = \"fast\"", "line 2"),
+            ("durability = \"maybe\"", "line 1"),
+            ("calls-max = 0", "calls-max"),
+            ("write-memory = 0", "write_memory"),
+        ] {
+            let wrong = Config::parse(text).unwrap_err();
+            assert!(wrong.contains(expected), "{text}: {wrong}");
+        }
+        assert!(Config::parse("listen = \"0.0.0.0:1\"\ninsecure = true").is_ok());
+    }
+}

@@ -1,0 +1,247 @@
+//! Service `google.bigtable.v2.Bigtable`: rows are read and written.
+
+use crate::mutate;
+use crate::proto::bigtable::bigtable_server::Bigtable;
+use crate::proto::data::{
+    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
+    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse,
+    ReadRowsRequest, ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+};
+use crate::read::Read;
+use crate::rows;
+use crate::server::{Call, Shared, blocking};
+use crate::status::{entry_status, status};
+use crate::tables::Table;
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use siltstone::Batch;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// Messages of one scan that may wait for the client.
+const MESSAGES_WAITING: usize = 2;
+/// Bytes of a region for each sampled key, at least.
+const SAMPLE_BYTES: u64 = 16 << 20;
+
+type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The service.
+pub(crate) struct Data(pub(crate) Arc<Shared>);
+
+fn unchecked_view(name: &str) -> Result<(), Status> {
+    if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
+}
+
+fn one<T: Send + 'static>(message: T) -> Streaming<T> {
+    Box::pin(stream::iter([Ok(message)]))
+}
+
+#[tonic::async_trait]
+impl Bigtable for Data {
+    type ReadRowsStream = Streaming<ReadRowsResponse>;
+    type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
+    type MutateRowsStream = Streaming<MutateRowsResponse>;
+
+    async fn read_rows(&self, request: Request<ReadRowsRequest>) -> Result<Response<Self::ReadRowsStream>, Status> {
+        let call = self.0.begin(Call::ReadRows)?;
+        let tells_scanned = crate::features::last_scanned_row(request.metadata());
+        let request = request.into_inner();
+        let tables = self.0.tables.clone();
+        let (mut read, first) = call
+            .run(blocking(move || {
+                let mut read = Read::new(tables, &request, tells_scanned)?;
+                let first = read.messages()?;
+                Ok((read, first))
+            }))
+            .await?;
+        if read.is_ended() {
+            return Ok(Response::new(Box::pin(stream::iter(first.into_iter().map(Ok)))));
+        }
+        let (into, messages) = mpsc::channel(MESSAGES_WAITING);
+        tokio::spawn(async move {
+            let _call = call;
+            let mut next = Ok(first);
+            loop {
+                match next {
+                    Ok(ready) => {
+                        for message in ready {
+                            // A client that takes its time holds no blocks and no snapshot; one that is gone ends the scan.
+                            let message = match into.try_send(Ok(message)) {
+                                Ok(()) => continue,
+                                Err(mpsc::error::TrySendError::Closed(_)) => return,
+                                Err(mpsc::error::TrySendError::Full(message)) => message,
+                            };
+                            read.rest();
+                            if into.send(message).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                    Err(e) => {
+                        let _ = into.send(Err(e)).await;
+                        return;
+                    }
+                }
+                if read.is_ended() {
+                    return;
+                }
+                let turn = blocking(move || {
+                    let messages = read.messages();
+                    Ok((read, messages))
+                });
+                match turn.await {
+                    Ok((back, messages)) => (read, next) = (back, messages),
+                    Err(e) => {
+                        let _ = into.send(Err(e)).await;
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+    }
+
+    async fn sample_row_keys(
+        &self,
+        request: Request<SampleRowKeysRequest>,
+    ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
+        let call = self.0.begin(Call::SampleRowKeys)?;
+        let request = request.into_inner();
+        unchecked_view(&request.authorized_view_name)?;
+        unchecked_view(&request.materialized_view_name)?;
+        let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
+        let samples = call.run(blocking(move || samples(&table))).await?;
+        Ok(Response::new(Box::pin(stream::iter(samples.into_iter().map(Ok)))))
+    }
+
+    async fn mutate_row(&self, request: Request<MutateRowRequest>) -> Result<Response<MutateRowResponse>, Status> {
+        let call = self.0.begin(Call::MutateRow)?;
+        let request = request.into_inner();
+        unchecked_view(&request.authorized_view_name)?;
+        let shared = self.0.clone();
+        let work = blocking(move || {
+            let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+            let _hold = table.hold();
+            let mut batch = Batch::new();
+            mutate::add(&mut batch, &table.now(), &request.row_key, &request.mutations)?;
+            shared.tables.db.write_with(&batch, shared.durability).map_err(status)?;
+            Ok(Response::new(MutateRowResponse {}))
+        });
+        call.run(work).await
+    }
+
+    async fn mutate_rows(
+        &self,
+        request: Request<MutateRowsRequest>,
+    ) -> Result<Response<Self::MutateRowsStream>, Status> {
+        let call = self.0.begin(Call::MutateRows)?;
+        let request = request.into_inner();
+        unchecked_view(&request.authorized_view_name)?;
+        let shared = self.0.clone();
+        let work = blocking(move || mutate_rows(&shared, &request));
+        Ok(Response::new(one(call.run(work).await?)))
+    }
+
+    async fn check_and_mutate_row(
+        &self,
+        request: Request<CheckAndMutateRowRequest>,
+    ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
+        let call = self.0.begin(Call::CheckAndMutateRow)?;
+        let request = request.into_inner();
+        unchecked_view(&request.authorized_view_name)?;
+        let shared = self.0.clone();
+        let work = blocking(move || mutate::check_and_mutate(&shared.tables, &request, shared.durability));
+        let predicate_matched = call.run(work).await?;
+        Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
+    }
+
+    async fn ping_and_warm(&self, request: Request<PingAndWarmRequest>) -> Result<Response<PingAndWarmResponse>, Status> {
+        crate::names::instance(&request.get_ref().name)?;
+        Ok(Response::new(PingAndWarmResponse {}))
+    }
+
+    async fn read_modify_write_row(
+        &self,
+        request: Request<ReadModifyWriteRowRequest>,
+    ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
+        let call = self.0.begin(Call::ReadModifyWriteRow)?;
+        let request = request.into_inner();
+        unchecked_view(&request.authorized_view_name)?;
+        let shared = self.0.clone();
+        let work = blocking(move || mutate::read_modify_write(&shared.tables, &request, shared.durability));
+        let row = call.run(work).await?;
+        Ok(Response::new(ReadModifyWriteRowResponse { row: Some(row) }))
+    }
+}
+
+/// Writes all entries that are right as one batch; each is told what became of it.
+fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<MutateRowsResponse, Status> {
+    let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+    let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
+    if request.entries.is_empty() || mutations > mutate::MUTATIONS_MAX {
+        let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
+        let message = format!("{entries} entries with {mutations} mutations; a call takes 1 to {most} mutations");
+        return Err(Status::invalid_argument(message));
+    }
+    let _hold = table.hold();
+    let layout = table.now();
+    let mut batch = Batch::new();
+    let mut statuses: Vec<Option<Status>> = Vec::with_capacity(request.entries.len());
+    let mut ends = Vec::with_capacity(request.entries.len());
+    for entry in &request.entries {
+        statuses.push(mutate::add(&mut batch, &layout, &entry.row_key, &entry.mutations).err());
+        ends.push(batch.len());
+    }
+    if !batch.is_empty()
+        && let Err(e) = shared.tables.db.write_with(&batch, shared.durability)
+    {
+        let failed = status(e);
+        statuses.iter_mut().filter(|status| status.is_none()).for_each(|status| *status = Some(failed.clone()));
+    }
+    let entries = (0i64..)
+        .zip(statuses)
+        .map(|(index, status)| {
+            let status = status.map_or_else(Default::default, |status| entry_status(&status));
+            mutate_rows_response::Entry { index, status: Some(status) }
+        })
+        .collect();
+    Ok(MutateRowsResponse { entries, rate_limit_info: None })
+}
+
+/// Rows that cut a table into parts of about the same size: where its regions begin, and the end.
+fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
+    let _hold = table.hold();
+    let layout = table.now();
+    let mut cuts = std::collections::BTreeMap::<Vec<u8>, u64>::new();
+    let mut all = 0;
+    for family in &layout.families {
+        for (start, store) in &family.regions {
+            if !start.is_empty() {
+                cuts.entry(start.clone()).or_default();
+            }
+            let shape = store.shape();
+            for (_, _, of) in shape.tables() {
+                all += of.bytes;
+                if of.bytes >= SAMPLE_BYTES {
+                    *cuts.entry(of.range.start.clone()).or_default() += of.bytes;
+                }
+            }
+        }
+    }
+    let mut samples = Vec::new();
+    let mut before = 0;
+    for (key, bytes) in cuts {
+        before += bytes;
+        // A cut within a row is one before it.
+        let row = rows::row_len(&key).map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])));
+        if !row.is_empty() && samples.last().is_none_or(|last: &SampleRowKeysResponse| last.row_key < row) {
+            let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
+            samples.push(SampleRowKeysResponse { row_key: row, offset_bytes });
+        }
+    }
+    samples.push(SampleRowKeysResponse { row_key: Bytes::new(), offset_bytes: i64::try_from(all).unwrap_or(i64::MAX) });
+    Ok(samples)
+}

@@ -1,0 +1,98 @@
+//! What a filter needs to be read of a family: what it excludes for certain is not.
+
+use super::Filter;
+use super::pattern::Pattern;
+use bytes::Bytes;
+use std::ops::Bound;
+
+/// What is to be read of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Qualifiers.
+    pub(crate) columns: (Bound<Bytes>, Bound<Bytes>),
+    /// Timestamps: from, and up to, exclusive.
+    pub(crate) times: (i64, Option<i64>),
+    /// The newest of each column.
+    pub(crate) newest: Option<usize>,
+    /// The first of each row, of all families that are read.
+    pub(crate) first: Option<usize>,
+}
+
+impl Default for Need {
+    fn default() -> Self {
+        Self { columns: (Bound::Unbounded, Bound::Unbounded), times: (0, None), newest: None, first: None }
+    }
+}
+
+impl Need {
+    pub(crate) fn all_columns(&self) -> bool {
+        self.columns == (Bound::Unbounded, Bound::Unbounded)
+    }
+
+    fn narrow(&mut self, (from, to): &(Bound<Bytes>, Bound<Bytes>)) {
+        let key = |bound: &Bound<Bytes>| match bound {
+            Bound::Included(at) => Some((at.clone(), 0)),
+            Bound::Excluded(at) => Some((at.clone(), 1)),
+            Bound::Unbounded => None,
+        };
+        if key(from) > key(&self.columns.0) {
+            self.columns.0 = from.clone();
+        }
+        // An end that is excluded is less than one that is not; none is the greatest.
+        let end = |bound: &Bound<Bytes>| key(bound).map(|(at, open)| (at, 1 - open));
+        let narrower = match (end(to), end(&self.columns.1)) {
+            (Some(new), Some(old)) => new < old,
+            (new, None) => new.is_some(),
+            (None, Some(_)) => false,
+        };
+        if narrower {
+            self.columns.1 = to.clone();
+        }
+    }
+}
+
+impl Filter {
+    /// What of a family must be read for it; `None` for nothing.
+    pub(crate) fn need(&self, family: &str) -> Option<Need> {
+        let mut need = Need::default();
+        let mut exact = true;
+        let chain = match self {
+            Self::Chain(all) => &all[..],
+            one => std::slice::from_ref(one),
+        };
+        for filter in chain {
+            match filter {
+                Self::BlockAll => return None,
+                Self::Family(pattern) if !pattern.matches(family.as_bytes()) => return None,
+                Self::Columns { family: own, .. } if own != family => return None,
+                Self::PassAll | Self::Family(_) | Self::StripValue | Self::Label(_) => {}
+                Self::Columns { range, .. } => need.narrow(range),
+                Self::Qualifier(Pattern::Exact(name)) => {
+                    let at = Bound::Included(Bytes::copy_from_slice(name));
+                    need.narrow(&(at.clone(), at));
+                }
+                // Of whole columns.
+                Self::Qualifier(_) => exact = false,
+                // Whole rows.
+                Self::RowKey(_) | Self::RowSample(_) => {}
+                // Times may be told only before versions are counted.
+                Self::Times { from, to } if need.newest.is_none() => {
+                    need.times.0 = need.times.0.max(*from);
+                    need.times.1 = match (need.times.1, to) {
+                        (Some(a), Some(b)) => Some(a.min(*b)),
+                        (a, b) => a.or(*b),
+                    };
+                }
+                Self::ColumnLimit(n) => need.newest = Some(need.newest.map_or(*n, |newest| newest.min(*n))),
+                Self::RowLimit(n) if exact => {
+                    need.first = Some(*n);
+                    break;
+                }
+                Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => return None,
+                // Which cells come after these depends on all that come before.
+                _ => break,
+            }
+        }
+        Some(need)
+    }
+}

@@ -1,0 +1,102 @@
+//! The HTTP side: health, metrics, and the page that shows what the server does.
+
+use crate::server::Shared;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The page, with its script and style.
+const PAGE: &str = include_str!("page.html");
+
+/// The routes.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(|| async { Html(PAGE) }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/api/state", get(state))
+        .with_state(shared)
+}
+
+/// Whether it takes calls; else why not.
+async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
+    if shared.stopping.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
+    }
+    match shared.tables.db.statistics().background_error {
+        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        None => (StatusCode::OK, "ready\n".into()),
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let text = tokio::task::spawn_blocking(move || shared.calls.render(&shared.tables.db)).await;
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text.unwrap_or_default())
+}
+
+/// What the page shows.
+async fn state(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let text = tokio::task::spawn_blocking(move || picture(&shared).to_string()).await;
+    ([(header::CONTENT_TYPE, "application/json")], text.unwrap_or_default())
+}
+
+fn picture(shared: &Shared) -> Value {
+    let db = &shared.tables.db;
+    let tables: Vec<Value> = shared
+        .tables
+        .all()
+        .iter()
+        .map(|(name, table)| {
+            let layout = table.now();
+            let families: Vec<Value> = layout
+                .families
+                .iter()
+                .map(|family| {
+                    let regions: Vec<Value> = family.regions.iter().map(|(start, store)| region(start, store)).collect();
+                    json!({ "name": &*family.name, "gc": family.gc, "aggregate": family.aggregate, "regions": regions })
+                })
+                .collect();
+            json!({ "name": name, "families": families })
+        })
+        .collect();
+    let events: Vec<Value> = db
+        .events()
+        .iter()
+        .rev()
+        .take(50)
+        .map(|event| serde_json::to_value(event).unwrap_or_default())
+        .collect();
+    json!({ "tables": tables, "statistics": db.statistics(), "log": db.log_listing(), "events": events })
+}
+
+/// One store: its levels of runs of tables, and its memory.
+fn region(start: &[u8], store: &siltstone::Family) -> Value {
+    let shape = store.shape();
+    let levels: Vec<Value> = shape
+        .levels
+        .iter()
+        .map(|level| {
+            let run = |run: &siltstone::shape::Run| {
+                let of = |table: &Arc<siltstone::shape::TableInfo>| {
+                    json!({ "bytes": table.bytes, "live": table.live_bytes(), "clipped": table.clip.is_some() })
+                };
+                run.tables().iter().map(of).collect::<Vec<_>>()
+            };
+            Value::from(level.runs.iter().map(run).map(Value::from).collect::<Vec<_>>())
+        })
+        .collect();
+    let start = crate::rows::row_len(start).map(|len| crate::rows::row_of(&start[..len]).escape_ascii().to_string());
+    json!({
+        "store": store.name(),
+        "start": start,
+        "levels": levels,
+        "segments": store.segments(),
+        "statistics": store.statistics(),
+    })
+}

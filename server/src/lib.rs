@@ -1,0 +1,48 @@
+//! A durable Bigtable: the public Bigtable v2 gRPC API on a siltstone database in a local directory.
+//!
+//! [`Server::start`] opens the database and listens; [`Config`] says where and how. What is served, refused, or different from
+//! the public service is listed call by call in docs/bigtable-api.md.
+//!
+//! ```text
+//! data, admin, instances   the services: requests in, answers out
+//! read, mutate             a scan under way; mutations as batches, reads before writes
+//! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
+//! reader                   rows put together from the stores of their families
+//! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
+//! server, calls, http      listening and stopping; counting; health, metrics, page
+//! ```
+//!
+//! Each line uses what stands below it, but `server`, which makes them all.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod calls;
+mod chunks;
+mod config;
+mod data;
+mod features;
+mod filter;
+mod gc;
+mod http;
+mod instances;
+mod load;
+mod mutate;
+mod names;
+mod proto;
+mod read;
+mod reader;
+mod rows;
+mod schema;
+mod server;
+mod status;
+mod tables;
+
+pub use config::{Config, Size, TableConfig, WriteDurability};
+pub use load::Cell;
+pub use server::Server;
+
+/// Wall-clock microseconds since 1970.
+fn now_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,394 @@
+//! Mutations of rows as batches of the engine, and the calls that read before they write.
+//!
+//! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A conditional mutation
+//! is written under a condition that is judged again at the moment of writing, so it is atomic with all other writes of the row.
+
+use crate::filter::{self, Cell, Filter};
+use crate::proto::data::mutation::Mutation as Change;
+use crate::proto::data::read_modify_write_rule::Rule;
+use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
+use crate::reader::{Rows, View};
+use crate::rows;
+use crate::schema::Aggregate;
+use crate::status::status;
+use crate::tables::{Layout, Stores, Table, Tables};
+use bytes::Bytes;
+use siltstone::{Batch, Condition, Durability, ErrorKind, MergeOperator, Timestamp};
+use std::sync::Arc;
+use tonic::Status;
+
+/// Mutations of one call, at most.
+pub(crate) const MUTATIONS_MAX: usize = 100_000;
+/// Tries of a conditional write that others come in between of.
+const TRIES: usize = 100;
+/// Microseconds of the granularity of timestamps.
+const GRANULARITY_US: i64 = 1_000;
+
+/// Now, as the server gives timestamps.
+fn server_time() -> Timestamp {
+    let now = crate::now_us();
+    Timestamp(now - now % GRANULARITY_US.unsigned_abs())
+}
+
+fn timestamp_of(us: i64) -> Result<Timestamp, Status> {
+    match u64::try_from(us) {
+        _ if us == -1 => Ok(server_time()),
+        Ok(at) if us % GRANULARITY_US == 0 => Ok(Timestamp(at)),
+        Ok(_) => Err(Status::invalid_argument(format!(
+            "timestamp {us} is no multiple of {GRANULARITY_US} (the table's granularity is one millisecond)"
+        ))),
+        Err(_) => Err(Status::invalid_argument(format!("timestamp {us} is negative"))),
+    }
+}
+
+fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
+    match qualifier.len() {
+        len if len > rows::QUALIFIER_MAX => Err(Status::invalid_argument(format!(
+            "qualifier has {len} bytes, the limit is {}",
+            rows::QUALIFIER_MAX
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_value(value: &[u8]) -> Result<(), Status> {
+    match value.len() {
+        len if len > rows::VALUE_MAX => {
+            Err(Status::invalid_argument(format!("value has {len} bytes, the limit is {}", rows::VALUE_MAX)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Adds a row's mutations to a batch; with an error the batch is as it was.
+pub(crate) fn add(batch: &mut Batch, layout: &Layout, row: &[u8], mutations: &[Mutation]) -> Result<(), Status> {
+    rows::check_row(row)?;
+    match mutations.len() {
+        0 => return Err(Status::invalid_argument("a row without mutations")),
+        len if len > MUTATIONS_MAX => {
+            let message = format!("{len} mutations of a row, the limit is {MUTATIONS_MAX}");
+            return Err(Status::invalid_argument(message));
+        }
+        _ => {}
+    }
+    let before = batch.len();
+    let added = mutations.iter().try_for_each(|mutation| add_one(batch, layout, row, mutation));
+    if added.is_err() {
+        batch.truncate(before);
+    }
+    added
+}
+
+fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) -> Result<(), Status> {
+    let Some(change) = &mutation.mutation else {
+        return Err(Status::invalid_argument("a mutation that says nothing"));
+    };
+    match change {
+        Change::SetCell(set) => {
+            check_qualifier(&set.column_qualifier)?;
+            check_value(&set.value)?;
+            let family = layout.family(&set.family_name)?;
+            if family.aggregate.is_some() {
+                let message = format!("family \"{}\" is an aggregate: cells are added to, not set", family.name);
+                return Err(Status::invalid_argument(message));
+            }
+            let (key, at) = (rows::cell_key(row, &set.column_qualifier), timestamp_of(set.timestamp_micros)?);
+            batch.put_at(family.of(&key), &key, at, &set.value);
+        }
+        Change::AddToCell(add) => {
+            let (qualifier, at) = (raw(add.column_qualifier.as_ref())?, raw_timestamp(add.timestamp.as_ref())?);
+            let input = match add.input.as_ref().and_then(|input| input.kind.as_ref()) {
+                Some(value::Kind::IntValue(n)) => n.to_be_bytes(),
+                _ => return Err(Status::invalid_argument("the input of add_to_cell must be an int_value")),
+            };
+            add_operand(batch, layout.family(&add.family_name)?, row, qualifier, at, &input)?;
+        }
+        Change::MergeToCell(merge) => {
+            let (qualifier, at) = (raw(merge.column_qualifier.as_ref())?, raw_timestamp(merge.timestamp.as_ref())?);
+            let state = raw(merge.input.as_ref())?;
+            add_operand(batch, layout.family(&merge.family_name)?, row, qualifier, at, state)?;
+        }
+        Change::DeleteFromColumn(delete) => {
+            check_qualifier(&delete.column_qualifier)?;
+            let family = layout.family(&delete.family_name)?;
+            let key = rows::cell_key(row, &delete.column_qualifier);
+            let range = delete.time_range.unwrap_or(TimestampRange::default());
+            let (from, to) = filter::times(&range)?;
+            match (from, to) {
+                (0, None) => drop(batch.delete(family.of(&key), &key)),
+                (from, to) => {
+                    let last = to.map_or(Timestamp::MAX, |to| Timestamp(to.unsigned_abs().saturating_sub(1)));
+                    let behind = [&key[..], b"\0"].concat();
+                    let store = family.of(&key);
+                    batch.delete_range_at(store, key..behind, Timestamp(from.unsigned_abs()), last);
+                }
+            }
+        }
+        Change::DeleteFromFamily(delete) => delete_row(batch, layout.family(&delete.family_name)?, row),
+        Change::DeleteFromRow(_) => layout.families.iter().for_each(|family| delete_row(batch, family, row)),
+    }
+    Ok(())
+}
+
+fn delete_row(batch: &mut Batch, family: &Stores, row: &[u8]) {
+    let (start, end) = (rows::row_start(row), rows::row_end(row));
+    batch.delete_range(family.of(&start), start.clone()..end);
+}
+
+fn raw(value: Option<&data::Value>) -> Result<&[u8], Status> {
+    match value.and_then(|value| value.kind.as_ref()) {
+        Some(value::Kind::RawValue(bytes) | value::Kind::BytesValue(bytes)) => Ok(bytes),
+        _ => Err(Status::invalid_argument("a raw_value is expected")),
+    }
+}
+
+fn raw_timestamp(value: Option<&data::Value>) -> Result<Timestamp, Status> {
+    match value.and_then(|value| value.kind.as_ref()) {
+        Some(value::Kind::RawTimestampMicros(us)) => timestamp_of(*us),
+        _ => Err(Status::invalid_argument("a raw_timestamp_micros is expected")),
+    }
+}
+
+fn add_operand(
+    batch: &mut Batch,
+    family: &Stores,
+    row: &[u8],
+    qualifier: &[u8],
+    at: Timestamp,
+    operand: &[u8],
+) -> Result<(), Status> {
+    check_qualifier(qualifier)?;
+    if family.aggregate.is_none() {
+        return Err(Status::invalid_argument(format!("family \"{}\" is no aggregate", family.name)));
+    }
+    if operand.len() != 8 {
+        let message = format!("an aggregate of int64 takes 8 bytes, not {}", operand.len());
+        return Err(Status::invalid_argument(message));
+    }
+    let key = rows::cell_key(row, qualifier);
+    batch.merge_at(family.of(&key), &key, at, operand);
+    Ok(())
+}
+
+impl MergeOperator for Aggregate {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
+        let number = |bytes: &[u8]| match bytes.try_into() {
+            Ok(bytes) => Ok(i64::from_be_bytes(bytes)),
+            Err(_) => Err(siltstone::Error::new(ErrorKind::MergeRefused, "a value of an aggregate is no int64")),
+        };
+        let mut all = base.into_iter().chain(operands.iter().copied()).map(number);
+        let first = all.next().unwrap_or(Ok(0))?;
+        let result = all.try_fold(first, |sum, n| {
+            n.map(|n| match self {
+                Self::Sum => sum.wrapping_add(n),
+                Self::Min => sum.min(n),
+                Self::Max => sum.max(n),
+            })
+        })?;
+        Ok(result.to_be_bytes().to_vec())
+    }
+}
+
+/// One row as it is now, of a table that the caller holds.
+pub(crate) fn row_now(tables: &Tables, table: &Arc<Table>, row: &[u8], filter: &Filter) -> Result<Vec<Cell>, Status> {
+    let layout = table.now();
+    let needs: Vec<_> = layout
+        .families
+        .iter()
+        .filter_map(|family| Some((family.name.clone(), filter.need(&family.name)?)))
+        .collect();
+    let view = View {
+        table: table.clone(),
+        snapshot: tables.db.snapshot(),
+        now_us: crate::now_us(),
+        reversed: false,
+        held: true,
+    };
+    let found = Rows::new(Arc::new(view), &needs, &rows::row_span(row))?.next()?;
+    Ok(found.map_or(Vec::new(), |(_, cells)| filter.apply(row, cells)))
+}
+
+/// Writes what `plan` makes of a row's cells that the filter lets through, if these are still the same at the moment of writing;
+/// else it is asked again.
+fn write_after_reading<T>(
+    tables: &Arc<Tables>,
+    table: &Arc<Table>,
+    row: &[u8],
+    filter: &Arc<Filter>,
+    durability: Durability,
+    mut plan: impl FnMut(&Layout, Vec<Cell>) -> Result<(Batch, T), Status>,
+) -> Result<T, Status> {
+    for _ in 0..TRIES {
+        let _hold = table.hold();
+        let layout = table.now();
+        let seen = row_now(tables, table, row, filter)?;
+        let (batch, result) = plan(&layout, seen.clone())?;
+        if batch.is_empty() {
+            return Ok(result);
+        }
+        let again = {
+            let (tables, table, row, filter) = (tables.clone(), table.clone(), row.to_vec(), filter.clone());
+            move || {
+                let now = row_now(&tables, &table, &row, &filter);
+                now.map(|now| now == seen).map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
+            }
+        };
+        let mut condition = Condition::when(again);
+        for family in &layout.families {
+            let (start, end) = (rows::row_start(row), rows::row_end(row));
+            condition = condition.rests_on(family.of(&start), start.clone()..end);
+        }
+        match tables.db.write_if(&[condition], &batch, durability) {
+            Ok(_) => return Ok(result),
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            Err(e) => return Err(status(e)),
+        }
+    }
+    Err(Status::aborted(format!("the row \"{}\" is written too often by others", row.escape_ascii())))
+}
+
+/// CheckAndMutateRow: returns whether the predicate let anything through.
+pub(crate) fn check_and_mutate(
+    tables: &Arc<Tables>,
+    request: &data::CheckAndMutateRowRequest,
+    durability: Durability,
+) -> Result<bool, Status> {
+    let table = tables.get(crate::names::table(&request.table_name)?)?;
+    let (row, then, otherwise) = (&request.row_key, &request.true_mutations, &request.false_mutations);
+    rows::check_row(row)?;
+    if then.is_empty() && otherwise.is_empty() {
+        return Err(Status::invalid_argument("neither true_mutations nor false_mutations"));
+    }
+    // Both must be right, whichever is taken.
+    let mut probe = Batch::new();
+    for mutations in [then, otherwise].into_iter().filter(|mutations| !mutations.is_empty()) {
+        add(&mut probe, &table.now(), row, mutations)?;
+    }
+    let filter = Arc::new(Filter::compile(request.predicate_filter.as_ref())?);
+    write_after_reading(tables, &table, row, &filter, durability, |layout, cells| {
+        let matched = !cells.is_empty();
+        let mutations = if matched { then } else { otherwise };
+        let mut batch = Batch::new();
+        if !mutations.is_empty() {
+            add(&mut batch, layout, row, mutations)?;
+        }
+        Ok((batch, matched))
+    })
+}
+
+/// ReadModifyWriteRow: returns the cells as they are now.
+pub(crate) fn read_modify_write(
+    tables: &Arc<Tables>,
+    request: &data::ReadModifyWriteRowRequest,
+    durability: Durability,
+) -> Result<data::Row, Status> {
+    let table = tables.get(crate::names::table(&request.table_name)?)?;
+    let row = &request.row_key;
+    rows::check_row(row)?;
+    if request.rules.is_empty() {
+        return Err(Status::invalid_argument("no rules"));
+    }
+    let newest = Arc::new(newest_of(&request.rules)?);
+    let cells = write_after_reading(tables, &table, row, &newest, durability, |layout, cells| {
+        let mut cells: Vec<(Cell, bool)> = cells.into_iter().map(|cell| (cell, false)).collect();
+        let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
+        for rule in &request.rules {
+            modify(&mut cells, layout, rule, now)?;
+        }
+        let mut batch = Batch::new();
+        let changed: Vec<Cell> = cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
+        for cell in &changed {
+            check_value(&cell.value)?;
+            let key = rows::cell_key(row, &cell.qualifier);
+            let at = Timestamp(cell.timestamp.unsigned_abs());
+            batch.put_at(layout.family(&cell.family)?.of(&key), &key, at, &cell.value);
+        }
+        Ok((batch, changed))
+    })?;
+    Ok(as_row(row, cells))
+}
+
+/// Lets through the newest cell of each column that the rules name.
+fn newest_of(rules: &[ReadModifyWriteRule]) -> Result<Filter, Status> {
+    let of = |rule: &ReadModifyWriteRule| {
+        let at = std::ops::Bound::Included(rule.column_qualifier.clone());
+        Filter::Chain(vec![
+            Filter::Columns { family: rule.family_name.clone(), range: (at.clone(), at) },
+            Filter::ColumnLimit(1),
+        ])
+    };
+    rules.iter().try_for_each(|rule| check_qualifier(&rule.column_qualifier))?;
+    match rules {
+        [one] => Ok(of(one)),
+        // Of a column that several rules name, the cell comes several times; one is enough.
+        _ => {
+            let mut named: Vec<&ReadModifyWriteRule> = Vec::new();
+            for rule in rules {
+                if !named.iter().any(|n| (&n.family_name, &n.column_qualifier) == (&rule.family_name, &rule.column_qualifier)) {
+                    named.push(rule);
+                }
+            }
+            Ok(Filter::Interleave(named.into_iter().map(of).collect()))
+        }
+    }
+}
+
+/// Applies a rule to the newest cell of its column, or makes one.
+fn modify(
+    cells: &mut Vec<(Cell, bool)>,
+    layout: &Layout,
+    rule: &ReadModifyWriteRule,
+    now: i64,
+) -> Result<(), Status> {
+    let family = layout.family(&rule.family_name)?;
+    if family.aggregate.is_some() {
+        let message = format!("family \"{}\" is an aggregate: use add_to_cell", family.name);
+        return Err(Status::invalid_argument(message));
+    }
+    let at = cells.iter().position(|(cell, _)| {
+        *cell.family == *rule.family_name && cell.qualifier == rule.column_qualifier
+    });
+    let old = at.map(|at| &cells[at].0);
+    let value = match &rule.rule {
+        None => return Err(Status::invalid_argument("a rule that says nothing")),
+        Some(Rule::AppendValue(more)) => {
+            Bytes::from([old.map_or(&[][..], |cell| &cell.value[..]), &more[..]].concat())
+        }
+        Some(Rule::IncrementAmount(amount)) => {
+            let old = match old.map(|cell| &cell.value[..]) {
+                None | Some([]) => 0,
+                Some(bytes) => i64::from_be_bytes(bytes.try_into().map_err(|_| {
+                    let len = bytes.len();
+                    Status::failed_precondition(format!("the value to increment has {len} bytes, not 8"))
+                })?),
+            };
+            Bytes::copy_from_slice(&old.wrapping_add(*amount).to_be_bytes())
+        }
+    };
+    match at {
+        Some(at) => {
+            let (cell, changed) = &mut cells[at];
+            (cell.value, cell.timestamp, *changed) = (value, cell.timestamp.max(now), true);
+        }
+        None => {
+            let (family, qualifier) = (family.name.clone(), rule.column_qualifier.clone());
+            cells.push((Cell { family, qualifier, timestamp: now, value, labels: Vec::new() }, true));
+        }
+    }
+    Ok(())
+}
+
+/// Cells as a message of a row.
+fn as_row(key: &Bytes, mut cells: Vec<Cell>) -> data::Row {
+    cells.sort_by(|a, b| (&a.family, &a.qualifier).cmp(&(&b.family, &b.qualifier)));
+    let mut row = data::Row { key: key.clone(), families: Vec::new() };
+    for cell in cells {
+        if row.families.last().is_none_or(|family| family.name != *cell.family) {
+            row.families.push(data::Family { name: cell.family.to_string(), columns: Vec::new() });
+        }
+        let columns = &mut row.families.last_mut().expect("one was pushed").columns;
+        let made = data::Cell { timestamp_micros: cell.timestamp, value: cell.value, labels: cell.labels };
+        columns.push(data::Column { qualifier: cell.qualifier, cells: vec![made] });
+    }
+    row
+}

@@ -1,0 +1,27 @@
+//! The messages and services of the public API. Messages come from crates; `build.rs` makes the services' stubs.
+
+pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
+pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::longrunning;
+pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
+pub(crate) use googleapis_tonic_google_bigtable_v2::google::rpc;
+
+/// `google.protobuf.Empty`.
+pub(crate) type Empty = ();
+
+/// Service `google.bigtable.v2.Bigtable`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub(crate) mod bigtable {
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.v2.Bigtable.rs"));
+}
+
+/// Service `google.bigtable.admin.v2.BigtableTableAdmin`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub(crate) mod table_admin {
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableTableAdmin.rs"));
+}
+
+/// Service `google.bigtable.admin.v2.BigtableInstanceAdmin`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub(crate) mod instance_admin {
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
+}

@@ -1,0 +1,272 @@
+//! A call of ReadRows, message by message.
+//!
+//! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot, behind the last
+//! row that was given out. Each row is as it was at one moment; different rows of a scan may be of different moments, as
+//! Bigtable has it.
+
+use crate::chunks::Chunker;
+use crate::filter::{Filter, Need};
+use crate::proto::data::row_range::{EndKey, StartKey};
+use crate::proto::data::{
+    FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats, RequestStats,
+    RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
+};
+use crate::reader::{Rows, View};
+use crate::rows::{self, Span};
+use crate::tables::{Table, Tables};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+use tonic::Status;
+
+/// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is told how far it is.
+const SILENT_ROWS: u64 = 10_000;
+
+/// A scan under way.
+pub(crate) struct Read {
+    tables: Arc<Tables>,
+    table: Arc<Table>,
+    filter: Filter,
+    /// Of the families that are read.
+    needs: Vec<(Arc<str>, Need)>,
+    /// What is left to read, in the order of reading.
+    spans: VecDeque<Span>,
+    reversed: bool,
+    /// Rows that may still be given out.
+    limit: u64,
+    open: Option<Rows>,
+    chunker: Chunker,
+    tells_scanned: bool,
+    wants_stats: bool,
+    stats: ReadIterationStats,
+    began: Instant,
+    silent: u64,
+    ended: bool,
+}
+
+impl Read {
+    /// Checks the request and begins. `tells_scanned`: the client understands rows that were looked at in vain.
+    pub(crate) fn new(tables: Arc<Tables>, request: &ReadRowsRequest, tells_scanned: bool) -> Result<Self, Status> {
+        if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
+            return Err(Status::unimplemented("views"));
+        }
+        let table = tables.get(crate::names::table(&request.table_name)?)?;
+        let filter = Filter::compile(request.filter.as_ref())?;
+        let mut spans = spans(request.rows.as_ref())?;
+        if request.reversed {
+            spans = spans.into_iter().rev().collect();
+        }
+        let limit = match u64::try_from(request.rows_limit) {
+            Ok(0) => u64::MAX,
+            Ok(limit) => limit,
+            Err(_) => return Err(Status::invalid_argument(format!("rows_limit is {}", request.rows_limit))),
+        };
+        let layout = table.now();
+        let needs: Vec<_> = layout
+            .families
+            .iter()
+            .filter_map(|family| Some((family.name.clone(), filter.need(&family.name)?)))
+            .collect();
+        if needs.is_empty() {
+            spans.clear();
+        }
+        Ok(Self {
+            tables,
+            table,
+            filter,
+            needs,
+            spans,
+            reversed: request.reversed,
+            limit,
+            open: None,
+            chunker: Chunker::default(),
+            tells_scanned,
+            wants_stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
+            stats: ReadIterationStats::default(),
+            began: Instant::now(),
+            silent: 0,
+            ended: false,
+        })
+    }
+
+    /// The next messages; none at the end.
+    pub(crate) fn messages(&mut self) -> Result<Vec<ReadRowsResponse>, Status> {
+        while !self.ended && !self.chunker.is_full() {
+            if self.tells_scanned && self.silent >= SILENT_ROWS {
+                self.silent = 0;
+                let mut messages = self.chunker.take();
+                messages.push(ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() });
+                return Ok(messages);
+            }
+            self.row()?;
+        }
+        let mut messages = self.chunker.take();
+        if self.ended && std::mem::take(&mut self.wants_stats) {
+            messages.push(ReadRowsResponse { request_stats: Some(self.stats()), ..Default::default() });
+        }
+        Ok(messages)
+    }
+
+    /// Whether there is nothing more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Lets go of blocks and the snapshot, as the client takes its time.
+    pub(crate) fn rest(&mut self) {
+        self.open = None;
+    }
+
+    /// Reads one row, or comes to the end.
+    fn row(&mut self) -> Result<(), Status> {
+        let Some(span) = self.spans.front_mut().filter(|_| self.limit > 0) else {
+            self.ended = true;
+            self.open = None;
+            return Ok(());
+        };
+        if self.open.is_none() {
+            let view = View {
+                table: self.table.clone(),
+                snapshot: self.tables.db.snapshot(),
+                now_us: crate::now_us(),
+                reversed: self.reversed,
+                held: false,
+            };
+            self.open = Some(Rows::new(Arc::new(view), &self.needs, span)?);
+        }
+        let Some(rows) = &mut self.open else { return Ok(()) };
+        let before = rows.cells_seen;
+        let found = rows.next()?;
+        self.stats.cells_seen_count += i64::try_from(rows.cells_seen - before).unwrap_or(0);
+        let Some((key, cells)) = found else {
+            self.spans.pop_front();
+            self.open = None;
+            return Ok(());
+        };
+        match self.reversed {
+            false => span.start = rows::row_end(&key),
+            true => span.end = Some(rows::row_start(&key)),
+        }
+        self.stats.rows_seen_count += 1;
+        let cells = self.filter.apply(&key, cells);
+        if cells.is_empty() {
+            self.silent += 1;
+            return Ok(());
+        }
+        self.silent = 0;
+        self.limit -= 1;
+        self.stats.rows_returned_count += 1;
+        self.stats.cells_returned_count += i64::try_from(cells.len()).unwrap_or(0);
+        self.chunker.row((key, cells));
+        Ok(())
+    }
+
+    /// The last row that was looked at.
+    fn scanned_to(&self) -> Bytes {
+        let Some(span) = self.spans.front() else { return Bytes::new() };
+        let at = if self.reversed { span.end.as_deref() } else { Some(&span.start[..]) };
+        at.map_or(Bytes::new(), |at| Bytes::copy_from_slice(&rows::row_of(at)))
+    }
+
+    fn stats(&self) -> RequestStats {
+        let took = self.began.elapsed();
+        let latency = prost_types::Duration {
+            seconds: i64::try_from(took.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(took.subsec_nanos()).unwrap_or(0),
+        };
+        let view = FullReadStatsView {
+            read_iteration_stats: Some(self.stats),
+            request_latency_stats: Some(RequestLatencyStats { frontend_server_latency: Some(latency) }),
+        };
+        RequestStats { stats_view: Some(StatsView::FullReadStatsView(view)) }
+    }
+}
+
+/// What a set of rows names, in order, nothing twice; all rows where it names none.
+fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
+    let all = Span { start: Vec::new(), end: None };
+    let Some(rows) = rows.filter(|rows| !rows.row_keys.is_empty() || !rows.row_ranges.is_empty()) else {
+        return Ok(VecDeque::from([all]));
+    };
+    let mut spans = Vec::new();
+    for key in &rows.row_keys {
+        rows::check_row(key)?;
+        spans.push(rows::row_span(key));
+    }
+    for range in &rows.row_ranges {
+        let (from, start) = match &range.start_key {
+            Some(StartKey::StartKeyClosed(key)) if !key.is_empty() => (Some(key), rows::row_start(key)),
+            Some(StartKey::StartKeyOpen(key)) if !key.is_empty() => (Some(key), rows::row_end(key)),
+            _ => (None, Vec::new()),
+        };
+        let (to, end) = match &range.end_key {
+            Some(EndKey::EndKeyOpen(key)) if !key.is_empty() => (Some(key), Some(rows::row_start(key))),
+            Some(EndKey::EndKeyClosed(key)) if !key.is_empty() => (Some(key), Some(rows::row_end(key))),
+            _ => (None, None),
+        };
+        if let (Some(from), Some(to)) = (from, to)
+            && from > to
+        {
+            let message = format!("row range from \"{}\" to \"{}\"", from.escape_ascii(), to.escape_ascii());
+            return Err(Status::invalid_argument(format!("{message} is inverted")));
+        }
+        spans.push(Span { start, end });
+    }
+    spans.retain(|span| !span.is_empty());
+    spans.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut merged: VecDeque<Span> = VecDeque::new();
+    for span in spans {
+        match merged.back_mut() {
+            Some(last) if last.end.as_ref().is_none_or(|end| *end >= span.start) => {
+                if last.end.is_some() && span.end.as_ref().is_none_or(|end| Some(end) > last.end.as_ref()) {
+                    last.end = span.end;
+                }
+            }
+            _ => merged.push_back(span),
+        }
+    }
+    Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::data::RowRange;
+
+    fn range(start: Option<StartKey>, end: Option<EndKey>) -> RowRange {
+        RowRange { start_key: start, end_key: end }
+    }
+
+    #[test]
+    fn sets_of_rows_are_read_in_order_and_nothing_twice() {
+        let set = RowSet {
+            row_keys: ["z", "a", "c", "c"].map(Bytes::from).to_vec(),
+            row_ranges: vec![
+                range(Some(StartKey::StartKeyOpen("b".into())), Some(EndKey::EndKeyClosed("d".into()))),
+                range(Some(StartKey::StartKeyClosed("d".into())), Some(EndKey::EndKeyOpen("f".into()))),
+            ],
+        };
+        let spans: Vec<_> = spans(Some(&set)).unwrap().into();
+        let expected = [
+            rows::row_span(b"a"),
+            Span { start: rows::row_end(b"b"), end: Some(rows::row_start(b"f")) },
+            rows::row_span(b"z"),
+        ];
+        assert_eq!(spans, expected);
+    }
+
+    #[test]
+    fn a_set_without_rows_is_all_rows_and_a_wrong_one_is_refused() {
+        assert_eq!(spans(None).unwrap()[0].end, None);
+        assert_eq!(spans(Some(&RowSet::default())).unwrap().len(), 1);
+        let unbounded = range(Some(StartKey::StartKeyClosed(Bytes::new())), None);
+        assert_eq!(spans(Some(&RowSet { row_ranges: vec![unbounded], ..Default::default() })).unwrap()[0].end, None);
+        let inverted =
+            range(Some(StartKey::StartKeyClosed("b".into())), Some(EndKey::EndKeyOpen("a".into())));
+        assert!(spans(Some(&RowSet { row_ranges: vec![inverted], ..Default::default() })).is_err());
+        assert!(spans(Some(&RowSet { row_keys: vec![Bytes::new()], ..Default::default() })).is_err());
+        let empty = range(Some(StartKey::StartKeyOpen("b".into())), Some(EndKey::EndKeyOpen("b".into())));
+        assert!(spans(Some(&RowSet { row_ranges: vec![empty], ..Default::default() })).unwrap().is_empty());
+    }
+}

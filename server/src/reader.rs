@@ -1,0 +1,344 @@
+//! Rows of a range: the cells of all families put together, row by row, in order or in reverse.
+//!
+//! Each family is walked by a cursor of its own, region after region, all at one snapshot, so a row is as it was at one moment. A
+//! region is opened when the walk comes to it; by then the table may have been split or joined, and the store that has the
+//! keys is asked for again. What a filter does not need is stepped over by seeks, not read.
+
+use crate::filter::{Cell, Need};
+use crate::rows::{self, Span};
+use crate::status::status;
+use crate::tables::{Stores, Table};
+use bytes::Bytes;
+use siltstone::{Cursor, Entry, Snapshot, Timestamp};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use tonic::Status;
+
+/// Versions that are stepped over one by one before a seek is tried.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// How rows are read.
+pub(crate) struct View {
+    pub(crate) table: Arc<Table>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) now_us: u64,
+    pub(crate) reversed: bool,
+    /// The caller holds the table.
+    pub(crate) held: bool,
+}
+
+/// A walk over the rows of a range.
+pub(crate) struct Rows {
+    view: Arc<View>,
+    families: Vec<FamilyRows>,
+    /// The first cells of a row that are needed.
+    first: Option<usize>,
+    /// Cells looked at.
+    pub(crate) cells_seen: u64,
+}
+
+/// A row's key and its cells in the order of families, qualifiers, newest first.
+pub(crate) type Row = (Bytes, Vec<Cell>);
+
+impl Rows {
+    /// The rows of a span of keys, as far as is needed of each family.
+    pub(crate) fn new(view: Arc<View>, needs: &[(Arc<str>, Need)], span: &Span) -> Result<Self, Status> {
+        let families: Result<Vec<_>, _> =
+            needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span)).collect();
+        let first = needs.first().and_then(|(_, need)| need.first);
+        Ok(Self { view, families: families?, first, cells_seen: 0 })
+    }
+
+    /// The next row that has a cell.
+    pub(crate) fn next(&mut self) -> Result<Option<Row>, Status> {
+        loop {
+            let parts = self.families.iter().filter_map(FamilyRows::row_part);
+            let part = match self.view.reversed {
+                false => parts.min(),
+                true => parts.max(),
+            };
+            let Some(part) = part.map(<[u8]>::to_vec) else { return Ok(None) };
+            let mut cells = Vec::new();
+            for family in &mut self.families {
+                if family.row_part() == Some(&part) {
+                    let most = self.first.map(|first| first - cells.len().min(first));
+                    self.cells_seen += family.take_row(&self.view, &part, most, &mut cells)?;
+                }
+            }
+            if !cells.is_empty() {
+                return Ok(Some((Bytes::copy_from_slice(&rows::row_of(&part)), cells)));
+            }
+        }
+    }
+}
+
+/// One family's part of a [`Rows`].
+struct FamilyRows {
+    name: Arc<str>,
+    need: Need,
+    /// Keys that are still to be walked, behind the cursor's.
+    left: Span,
+    /// Of the region that is being walked: stands on the next cell that is needed.
+    cursor: Option<Cursor>,
+    /// Bytes of the row's part of the key under the cursor.
+    row_len: usize,
+}
+
+impl FamilyRows {
+    fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span) -> Result<Self, Status> {
+        let mut rows =
+            Self { name: name.clone(), need: need.clone(), left: span.clone(), cursor: None, row_len: 0 };
+        rows.open_next(view)?;
+        Ok(rows)
+    }
+
+    fn entry(&self) -> Option<&Entry> {
+        self.cursor.as_ref().and_then(Cursor::entry)
+    }
+
+    /// The row's part of the key of the next cell.
+    fn row_part(&self) -> Option<&[u8]> {
+        self.entry().map(|entry| &entry.key[..self.row_len])
+    }
+
+    /// Opens regions until one has a cell that is needed.
+    fn open_next(&mut self, view: &View) -> Result<(), Status> {
+        self.cursor = None;
+        while self.cursor.is_none() && !self.left.is_empty() {
+            let mut cursor = {
+                let _hold = (!view.held).then(|| view.table.hold());
+                let layout = view.table.now();
+                let stores = layout.family(&self.name)?;
+                let part = self.next_region(stores, view.reversed);
+                let Some((store, part)) = part else { return Ok(()) };
+                let reader = store.at(&view.snapshot);
+                let bounds = (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
+                let scan = reader.scan::<Vec<u8>>(bounds);
+                let judged_here = stores.gc.is_judged_here();
+                match self.need.times {
+                    _ if judged_here => scan,
+                    (0, None) => scan,
+                    (from, to) => scan.times(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
+                }
+                .cursor()
+            };
+            match view.reversed {
+                false => cursor.first(),
+                true => cursor.last(),
+            }
+            .map_err(status)?;
+            self.cursor = Some(cursor);
+            self.settle(view.reversed)?;
+        }
+        Ok(())
+    }
+
+    /// The next store and its part of what is left, which is taken away.
+    fn next_region<'a>(&mut self, stores: &'a Stores, reversed: bool) -> Option<(&'a siltstone::Family, Span)> {
+        let within = stores.within(&self.left.start, self.left.end.as_deref());
+        let (_, store) = if reversed { within.last() } else { within.first() }?;
+        let range = store.range();
+        let part = self.left.intersect(&range.start, range.end.as_deref());
+        match reversed {
+            false => self.left.start = range.end.unwrap_or_else(|| self.left.end.clone().unwrap_or_default()),
+            true => self.left.end = Some(range.start),
+        }
+        if !reversed && part.end == self.left.end {
+            self.left = Span { start: Vec::new(), end: Some(Vec::new()) };
+        }
+        Some((store, part))
+    }
+
+    /// Goes on to a cell that is needed, if the cursor stands on none. Without one the cursor goes.
+    fn settle(&mut self, reversed: bool) -> Result<(), Status> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        loop {
+            let Some(entry) = cursor.entry() else {
+                self.cursor = None;
+                return Ok(());
+            };
+            let Some(row_len) = rows::row_len(&entry.key) else {
+                return Err(Status::data_loss(format!("\"{}\" is the key of no cell", entry.key.escape_ascii())));
+            };
+            self.row_len = row_len;
+            let (row, qualifier) = entry.key.split_at(row_len);
+            if self.need.all_columns() || self.need.columns.contains(qualifier) {
+                return Ok(());
+            }
+            if reversed {
+                cursor.prev().map_err(status)?;
+                continue;
+            }
+            // Before the columns, or behind them.
+            let to = match &self.need.columns.0 {
+                Bound::Included(at) if qualifier < &at[..] => [row, &at[..]].concat(),
+                Bound::Excluded(at) if qualifier < &at[..] => [row, &at[..], b"\0"].concat(),
+                Bound::Excluded(at) if qualifier == &at[..] => [row, &at[..], b"\0"].concat(),
+                _ => behind_row(row),
+            };
+            cursor.seek(to).map_err(status)?;
+        }
+    }
+
+    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it. Returns how many it looked at.
+    fn take_row(
+        &mut self,
+        view: &View,
+        part: &[u8],
+        most: Option<usize>,
+        into: &mut Vec<Cell>,
+    ) -> Result<u64, Status> {
+        let layout = view.table.now();
+        let gc = layout.family(&self.name)?.gc.clone();
+        let mut column = Column::new(self, &gc, view.now_us);
+        let begin = into.len();
+        let mut seen = 0;
+        let mut behind: Option<Vec<u8>> = None;
+        while let Some(cursor) = &mut self.cursor {
+            let Some(entry) = cursor.entry() else { break };
+            if entry.key.len() < part.len() || &entry.key[..part.len()] != part {
+                break;
+            }
+            if most.is_some_and(|most| into.len() - begin >= most) && !view.reversed {
+                behind = Some(behind_row(part));
+                break;
+            }
+            seen += 1;
+            let qualifier = &entry.key[part.len()..];
+            if self.need.columns.contains(qualifier) {
+                match view.reversed {
+                    false => column.take(qualifier, entry, into),
+                    true => column.take_unjudged(qualifier, entry, into),
+                }
+            }
+            if column.is_done && !view.reversed && column.over >= STEPS_BEFORE_SEEK {
+                let next = [part, &column.qualifier[..], b"\0"].concat();
+                cursor.seek(next).map_err(status)?;
+            } else if view.reversed {
+                cursor.prev().map_err(status)?;
+            } else {
+                cursor.next().map_err(status)?;
+            }
+        }
+        if let (Some(behind), Some(cursor)) = (behind, &mut self.cursor) {
+            cursor.seek(behind).map_err(status)?;
+        }
+        if view.reversed {
+            let mut cells = into.split_off(begin);
+            cells.reverse();
+            column.judge(cells, into);
+        }
+        self.settle(view.reversed)?;
+        if self.cursor.is_none() {
+            self.open_next(view)?;
+        }
+        Ok(seen)
+    }
+}
+
+/// Judges the cells of a column after one another.
+struct Column<'a> {
+    family: Arc<str>,
+    need: Need,
+    gc: Option<&'a crate::gc::Gc>,
+    now_us: u64,
+    qualifier: Bytes,
+    began: bool,
+    /// Versions met, and given out.
+    met: usize,
+    given: usize,
+    /// Nothing more of this column is wanted, and how many came all the same.
+    is_done: bool,
+    over: usize,
+}
+
+impl<'a> Column<'a> {
+    fn new(rows: &FamilyRows, gc: &'a crate::gc::Gc, now_us: u64) -> Self {
+        Self {
+            family: rows.name.clone(),
+            need: rows.need.clone(),
+            gc: gc.is_judged_here().then_some(gc),
+            now_us,
+            qualifier: Bytes::new(),
+            began: false,
+            met: 0,
+            given: 0,
+            is_done: false,
+            over: 0,
+        }
+    }
+
+    fn begin(&mut self, qualifier: &[u8]) {
+        if !self.began || self.qualifier != qualifier {
+            self.qualifier = Bytes::copy_from_slice(qualifier);
+            self.began = true;
+            (self.met, self.given, self.is_done, self.over) = (0, 0, false, 0);
+        }
+    }
+
+    fn cell(&self, entry: &Entry) -> Cell {
+        Cell {
+            family: self.family.clone(),
+            qualifier: self.qualifier.clone(),
+            timestamp: i64::try_from(entry.timestamp.0).unwrap_or(i64::MAX),
+            value: Bytes::from_owner(entry.value.clone()),
+            labels: Vec::new(),
+        }
+    }
+
+    /// Whether the next version of the column is wanted.
+    fn wants(&mut self, timestamp: u64) -> bool {
+        if self.is_done {
+            self.over += 1;
+            return false;
+        }
+        let newest = self.met;
+        self.met += 1;
+        if let Some(gc) = self.gc {
+            let at = i64::try_from(timestamp).unwrap_or(i64::MAX);
+            let (from, to) = self.need.times;
+            if gc.is_gone(newest, timestamp, self.now_us) || at < from || to.is_some_and(|to| at >= to) {
+                return false;
+            }
+        }
+        self.given += 1;
+        self.is_done = self.need.newest.is_some_and(|newest| self.given >= newest);
+        true
+    }
+
+    fn take(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
+        self.begin(qualifier);
+        if self.wants(entry.timestamp.0) {
+            into.push(self.cell(entry));
+        }
+    }
+
+    fn take_unjudged(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
+        self.begin(qualifier);
+        into.push(self.cell(entry));
+    }
+
+    /// Of cells taken without judging, now in order.
+    fn judge(&mut self, cells: Vec<Cell>, into: &mut Vec<Cell>) {
+        self.began = false;
+        for cell in cells {
+            self.begin(&cell.qualifier);
+            if self.wants(u64::try_from(cell.timestamp).unwrap_or(0)) {
+                into.push(cell);
+            }
+        }
+    }
+}
+
+fn timestamp(us: i64) -> Timestamp {
+    Timestamp(u64::try_from(us).unwrap_or(0))
+}
+
+/// Behind the cells of the row with this part of the key.
+fn behind_row(part: &[u8]) -> Vec<u8> {
+    let mut key = part.to_vec();
+    if let Some(last) = key.last_mut() {
+        *last = 2;
+    }
+    key
+}

@@ -1,0 +1,180 @@
+//! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family `tables`.
+
+use crate::gc::Gc;
+use crate::names;
+use crate::proto::admin;
+use crate::proto::admin::r#type::{Kind, aggregate::Aggregator};
+use serde::{Deserialize, Serialize};
+use siltstone::{FamilyOptions, Timestamps};
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// A table as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Schema {
+    /// Never given out again.
+    pub(crate) id: u64,
+    pub(crate) families: BTreeMap<String, FamilySchema>,
+    /// The id of the next family.
+    pub(crate) next_family: u32,
+    #[serde(default)]
+    pub(crate) deletion_protection: bool,
+}
+
+/// A column family as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FamilySchema {
+    pub(crate) id: u32,
+    #[serde(default)]
+    pub(crate) gc: Gc,
+    /// What its cells add up to; fixed when it is created.
+    #[serde(default)]
+    pub(crate) aggregate: Option<Aggregate>,
+}
+
+/// How the cells of an aggregate family are combined. Values are 8 bytes, big-endian, signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    pub(crate) const ALL: [Self; 3] = [Self::Sum, Self::Min, Self::Max];
+
+    /// The name of its merge operator.
+    pub(crate) fn operator(self) -> &'static str {
+        match self {
+            Self::Sum => "int64-sum",
+            Self::Min => "int64-min",
+            Self::Max => "int64-max",
+        }
+    }
+
+    fn to_message(self) -> admin::Type {
+        use admin::r#type::{Aggregate as Message, Int64, aggregate, int64};
+        let encoding = int64::encoding::Encoding::BigEndianBytes(int64::encoding::BigEndianBytes::default());
+        let int64 = || {
+            let encoding = Some(int64::Encoding { encoding: Some(encoding.clone()) });
+            Some(Box::new(admin::Type { kind: Some(Kind::Int64Type(Int64 { encoding })) }))
+        };
+        let aggregator = match self {
+            Self::Sum => Aggregator::Sum(aggregate::Sum {}),
+            Self::Min => Aggregator::Min(aggregate::Min {}),
+            Self::Max => Aggregator::Max(aggregate::Max {}),
+        };
+        let message = Message { input_type: int64(), state_type: int64(), aggregator: Some(aggregator) };
+        admin::Type { kind: Some(Kind::AggregateType(Box::new(message))) }
+    }
+
+    /// `None` for a family of plain bytes.
+    fn from_message(value_type: Option<&admin::Type>) -> Result<Option<Self>, Status> {
+        let aggregate = match value_type.and_then(|of| of.kind.as_ref()) {
+            None | Some(Kind::BytesType(_)) => return Ok(None),
+            Some(Kind::AggregateType(aggregate)) => aggregate,
+            Some(_) => return Err(Status::invalid_argument("value_type of a family must be bytes or an aggregate")),
+        };
+        let input = aggregate.input_type.as_ref().and_then(|of| of.kind.as_ref());
+        if !matches!(input, Some(Kind::Int64Type(_))) {
+            return Err(Status::invalid_argument("the input of an aggregate must be of type int64"));
+        }
+        match aggregate.aggregator {
+            Some(Aggregator::Sum(_)) => Ok(Some(Self::Sum)),
+            Some(Aggregator::Min(_)) => Ok(Some(Self::Min)),
+            Some(Aggregator::Max(_)) => Ok(Some(Self::Max)),
+            Some(Aggregator::HllppUniqueCount(_)) => Err(Status::unimplemented("the distinct-count aggregate")),
+            None => Err(Status::invalid_argument("an aggregate without an aggregator")),
+        }
+    }
+}
+
+impl FamilySchema {
+    pub(crate) fn from_message(id: u32, family: &admin::ColumnFamily) -> Result<Self, Status> {
+        let aggregate = Aggregate::from_message(family.value_type.as_ref())?;
+        Ok(Self { id, gc: Gc::from_message(family.gc_rule.as_ref())?, aggregate })
+    }
+
+    pub(crate) fn to_message(&self) -> admin::ColumnFamily {
+        let value_type = self.aggregate.map(Aggregate::to_message);
+        admin::ColumnFamily { gc_rule: self.gc.to_message(), value_type }
+    }
+
+    /// Of the engine family of each of its regions.
+    pub(crate) fn options(&self, base: &FamilyOptions) -> FamilyOptions {
+        let (versions, ttl_us) = self.gc.limits();
+        FamilyOptions {
+            timestamps: Timestamps::Explicit,
+            versions,
+            ttl_us,
+            merge_operator: self.aggregate.map(|aggregate| aggregate.operator().to_string()),
+            ..base.clone()
+        }
+    }
+
+    /// Takes over the rules of an update; the type of values stays as it is.
+    pub(crate) fn update(&mut self, family: &admin::ColumnFamily, mask: &[String]) -> Result<(), Status> {
+        let named = |field: &str| mask.is_empty() || mask.iter().any(|path| path == field);
+        if let Some(unknown) = mask.iter().find(|path| !["gc_rule", "value_type"].contains(&path.as_str())) {
+            return Err(Status::invalid_argument(format!("update_mask names \"{unknown}\", which a family has not")));
+        }
+        if named("value_type")
+            && family.value_type.is_some()
+            && Aggregate::from_message(family.value_type.as_ref())? != self.aggregate
+        {
+            return Err(Status::invalid_argument("the value_type of a family cannot be changed"));
+        }
+        if named("gc_rule") {
+            self.gc = Gc::from_message(family.gc_rule.as_ref())?;
+        }
+        Ok(())
+    }
+}
+
+impl Schema {
+    /// Of a table to be created.
+    pub(crate) fn new(id: u64, table: &admin::Table) -> Result<Self, Status> {
+        let mut schema = Self { id, deletion_protection: table.deletion_protection, ..Self::default() };
+        for (name, family) in &table.column_families {
+            schema.add(name, family)?;
+        }
+        Ok(schema)
+    }
+
+    /// Adds a family.
+    pub(crate) fn add(&mut self, name: &str, family: &admin::ColumnFamily) -> Result<(), Status> {
+        names::family(name)?;
+        if self.families.contains_key(name) {
+            return Err(Status::already_exists(format!("family \"{name}\" exists")));
+        }
+        let family = FamilySchema::from_message(self.next_family, family)?;
+        self.next_family += 1;
+        self.families.insert(name.to_string(), family);
+        Ok(())
+    }
+
+    pub(crate) fn to_message(&self, name: &str, view: admin::table::View) -> admin::Table {
+        use admin::table::View;
+        let mut table = admin::Table { name: name.to_string(), ..admin::Table::default() };
+        if view == View::NameOnly {
+            return table;
+        }
+        if matches!(view, View::ReplicationView | View::Full | View::EncryptionView) {
+            let ready = admin::table::ClusterState {
+                replication_state: admin::table::cluster_state::ReplicationState::Ready as i32,
+                ..Default::default()
+            };
+            table.cluster_states.insert(crate::instances::CLUSTER.to_string(), ready);
+        }
+        if matches!(view, View::Unspecified | View::SchemaView | View::Full) {
+            table.granularity = admin::table::TimestampGranularity::Millis as i32;
+            table.column_families =
+                self.families.iter().map(|(name, family)| (name.clone(), family.to_message())).collect();
+        }
+        table.deletion_protection = self.deletion_protection;
+        table
+    }
+}

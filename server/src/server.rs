@@ -1,0 +1,168 @@
+//! A running server: the database, the listeners, the calls under way, and how it stops.
+
+use crate::admin::TableAdmin;
+use crate::calls::{CallMetrics, Guard};
+use crate::config::Config;
+use crate::data::Data;
+use crate::instances::InstanceAdmin;
+use crate::proto::bigtable::bigtable_server::BigtableServer;
+use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
+use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
+use crate::schema::Aggregate;
+use crate::tables::Tables;
+use siltstone::{Builder, Durability};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Status, transport};
+
+pub(crate) use crate::calls::Call;
+
+/// Bytes of a request, at most: a row of 256 MiB with what belongs to it.
+const REQUEST_MAX: usize = 257 << 20;
+
+/// What all calls share.
+pub(crate) struct Shared {
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) durability: Durability,
+    pub(crate) calls: CallMetrics,
+    pub(crate) config: Config,
+    /// It takes no new calls.
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Lets a call in, or says that there are too many.
+    pub(crate) fn begin(self: &Arc<Self>, call: Call) -> Result<Guard, Status> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Status::unavailable("the server is stopping"));
+        }
+        self.calls.begin(call, self.config.calls_max)
+    }
+}
+
+/// Runs work of the engine, which may wait for the disk, on a thread where it may wait.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(Status::internal(format!("the call failed: {e}"))),
+    }
+}
+
+/// A running server.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone_server::{Config, Server};
+/// let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+/// let config = Config { dir: dir.path().join("data"), listen: any_port, http: any_port, ..Config::default() };
+/// tokio::runtime::Runtime::new().unwrap().block_on(async {
+///     let server = Server::start(config).await.unwrap();
+///     println!("BIGTABLE_EMULATOR_HOST={}", server.listens_at());
+///     server.stop().await.unwrap();
+/// });
+/// ```
+pub struct Server {
+    shared: Arc<Shared>,
+    grpc: SocketAddr,
+    http: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl Server {
+    /// Opens the database and listens.
+    ///
+    /// # Errors
+    /// A text that names what failed: the settings, the directory, an address.
+    pub async fn start(config: Config) -> Result<Self, String> {
+        config.check()?;
+        let (dir, options, base) = (config.dir.clone(), config.options(), config.family_options());
+        let opened = tokio::task::spawn_blocking(move || {
+            let builder = Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
+                builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
+            });
+            let db = builder.open(&dir).map_err(|e| e.to_string())?;
+            Tables::open(db, base).map_err(|e| format!("{}: {}", dir.display(), e.message()))
+        });
+        let tables = opened.await.map_err(|e| e.to_string())??;
+        let shared = Arc::new(Shared {
+            tables: Arc::new(tables),
+            durability: config.durability.into(),
+            calls: CallMetrics::new()?,
+            config,
+            stopping: AtomicBool::new(false),
+        });
+        let bind = |at: SocketAddr| async move {
+            let listener = TcpListener::bind(at).await.map_err(|e| format!("{at}: {e}"))?;
+            let at = listener.local_addr().map_err(|e| e.to_string())?;
+            Ok::<_, String>((listener, at))
+        };
+        let (grpc_listener, grpc) = bind(shared.config.listen).await?;
+        let (http_listener, http) = bind(shared.config.http).await?;
+        let (stop, stopped) = watch::channel(false);
+        let until = |mut stopped: watch::Receiver<bool>| async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_service_status("", tonic_health::ServingStatus::Serving).await;
+        let router = transport::Server::builder()
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20)
+            .add_service(health_service)
+            .add_service(BigtableServer::new(Data(shared.clone())).max_decoding_message_size(REQUEST_MAX))
+            .add_service(
+                BigtableTableAdminServer::new(TableAdmin(shared.clone())).max_decoding_message_size(REQUEST_MAX),
+            )
+            .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())));
+        let (for_grpc, for_http) = (until(stopped.clone()), until(stopped));
+        let app = crate::http::router(shared.clone());
+        let tasks = vec![
+            tokio::spawn(async move {
+                let incoming = TcpListenerStream::new(grpc_listener);
+                let served = router.serve_with_incoming_shutdown(incoming, for_grpc).await;
+                served.map_err(|e| format!("gRPC: {e}"))
+            }),
+            tokio::spawn(async move {
+                let served = axum::serve(http_listener, app).with_graceful_shutdown(for_http).await;
+                served.map_err(|e| format!("HTTP: {e}"))
+            }),
+        ];
+        Ok(Self { shared, grpc, http, stop, tasks })
+    }
+
+    /// The address of the gRPC API.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.grpc
+    }
+
+    /// The address of the web page.
+    pub fn page_at(&self) -> SocketAddr {
+        self.http
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Takes no new calls, waits for those under way, and closes the database.
+    ///
+    /// # Errors
+    /// What failed on the way.
+    pub async fn stop(self) -> Result<(), String> {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        let _ = self.stop.send(true);
+        for task in self.tasks {
+            task.await.map_err(|e| e.to_string())??;
+        }
+        let db = self.shared.tables.db.clone();
+        let closed = tokio::task::spawn_blocking(move || db.close()).await;
+        closed.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    }
+}

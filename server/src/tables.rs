@@ -1,0 +1,331 @@
+//! The tables of the server: which there are, which engine families hold their cells, and how these change.
+//!
+//! A table is cut into regions by row. Each column family of each region is an engine family, a *store*, named
+//! `t<table>.<family>` or, for what was split off, `t<table>.<family>.<number>`. All stores share one database and one log, so a
+//! write of a row over its families is one batch. Where regions begin is not kept twice: each store knows its keys.
+//!
+//! The engine family `tables` has a record ([`Schema`]) for each table. A table is there from the moment its record is
+//! written, and gone from the moment that is deleted. Stores that no record names come from a change that did not come to
+//! its end; they are dropped at the next start.
+//!
+//! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join changes which store has
+//! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
+
+use crate::gc::Gc;
+use crate::rows;
+use crate::schema::{Aggregate, FamilySchema, Schema};
+use crate::status::status;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tonic::Status;
+
+/// The engine family of the records.
+const RECORDS: &str = "tables";
+/// The record of the next table's id.
+const NEXT_ID: &[u8] = b"next-id";
+/// What the names of tables begin with among the records.
+const TABLE: &[u8] = b"table/";
+
+/// All tables.
+pub(crate) struct Tables {
+    pub(crate) db: Db,
+    records: Family,
+    /// What engine families are made with, besides what their rules say.
+    base: FamilyOptions,
+    by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
+    /// One change of the set of tables at a time.
+    changing: Mutex<()>,
+}
+
+/// One table.
+pub(crate) struct Table {
+    pub(crate) name: String,
+    now: ArcSwap<Layout>,
+    /// Held for writing while stores change hands.
+    moves: RwLock<()>,
+}
+
+/// A table as it is at a moment.
+pub(crate) struct Layout {
+    pub(crate) schema: Schema,
+    /// In the order of their names.
+    pub(crate) families: Vec<Stores>,
+}
+
+/// A column family and the stores of its regions.
+pub(crate) struct Stores {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: u32,
+    pub(crate) gc: Gc,
+    pub(crate) aggregate: Option<Aggregate>,
+    /// In the order of keys: where each begins, and the store.
+    pub(crate) regions: Vec<(Vec<u8>, Family)>,
+}
+
+impl Stores {
+    /// The store that has a key.
+    pub(crate) fn of(&self, key: &[u8]) -> &Family {
+        let at = self.regions.partition_point(|(start, _)| start.as_slice() <= key);
+        &self.regions[at.saturating_sub(1)].1
+    }
+
+    /// The stores that may have keys from `start` to `end`.
+    pub(crate) fn within(&self, start: &[u8], end: Option<&[u8]>) -> &[(Vec<u8>, Family)] {
+        let first = self.regions.partition_point(|(at, _)| at.as_slice() <= start).saturating_sub(1);
+        let last = end.map_or(self.regions.len(), |end| self.regions.partition_point(|(at, _)| at.as_slice() < end));
+        &self.regions[first..last.max(first)]
+    }
+}
+
+impl Layout {
+    pub(crate) fn family(&self, name: &str) -> Result<&Stores, Status> {
+        let at = self.families.binary_search_by(|family| (*family.name).cmp(name));
+        at.map(|at| &self.families[at]).map_err(|_| Status::not_found(format!("no family \"{name}\" in the table")))
+    }
+}
+
+impl Table {
+    /// The table as it is.
+    pub(crate) fn now(&self) -> Arc<Layout> {
+        self.now.load_full()
+    }
+
+    /// While this is held, no key changes its store.
+    pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
+        self.moves.read()
+    }
+}
+
+/// The name of a store of a table's family.
+fn store_name(table: u64, family: u32, number: Option<u64>) -> String {
+    match number {
+        None => format!("t{table}.{family}"),
+        Some(number) => format!("t{table}.{family}.{number}"),
+    }
+}
+
+/// (table, family) of a store's name.
+fn owner_of(store: &str) -> Option<(u64, u32)> {
+    let mut parts = store.strip_prefix('t')?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The engine's family options that tables are made with.
+pub(crate) fn store_options(base: &FamilyOptions, family: &FamilySchema) -> FamilyOptions {
+    family.options(base)
+}
+
+fn record_key(name: &str) -> Vec<u8> {
+    [TABLE, name.as_bytes()].concat()
+}
+
+impl Tables {
+    /// The tables of a database, after what was left of changes that did not come to their end has been put right.
+    pub(crate) fn open(db: Db, base: FamilyOptions) -> Result<Self, Status> {
+        let records = match db.family(RECORDS) {
+            Err(e) if e.kind() == ErrorKind::NotFound => db.create_family(RECORDS, FamilyOptions::default()),
+            found => found,
+        };
+        let records = records.map_err(status)?;
+        let mut schemas = BTreeMap::new();
+        for record in records.scan_prefix(TABLE) {
+            let record = record.map_err(status)?;
+            let name = String::from_utf8_lossy(&record.key[TABLE.len()..]).into_owned();
+            let schema: Schema = serde_json::from_slice(&record.value)
+                .map_err(|e| Status::data_loss(format!("the record of table {name}: {e}")))?;
+            schemas.insert(name, schema);
+        }
+        let named: BTreeSet<(u64, u32)> =
+            schemas.values().flat_map(|s| s.families.values().map(|f| (s.id, f.id))).collect();
+        for store in db.families() {
+            if owner_of(&store).is_some_and(|owner| !named.contains(&owner)) {
+                db.drop_family(&store).map_err(status)?;
+            }
+        }
+        let tables = Self {
+            db,
+            records,
+            base,
+            by_name: ArcSwap::default(),
+            changing: Mutex::default(),
+        };
+        let mut stores = tables.all_stores()?;
+        let mut by_name = BTreeMap::new();
+        for (name, schema) in schemas {
+            let layout = tables.layout(schema, &mut stores)?;
+            let table = Table { name: name.clone(), now: ArcSwap::from_pointee(layout), moves: RwLock::default() };
+            by_name.insert(name, Arc::new(table));
+        }
+        tables.by_name.store(Arc::new(by_name));
+        Ok(tables)
+    }
+
+    /// All stores by what they belong to.
+    fn all_stores(&self) -> Result<BTreeMap<(u64, u32), Vec<Family>>, Status> {
+        let mut stores: BTreeMap<_, Vec<Family>> = BTreeMap::new();
+        for name in self.db.families() {
+            if let Some(owner) = owner_of(&name) {
+                stores.entry(owner).or_default().push(self.db.family(&name).map_err(status)?);
+            }
+        }
+        Ok(stores)
+    }
+
+    /// The layout of a table with these stores. Rules that its stores have not yet are given to them.
+    fn layout(&self, schema: Schema, stores: &mut BTreeMap<(u64, u32), Vec<Family>>) -> Result<Layout, Status> {
+        let mut families = Vec::new();
+        for (name, family) in &schema.families {
+            let own = stores.remove(&(schema.id, family.id)).unwrap_or_default();
+            if own.is_empty() {
+                return Err(Status::data_loss(format!("the store of family \"{name}\" is missing")));
+            }
+            let mut regions: Vec<_> = own.into_iter().map(|store| (store.range().start, store)).collect();
+            regions.sort_by(|a, b| a.0.cmp(&b.0));
+            let (versions, ttl_us) = family.gc.limits();
+            for (_, store) in &regions {
+                let options = store.options();
+                if (options.versions, options.ttl_us) != (versions, ttl_us) {
+                    store.alter(FamilyOptions { versions, ttl_us, ..options }).map_err(status)?;
+                }
+            }
+            let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
+            families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions });
+        }
+        Ok(Layout { schema, families })
+    }
+
+    /// The table of that name.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<Table>, Status> {
+        let found = self.by_name.load().get(name).cloned();
+        found.ok_or_else(|| Status::not_found(format!("no table {name}")))
+    }
+
+    /// All tables, by name.
+    pub(crate) fn all(&self) -> Arc<BTreeMap<String, Arc<Table>>> {
+        self.by_name.load_full()
+    }
+
+    fn write_record(&self, name: &str, schema: &Schema) -> Result<(), Status> {
+        let record = serde_json::to_vec(schema).map_err(|e| Status::internal(e.to_string()))?;
+        let mut batch = Batch::new();
+        batch.put(&self.records, record_key(name), record);
+        self.db.write_with(&batch, Durability::Sync).map_err(status)?;
+        Ok(())
+    }
+
+    fn next_id(&self) -> Result<u64, Status> {
+        let last = self.records.get(NEXT_ID).map_err(status)?;
+        let last = last.map_or(Ok(0), |bytes| bytes[..].try_into().map(u64::from_be_bytes));
+        let id = last.map_err(|_| Status::data_loss("the record of the next table's id"))? + 1;
+        let mut batch = Batch::new();
+        batch.put(&self.records, NEXT_ID, id.to_be_bytes());
+        self.db.write_with(&batch, Durability::Sync).map_err(status)?;
+        Ok(id)
+    }
+
+    /// Creates a table, cut into regions at these rows.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        table: &crate::proto::admin::Table,
+        splits: &[impl AsRef<[u8]>],
+    ) -> Result<Arc<Table>, Status> {
+        let _changing = self.changing.lock();
+        if self.by_name.load().contains_key(name) {
+            return Err(Status::already_exists(format!("table {name} exists")));
+        }
+        let splits: BTreeSet<&[u8]> = splits.iter().map(AsRef::as_ref).filter(|row| !row.is_empty()).collect();
+        splits.iter().try_for_each(|row| rows::check_row(row))?;
+        let schema = Schema::new(self.next_id()?, table)?;
+        let mut stores = BTreeMap::new();
+        for family in schema.families.values() {
+            let first = self.create_store(&schema, family)?;
+            let all = stores.entry((schema.id, family.id)).or_insert_with(|| vec![first]);
+            for (number, row) in (0..).zip(&splits) {
+                let name = store_name(schema.id, family.id, Some(number));
+                let last = all.last().expect("there is a first").clone();
+                let (_, right) = last.split(rows::row_start(row), &name).map_err(status)?;
+                all.push(right);
+            }
+        }
+        self.write_record(name, &schema)?;
+        let layout = self.layout(schema, &mut stores)?;
+        let table =
+            Arc::new(Table { name: name.to_string(), now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
+        let mut by_name = BTreeMap::clone(&self.by_name.load());
+        by_name.insert(name.to_string(), table.clone());
+        self.by_name.store(Arc::new(by_name));
+        Ok(table)
+    }
+
+    fn create_store(&self, schema: &Schema, family: &FamilySchema) -> Result<Family, Status> {
+        let name = store_name(schema.id, family.id, None);
+        self.db.create_family(&name, store_options(&self.base, family)).map_err(status)
+    }
+
+    /// Deletes a table.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Status> {
+        let _changing = self.changing.lock();
+        let table = self.get(name)?;
+        let layout = table.now();
+        if layout.schema.deletion_protection {
+            return Err(Status::failed_precondition(format!("table {name} is protected from deletion")));
+        }
+        let mut batch = Batch::new();
+        batch.delete(&self.records, record_key(name));
+        self.db.write_with(&batch, Durability::Sync).map_err(status)?;
+        let mut by_name = BTreeMap::clone(&self.by_name.load());
+        by_name.remove(name);
+        self.by_name.store(Arc::new(by_name));
+        layout.families.iter().try_for_each(|family| self.drop_stores(family))
+    }
+
+    fn drop_stores(&self, family: &Stores) -> Result<(), Status> {
+        family.regions.iter().try_for_each(|(_, store)| self.db.drop_family(store.name())).map_err(status)
+    }
+
+    /// Changes a table's schema: families that are new are made, those that are left out are dropped, all or none.
+    pub(crate) fn alter(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Schema) -> Result<(), Status>,
+    ) -> Result<Arc<Table>, Status> {
+        let _changing = self.changing.lock();
+        let table = self.get(name)?;
+        let before = table.now();
+        let mut schema = before.schema.clone();
+        change(&mut schema)?;
+        let mut stores: BTreeMap<(u64, u32), Vec<Family>> = BTreeMap::new();
+        for family in &before.families {
+            let all = family.regions.iter().map(|(_, store)| store.clone()).collect();
+            stores.insert((schema.id, family.id), all);
+        }
+        let cuts: Vec<Vec<u8>> = before.families.first().map_or(Vec::new(), |family| {
+            family.regions.iter().skip(1).map(|(start, _)| start.clone()).collect()
+        });
+        for family in schema.families.values() {
+            if stores.contains_key(&(schema.id, family.id)) {
+                continue;
+            }
+            let mut all = vec![self.create_store(&schema, family)?];
+            for (number, at) in (0..).zip(&cuts) {
+                let name = store_name(schema.id, family.id, Some(number));
+                let last = all.last().expect("there is a first").clone();
+                all.push(last.split(at, &name).map_err(status)?.1);
+            }
+            stores.insert((schema.id, family.id), all);
+        }
+        self.write_record(name, &schema)?;
+        let layout = self.layout(schema, &mut stores)?;
+        {
+            let _moves = table.moves.write();
+            table.now.store(Arc::new(layout));
+        }
+        let left = stores.keys().map(|(_, family)| *family).collect::<BTreeSet<_>>();
+        before.families.iter().filter(|family| left.contains(&family.id)).try_for_each(|f| self.drop_stores(f))?;
+        Ok(table)
+    }
+}
