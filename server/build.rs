@@ -43,13 +43,7 @@ const TABLE_ADMIN: Methods<'_> = &[
         "GenerateConsistencyTokenResponse",
         false,
     ),
-    (
-        "check_consistency",
-        "CheckConsistency",
-        "CheckConsistencyRequest",
-        "CheckConsistencyResponse",
-        false,
-    ),
+    ("check_consistency", "CheckConsistency", "CheckConsistencyRequest", "CheckConsistencyResponse", false),
 ];
 
 const INSTANCE_ADMIN: Methods<'_> = &[

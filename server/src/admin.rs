@@ -5,7 +5,8 @@ use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
     self, CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
     DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetTableRequest,
-    ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, UpdateTableRequest, drop_row_range_request,
+    ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, UpdateTableRequest,
+    drop_row_range_request,
 };
 use crate::proto::longrunning::{self, Operation};
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
@@ -40,7 +41,10 @@ fn finished(name: &str, kind: &str, response: &impl Message) -> Operation {
 
 #[tonic::async_trait]
 impl BigtableTableAdmin for TableAdmin {
-    async fn create_table(&self, request: Request<CreateTableRequest>) -> Result<Response<admin::Table>, Status> {
+    async fn create_table(
+        &self,
+        request: Request<CreateTableRequest>,
+    ) -> Result<Response<admin::Table>, Status> {
         let call = self.0.begin(Call::Admin)?;
         let request = request.into_inner();
         let shared = self.0.clone();
@@ -57,7 +61,10 @@ impl BigtableTableAdmin for TableAdmin {
         call.run(work).await
     }
 
-    async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
+    async fn list_tables(
+        &self,
+        request: Request<ListTablesRequest>,
+    ) -> Result<Response<ListTablesResponse>, Status> {
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
         let page = match usize::try_from(request.page_size) {
@@ -75,10 +82,14 @@ impl BigtableTableAdmin for TableAdmin {
             false => Bound::Excluded(request.page_token.clone()),
         };
         let mut found = all.range((from, Bound::Unbounded)).take_while(|(name, _)| name.starts_with(&prefix));
-        let tables: Vec<_> =
-            found.by_ref().take(page).map(|(name, table)| table.now().schema.to_message(name, view)).collect();
+        let tables: Vec<_> = found
+            .by_ref()
+            .take(page)
+            .map(|(name, table)| table.now().schema.to_message(name, view))
+            .collect();
         let more = found.next().is_some();
-        let next_page_token = tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
+        let next_page_token =
+            tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
         Ok(Response::new(ListTablesResponse { tables, next_page_token }))
     }
 
@@ -88,7 +99,10 @@ impl BigtableTableAdmin for TableAdmin {
         Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
     }
 
-    async fn update_table(&self, request: Request<UpdateTableRequest>) -> Result<Response<Operation>, Status> {
+    async fn update_table(
+        &self,
+        request: Request<UpdateTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
         let call = self.0.begin(Call::Admin)?;
         let request = request.into_inner();
         let Some(table) = request.table else { return Err(Status::invalid_argument("no table")) };
@@ -161,7 +175,11 @@ impl BigtableTableAdmin for TableAdmin {
                     rows::prefix_span(&prefix)
                 }
                 Some(drop_row_range_request::Target::DeleteAllDataFromTable(true)) => rows::prefix_span(b""),
-                _ => return Err(Status::invalid_argument("neither a row_key_prefix nor delete_all_data_from_table")),
+                _ => {
+                    return Err(Status::invalid_argument(
+                        "neither a row_key_prefix nor delete_all_data_from_table",
+                    ));
+                }
             };
             let _hold = table.hold();
             let layout = table.now();
@@ -200,7 +218,9 @@ impl BigtableTableAdmin for TableAdmin {
         self.0.tables.get(names::table(&request.name)?)?;
         match request.consistency_token.as_str() {
             "consistent" => Ok(Response::new(CheckConsistencyResponse { consistent: true })),
-            other => Err(Status::invalid_argument(format!("\"{other}\" is no consistency token of this server"))),
+            other => {
+                Err(Status::invalid_argument(format!("\"{other}\" is no consistency token of this server")))
+            }
         }
     }
 }

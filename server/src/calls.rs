@@ -35,9 +35,8 @@ const CALLS: [(Call, &str); 7] = [
 ];
 
 /// Bounds of the histogram of latencies, in seconds.
-const BUCKETS: [f64; 16] = [
-    0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
+const BUCKETS: [f64; 16] =
+    [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Counts and times of one kind.
 struct Kind {
@@ -62,12 +61,14 @@ impl CallMetrics {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).map_err(|e| e.to_string())?;
         let recorder = builder.build_recorder();
         let metadata = Metadata::new(module_path!(), Level::INFO, None);
-        let key = |name: &'static str, label: &'static str| Key::from_parts(name, vec![Label::new("call", label)]);
+        let key =
+            |name: &'static str, label: &'static str| Key::from_parts(name, vec![Label::new("call", label)]);
         let kinds = CALLS.map(|(_, label)| Kind {
             took: recorder.register_histogram(&key("siltstone_call_seconds", label), &metadata),
             failed: recorder.register_counter(&key("siltstone_calls_failed_total", label), &metadata),
         });
-        let turned_away = recorder.register_counter(&Key::from_name("siltstone_calls_turned_away_total"), &metadata);
+        let turned_away =
+            recorder.register_counter(&Key::from_name("siltstone_calls_turned_away_total"), &metadata);
         Ok(Self(Arc::new(Inner { recorder, kinds, under_way: AtomicUsize::new(0), turned_away })))
     }
 

@@ -35,7 +35,8 @@ impl Chunker {
         let (begin, last) = (self.chunks.len(), cells.len() - 1);
         let mut bytes = key.len();
         for (at, cell) in cells.into_iter().enumerate() {
-            let mut chunk = CellChunk { timestamp_micros: cell.timestamp, labels: cell.labels, ..Default::default() };
+            let mut chunk =
+                CellChunk { timestamp_micros: cell.timestamp, labels: cell.labels, ..Default::default() };
             if at == 0 {
                 chunk.row_key = key.clone();
             }
@@ -111,7 +112,8 @@ impl Chunker {
 }
 
 fn size_of(chunk: &CellChunk) -> usize {
-    let names = chunk.family_name.as_ref().map_or(0, String::len) + chunk.qualifier.as_ref().map_or(0, Vec::len);
+    let names =
+        chunk.family_name.as_ref().map_or(0, String::len) + chunk.qualifier.as_ref().map_or(0, Vec::len);
     let labels: usize = chunk.labels.iter().map(|label| label.len() + 2).sum();
     CHUNK_BYTES + names + labels + chunk.value.len()
 }
@@ -140,11 +142,18 @@ mod tests {
             vec![cell("f", "a", 2, 1), cell("f", "a", 1, 1), cell("f", "b", 1, 1), cell("g", "b", 1, 1)],
         ));
         let message = chunker.take().remove(0);
-        let said = |c: &CellChunk| (c.row_key.len(), c.family_name.is_some(), c.qualifier.is_some(), c.row_status.is_some());
+        let said = |c: &CellChunk| {
+            (c.row_key.len(), c.family_name.is_some(), c.qualifier.is_some(), c.row_status.is_some())
+        };
         let said: Vec<_> = message.chunks.iter().map(said).collect();
         assert_eq!(
             said,
-            [(3, true, true, false), (0, false, false, false), (0, false, true, false), (0, true, true, true)]
+            [
+                (3, true, true, false),
+                (0, false, false, false),
+                (0, false, true, false),
+                (0, true, true, true)
+            ]
         );
         assert!(chunker.take().is_empty());
     }

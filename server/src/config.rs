@@ -1,5 +1,6 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
+use crate::regions::Limits;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::strategy::StrategyOptions;
 use siltstone::{CacheFill, Compression, Durability, FamilyOptions, Options};
@@ -40,6 +41,8 @@ pub struct Config {
     pub cache_fill: CacheFill,
     /// Listen beyond this machine although neither TLS nor tokens protect it.
     pub insecure: bool,
+    /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
+    pub region_bytes: Size,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
     /// What the families of new tables are made with.
@@ -111,7 +114,9 @@ mod as_text {
         to.collect_str(value)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+        from: D,
+    ) -> Result<T, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
@@ -129,6 +134,7 @@ impl Default for Config {
             rate_limit: Size(0),
             cache_fill: CacheFill::default(),
             insecure: false,
+            region_bytes: Size(1 << 30),
             calls_max: 4_096,
             tables: TableConfig::default(),
         }
@@ -167,7 +173,8 @@ impl Config {
     /// # Errors
     /// What is wrong with them.
     pub fn check(&self) -> Result<(), String> {
-        let open = [("listen", self.listen), ("http", self.http)].into_iter().find(|(_, at)| !at.ip().is_loopback());
+        let open =
+            [("listen", self.listen), ("http", self.http)].into_iter().find(|(_, at)| !at.ip().is_loopback());
         if let Some((name, at)) = open.filter(|_| !self.insecure) {
             return Err(format!(
                 "{name}: {at} can be reached from other machines, and nothing protects it; say insecure = true to allow that"
@@ -178,6 +185,10 @@ impl Config {
         }
         self.options().validate().map_err(|e| e.to_string())?;
         self.family_options().validate().map_err(|e| e.to_string())
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { split_bytes: self.region_bytes.0, join_bytes: self.region_bytes.0 / 4 }
     }
 
     /// As a file that [`Config::read`] takes.

@@ -3,9 +3,10 @@
 use crate::mutate;
 use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
-    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
-    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse,
-    ReadRowsRequest, ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse,
+    MutateRowsRequest, MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse,
+    ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest, ReadRowsResponse,
+    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
 use crate::read::Read;
 use crate::rows;
@@ -45,7 +46,10 @@ impl Bigtable for Data {
     type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
 
-    async fn read_rows(&self, request: Request<ReadRowsRequest>) -> Result<Response<Self::ReadRowsStream>, Status> {
+    async fn read_rows(
+        &self,
+        request: Request<ReadRowsRequest>,
+    ) -> Result<Response<Self::ReadRowsStream>, Status> {
         let call = self.0.begin(Call::ReadRows)?;
         let tells_scanned = crate::features::last_scanned_row(request.metadata());
         let request = request.into_inner();
@@ -117,7 +121,10 @@ impl Bigtable for Data {
         Ok(Response::new(Box::pin(stream::iter(samples.into_iter().map(Ok)))))
     }
 
-    async fn mutate_row(&self, request: Request<MutateRowRequest>) -> Result<Response<MutateRowResponse>, Status> {
+    async fn mutate_row(
+        &self,
+        request: Request<MutateRowRequest>,
+    ) -> Result<Response<MutateRowResponse>, Status> {
         let call = self.0.begin(Call::MutateRow)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
@@ -158,7 +165,10 @@ impl Bigtable for Data {
         Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
     }
 
-    async fn ping_and_warm(&self, request: Request<PingAndWarmRequest>) -> Result<Response<PingAndWarmResponse>, Status> {
+    async fn ping_and_warm(
+        &self,
+        request: Request<PingAndWarmRequest>,
+    ) -> Result<Response<PingAndWarmResponse>, Status> {
         crate::names::instance(&request.get_ref().name)?;
         Ok(Response::new(PingAndWarmResponse {}))
     }
@@ -183,7 +193,8 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<MutateRow
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     if request.entries.is_empty() || mutations > mutate::MUTATIONS_MAX {
         let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
-        let message = format!("{entries} entries with {mutations} mutations; a call takes 1 to {most} mutations");
+        let message =
+            format!("{entries} entries with {mutations} mutations; a call takes 1 to {most} mutations");
         return Err(Status::invalid_argument(message));
     }
     let _hold = table.hold();
@@ -199,7 +210,10 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<MutateRow
         && let Err(e) = shared.tables.db.write_with(&batch, shared.durability)
     {
         let failed = status(e);
-        statuses.iter_mut().filter(|status| status.is_none()).for_each(|status| *status = Some(failed.clone()));
+        statuses
+            .iter_mut()
+            .filter(|status| status.is_none())
+            .for_each(|status| *status = Some(failed.clone()));
     }
     let entries = (0i64..)
         .zip(statuses)
@@ -236,12 +250,16 @@ fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
     for (key, bytes) in cuts {
         before += bytes;
         // A cut within a row is one before it.
-        let row = rows::row_len(&key).map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])));
+        let row = rows::row_len(&key)
+            .map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])));
         if !row.is_empty() && samples.last().is_none_or(|last: &SampleRowKeysResponse| last.row_key < row) {
             let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
             samples.push(SampleRowKeysResponse { row_key: row, offset_bytes });
         }
     }
-    samples.push(SampleRowKeysResponse { row_key: Bytes::new(), offset_bytes: i64::try_from(all).unwrap_or(i64::MAX) });
+    samples.push(SampleRowKeysResponse {
+        row_key: Bytes::new(),
+        offset_bytes: i64::try_from(all).unwrap_or(i64::MAX),
+    });
     Ok(samples)
 }

@@ -13,7 +13,9 @@ pub(crate) fn last_scanned_row(metadata: &MetadataMap) -> bool {
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
     );
     let flags = metadata.get("bigtable-features").and_then(|value| engine.decode(value.as_bytes()).ok());
-    flags.and_then(|bytes| FeatureFlags::decode(&bytes[..]).ok()).is_some_and(|flags| flags.last_scanned_row_responses)
+    flags
+        .and_then(|bytes| FeatureFlags::decode(&bytes[..]).ok())
+        .is_some_and(|flags| flags.last_scanned_row_responses)
 }
 
 #[cfg(test)]

@@ -64,7 +64,9 @@ impl Filter {
         let Some(filter) = filter else { return Ok(Self::PassAll) };
         let len = filter.encoded_len();
         if len > FILTER_MAX {
-            return Err(Status::invalid_argument(format!("the filter has {len} bytes, the limit is {FILTER_MAX}")));
+            return Err(Status::invalid_argument(format!(
+                "the filter has {len} bytes, the limit is {FILTER_MAX}"
+            )));
         }
         Self::part(filter, false)
     }
@@ -77,7 +79,9 @@ impl Filter {
         };
         let count = |what: &str, n: i32, least: i32| match usize::try_from(n) {
             Ok(count) if n >= least => Ok(count),
-            _ => Err(Status::invalid_argument(format!("filter: {what} is {n}, and must be at least {least}"))),
+            _ => {
+                Err(Status::invalid_argument(format!("filter: {what} is {n}, and must be at least {least}")))
+            }
         };
         let Some(filter) = &filter.filter else { return wrong("one that says nothing".into()) };
         Ok(match filter {
@@ -95,9 +99,9 @@ impl Filter {
                 Self::Chain(all)
             }
             Message::Interleave(all) if all.filters.is_empty() => return wrong("an empty interleave".into()),
-            Message::Interleave(all) => {
-                Self::Interleave(all.filters.iter().map(|f| Self::part(f, in_condition)).collect::<Result<_, _>>()?)
-            }
+            Message::Interleave(all) => Self::Interleave(
+                all.filters.iter().map(|f| Self::part(f, in_condition)).collect::<Result<_, _>>()?,
+            ),
             Message::Condition(condition) => {
                 let of = |filter: &Option<Box<RowFilter>>| match filter {
                     Some(filter) => Self::part(filter, true).map(Box::new),
@@ -107,7 +111,11 @@ impl Filter {
                     return wrong("a condition without a predicate".into());
                 }
                 let predicate = of(&condition.predicate_filter)?;
-                Self::Condition { predicate, then: of(&condition.true_filter)?, otherwise: of(&condition.false_filter)? }
+                Self::Condition {
+                    predicate,
+                    then: of(&condition.true_filter)?,
+                    otherwise: of(&condition.false_filter)?,
+                }
             }
             Message::Sink(_) if in_condition => return wrong("a sink within a condition".into()),
             Message::Sink(on) => set("sink", *on, Self::Sink)?,
@@ -116,8 +124,12 @@ impl Filter {
             Message::RowSampleFilter(share) => {
                 return wrong(format!("row_sample is {share}, and must be between 0 and 1, exclusive"));
             }
-            Message::FamilyNameRegexFilter(pattern) => Self::Family(Pattern::new("family name", pattern.as_bytes())?),
-            Message::ColumnQualifierRegexFilter(pattern) => Self::Qualifier(Pattern::new("column qualifier", pattern)?),
+            Message::FamilyNameRegexFilter(pattern) => {
+                Self::Family(Pattern::new("family name", pattern.as_bytes())?)
+            }
+            Message::ColumnQualifierRegexFilter(pattern) => {
+                Self::Qualifier(Pattern::new("column qualifier", pattern)?)
+            }
             Message::ColumnRangeFilter(range) => {
                 use data::column_range::{EndQualifier, StartQualifier};
                 let from = match &range.start_qualifier {
@@ -130,7 +142,10 @@ impl Filter {
                     Some(EndQualifier::EndQualifierClosed(at)) => Bound::Included(at.clone()),
                     Some(EndQualifier::EndQualifierOpen(at)) => Bound::Excluded(at.clone()),
                 };
-                Self::Columns { family: range.family_name.clone(), range: in_order("column range", (from, to))? }
+                Self::Columns {
+                    family: range.family_name.clone(),
+                    range: in_order("column range", (from, to))?,
+                }
             }
             Message::TimestampRangeFilter(range) => {
                 let (from, to) = times(range)?;
@@ -153,13 +168,19 @@ impl Filter {
             }
             Message::CellsPerRowOffsetFilter(n) => Self::RowOffset(count("cells_per_row_offset", *n, 0)?),
             Message::CellsPerRowLimitFilter(n) => Self::RowLimit(count("cells_per_row_limit", *n, 1)?),
-            Message::CellsPerColumnLimitFilter(n) => Self::ColumnLimit(count("cells_per_column_limit", *n, 1)?),
+            Message::CellsPerColumnLimitFilter(n) => {
+                Self::ColumnLimit(count("cells_per_column_limit", *n, 1)?)
+            }
             Message::StripValueTransformer(on) => set("strip_value_transformer", *on, Self::StripValue)?,
             Message::ApplyLabelTransformer(label) => {
                 let is_label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
                 match (1..=15).contains(&label.len()) && label.bytes().all(is_label) {
                     true => Self::Label(label.clone()),
-                    false => return wrong(format!("label \"{label}\" must be 1 to 15 characters of a-z, 0-9 and '-'")),
+                    false => {
+                        return wrong(format!(
+                            "label \"{label}\" must be 1 to 15 characters of a-z, 0-9 and '-'"
+                        ));
+                    }
                 }
             }
         })
@@ -205,9 +226,10 @@ impl Filter {
             Self::RowKey(_) => {}
             // A row is in a sample or not, whoever asks.
             Self::RowSample(share) => {
-                let mut random = siltstone::Rng::new(row.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-                    (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-                }));
+                let mut random =
+                    siltstone::Rng::new(row.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+                    }));
                 #[expect(clippy::cast_precision_loss, reason = "a share")]
                 if random.next_u64() as f64 / u64::MAX as f64 >= *share {
                     cells.clear();
@@ -250,14 +272,18 @@ impl Filter {
 pub(crate) fn times(range: &data::TimestampRange) -> Result<(i64, Option<i64>), Status> {
     let (from, to) = (range.start_timestamp_micros, range.end_timestamp_micros);
     if from < 0 || to < 0 || (to != 0 && to < from) {
-        return Err(Status::invalid_argument(format!("timestamp range from {from} to {to} is inverted or negative")));
+        return Err(Status::invalid_argument(format!(
+            "timestamp range from {from} to {to} is inverted or negative"
+        )));
     }
     Ok((from, (to != 0).then_some(to)))
 }
 
 fn in_order(what: &str, range: (Bound<Bytes>, Bound<Bytes>)) -> Result<(Bound<Bytes>, Bound<Bytes>), Status> {
     let inverted = match (&range.0, &range.1) {
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from > to
+        }
         _ => false,
     };
     match inverted {

@@ -69,7 +69,9 @@ impl Gc {
                 nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
             }),
             Self::Union(rules) => Rule::Union(admin::gc_rule::Union { rules: all(rules) }),
-            Self::Intersection(rules) => Rule::Intersection(admin::gc_rule::Intersection { rules: all(rules) }),
+            Self::Intersection(rules) => {
+                Rule::Intersection(admin::gc_rule::Intersection { rules: all(rules) })
+            }
         };
         Some(admin::GcRule { rule: Some(rule) })
     }
@@ -137,7 +139,10 @@ mod tests {
     fn rules_that_say_nothing_are_refused() {
         let rule = |rule| admin::GcRule { rule: Some(rule) };
         assert!(Gc::from_message(Some(&rule(Rule::MaxNumVersions(0)))).is_err());
-        assert!(Gc::from_message(Some(&rule(Rule::MaxAge(prost_types::Duration { seconds: 0, nanos: 5 })))).is_err());
+        assert!(
+            Gc::from_message(Some(&rule(Rule::MaxAge(prost_types::Duration { seconds: 0, nanos: 5 }))))
+                .is_err()
+        );
         let mut deep = rule(Rule::MaxNumVersions(1));
         for _ in 0..DEPTH_MAX {
             deep = rule(Rule::Union(admin::gc_rule::Union { rules: vec![deep] }));

@@ -91,7 +91,8 @@ fn region(start: &[u8], store: &siltstone::Family) -> Value {
             Value::from(level.runs.iter().map(run).map(Value::from).collect::<Vec<_>>())
         })
         .collect();
-    let start = crate::rows::row_len(start).map(|len| crate::rows::row_of(&start[..len]).escape_ascii().to_string());
+    let start =
+        crate::rows::row_len(start).map(|len| crate::rows::row_of(&start[..len]).escape_ascii().to_string());
     json!({
         "store": store.name(),
         "start": start,

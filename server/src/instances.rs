@@ -4,8 +4,8 @@
 use crate::names;
 use crate::proto::admin::{
     self, AppProfile, Cluster, GetAppProfileRequest, GetClusterRequest, GetInstanceRequest, Instance,
-    ListAppProfilesRequest, ListAppProfilesResponse, ListClustersRequest, ListClustersResponse, ListInstancesRequest,
-    ListInstancesResponse,
+    ListAppProfilesRequest, ListAppProfilesResponse, ListClustersRequest, ListClustersResponse,
+    ListInstancesRequest, ListInstancesResponse,
 };
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
 use crate::server::Shared;
@@ -108,7 +108,10 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         Ok(Response::new(ListClustersResponse { clusters, ..Default::default() }))
     }
 
-    async fn get_app_profile(&self, request: Request<GetAppProfileRequest>) -> Result<Response<AppProfile>, Status> {
+    async fn get_app_profile(
+        &self,
+        request: Request<GetAppProfileRequest>,
+    ) -> Result<Response<AppProfile>, Status> {
         Ok(Response::new(profile(parent(&request.get_ref().name, &format!("/appProfiles/{PROFILE}"))?)))
     }
 

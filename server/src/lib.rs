@@ -7,6 +7,7 @@
 //! data, admin, instances   the services: requests in, answers out
 //! read, mutate             a scan under way; mutations as batches, reads before writes
 //! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
+//! regions                  splits and joins of regions
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! server, calls, http      listening and stopping; counting; health, metrics, page
@@ -31,6 +32,7 @@ mod names;
 mod proto;
 mod read;
 mod reader;
+mod regions;
 mod rows;
 mod schema;
 mod server;

@@ -56,7 +56,8 @@ impl Server {
         let table = tables.create(&name, &table, &[] as &[&[u8]]).map_err(text)?;
         let (mut batch, mut written) = (Batch::new(), 0);
         let write = |batch: &mut Batch| {
-            let result = tables.db.write_with(batch, siltstone::Durability::Buffered).map_err(|e| text(status(e)));
+            let result =
+                tables.db.write_with(batch, siltstone::Durability::Buffered).map_err(|e| text(status(e)));
             batch.clear();
             result.map(|_| ())
         };

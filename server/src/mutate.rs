@@ -61,7 +61,12 @@ fn check_value(value: &[u8]) -> Result<(), Status> {
 }
 
 /// Adds a row's mutations to a batch; with an error the batch is as it was.
-pub(crate) fn add(batch: &mut Batch, layout: &Layout, row: &[u8], mutations: &[Mutation]) -> Result<(), Status> {
+pub(crate) fn add(
+    batch: &mut Batch,
+    layout: &Layout,
+    row: &[u8],
+    mutations: &[Mutation],
+) -> Result<(), Status> {
     rows::check_row(row)?;
     match mutations.len() {
         0 => return Err(Status::invalid_argument("a row without mutations")),
@@ -89,14 +94,16 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
             check_value(&set.value)?;
             let family = layout.family(&set.family_name)?;
             if family.aggregate.is_some() {
-                let message = format!("family \"{}\" is an aggregate: cells are added to, not set", family.name);
+                let message =
+                    format!("family \"{}\" is an aggregate: cells are added to, not set", family.name);
                 return Err(Status::invalid_argument(message));
             }
             let (key, at) = (rows::cell_key(row, &set.column_qualifier), timestamp_of(set.timestamp_micros)?);
             batch.put_at(family.of(&key), &key, at, &set.value);
         }
         Change::AddToCell(add) => {
-            let (qualifier, at) = (raw(add.column_qualifier.as_ref())?, raw_timestamp(add.timestamp.as_ref())?);
+            let (qualifier, at) =
+                (raw(add.column_qualifier.as_ref())?, raw_timestamp(add.timestamp.as_ref())?);
             let input = match add.input.as_ref().and_then(|input| input.kind.as_ref()) {
                 Some(value::Kind::IntValue(n)) => n.to_be_bytes(),
                 _ => return Err(Status::invalid_argument("the input of add_to_cell must be an int_value")),
@@ -104,7 +111,8 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
             add_operand(batch, layout.family(&add.family_name)?, row, qualifier, at, &input)?;
         }
         Change::MergeToCell(merge) => {
-            let (qualifier, at) = (raw(merge.column_qualifier.as_ref())?, raw_timestamp(merge.timestamp.as_ref())?);
+            let (qualifier, at) =
+                (raw(merge.column_qualifier.as_ref())?, raw_timestamp(merge.timestamp.as_ref())?);
             let state = raw(merge.input.as_ref())?;
             add_operand(batch, layout.family(&merge.family_name)?, row, qualifier, at, state)?;
         }
@@ -174,7 +182,9 @@ impl MergeOperator for Aggregate {
     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
         let number = |bytes: &[u8]| match bytes.try_into() {
             Ok(bytes) => Ok(i64::from_be_bytes(bytes)),
-            Err(_) => Err(siltstone::Error::new(ErrorKind::MergeRefused, "a value of an aggregate is no int64")),
+            Err(_) => {
+                Err(siltstone::Error::new(ErrorKind::MergeRefused, "a value of an aggregate is no int64"))
+            }
         };
         let mut all = base.into_iter().chain(operands.iter().copied()).map(number);
         let first = all.next().unwrap_or(Ok(0))?;
@@ -190,7 +200,12 @@ impl MergeOperator for Aggregate {
 }
 
 /// One row as it is now, of a table that the caller holds.
-pub(crate) fn row_now(tables: &Tables, table: &Arc<Table>, row: &[u8], filter: &Filter) -> Result<Vec<Cell>, Status> {
+pub(crate) fn row_now(
+    tables: &Tables,
+    table: &Arc<Table>,
+    row: &[u8],
+    filter: &Filter,
+) -> Result<Vec<Cell>, Status> {
     let layout = table.now();
     let needs: Vec<_> = layout
         .families
@@ -230,7 +245,8 @@ fn write_after_reading<T>(
             let (tables, table, row, filter) = (tables.clone(), table.clone(), row.to_vec(), filter.clone());
             move || {
                 let now = row_now(&tables, &table, &row, &filter);
-                now.map(|now| now == seen).map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
+                now.map(|now| now == seen)
+                    .map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
             }
         };
         let mut condition = Condition::when(again);
@@ -296,7 +312,8 @@ pub(crate) fn read_modify_write(
             modify(&mut cells, layout, rule, now)?;
         }
         let mut batch = Batch::new();
-        let changed: Vec<Cell> = cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
+        let changed: Vec<Cell> =
+            cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
         for cell in &changed {
             check_value(&cell.value)?;
             let key = rows::cell_key(row, &cell.qualifier);
@@ -324,7 +341,9 @@ fn newest_of(rules: &[ReadModifyWriteRule]) -> Result<Filter, Status> {
         _ => {
             let mut named: Vec<&ReadModifyWriteRule> = Vec::new();
             for rule in rules {
-                if !named.iter().any(|n| (&n.family_name, &n.column_qualifier) == (&rule.family_name, &rule.column_qualifier)) {
+                if !named.iter().any(|n| {
+                    (&n.family_name, &n.column_qualifier) == (&rule.family_name, &rule.column_qualifier)
+                }) {
                     named.push(rule);
                 }
             }
@@ -345,9 +364,9 @@ fn modify(
         let message = format!("family \"{}\" is an aggregate: use add_to_cell", family.name);
         return Err(Status::invalid_argument(message));
     }
-    let at = cells.iter().position(|(cell, _)| {
-        *cell.family == *rule.family_name && cell.qualifier == rule.column_qualifier
-    });
+    let at = cells
+        .iter()
+        .position(|(cell, _)| *cell.family == *rule.family_name && cell.qualifier == rule.column_qualifier);
     let old = at.map(|at| &cells[at].0);
     let value = match &rule.rule {
         None => return Err(Status::invalid_argument("a rule that says nothing")),

@@ -6,7 +6,9 @@ use tonic::Status;
 /// Checks the name of an instance.
 pub(crate) fn instance(name: &str) -> Result<&str, Status> {
     match name.split('/').collect::<Vec<_>>()[..] {
-        ["projects", project, "instances", instance] if !project.is_empty() && !instance.is_empty() => Ok(name),
+        ["projects", project, "instances", instance] if !project.is_empty() && !instance.is_empty() => {
+            Ok(name)
+        }
         _ => Err(Status::invalid_argument(format!(
             "\"{name}\" is not the name of an instance: projects/PROJECT/instances/INSTANCE"
         ))),
@@ -41,7 +43,9 @@ fn is_id(id: &str) -> bool {
 
 /// Checks the name of a column family.
 pub(crate) fn family(name: &str) -> Result<&str, Status> {
-    match (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
+    match (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+    {
         true => Ok(name),
         false => Err(Status::invalid_argument(format!(
             "family name \"{name}\" must be 1 to 64 characters of a-z, A-Z, 0-9, '_', '-' and '.'"
@@ -55,11 +59,15 @@ mod tests {
 
     #[test]
     fn names_are_told_from_others() {
-        assert!(instance("projects/p/instances/i").is_ok() && table("projects/p/instances/i/tables/t.1").is_ok());
+        assert!(
+            instance("projects/p/instances/i").is_ok() && table("projects/p/instances/i/tables/t.1").is_ok()
+        );
         for wrong in ["", "t", "projects/p", "projects//instances/i", "projects/p/instances/i/x"] {
             assert!(instance(wrong).is_err(), "{wrong}");
         }
-        for wrong in ["projects/p/instances/i", "projects/p/instances/i/tables/", "projects/p/instances/i/tables/a/b"] {
+        for wrong in
+            ["projects/p/instances/i", "projects/p/instances/i/tables/", "projects/p/instances/i/tables/a/b"]
+        {
             assert!(table(wrong).is_err(), "{wrong}");
         }
         assert!(family("cf-1").is_ok() && family("").is_err() && family("a b").is_err());

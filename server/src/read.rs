@@ -8,8 +8,8 @@ use crate::chunks::Chunker;
 use crate::filter::{Filter, Need};
 use crate::proto::data::row_range::{EndKey, StartKey};
 use crate::proto::data::{
-    FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats, RequestStats,
-    RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
+    FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
+    RequestStats, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
 use crate::reader::{Rows, View};
 use crate::rows::{self, Span};
@@ -47,7 +47,11 @@ pub(crate) struct Read {
 
 impl Read {
     /// Checks the request and begins. `tells_scanned`: the client understands rows that were looked at in vain.
-    pub(crate) fn new(tables: Arc<Tables>, request: &ReadRowsRequest, tells_scanned: bool) -> Result<Self, Status> {
+    pub(crate) fn new(
+        tables: Arc<Tables>,
+        request: &ReadRowsRequest,
+        tells_scanned: bool,
+    ) -> Result<Self, Status> {
         if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
             return Err(Status::unimplemented("views"));
         }
@@ -96,7 +100,8 @@ impl Read {
             if self.tells_scanned && self.silent >= SILENT_ROWS {
                 self.silent = 0;
                 let mut messages = self.chunker.take();
-                messages.push(ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() });
+                messages
+                    .push(ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() });
                 return Ok(messages);
             }
             self.row()?;
@@ -261,7 +266,10 @@ mod tests {
         assert_eq!(spans(None).unwrap()[0].end, None);
         assert_eq!(spans(Some(&RowSet::default())).unwrap().len(), 1);
         let unbounded = range(Some(StartKey::StartKeyClosed(Bytes::new())), None);
-        assert_eq!(spans(Some(&RowSet { row_ranges: vec![unbounded], ..Default::default() })).unwrap()[0].end, None);
+        assert_eq!(
+            spans(Some(&RowSet { row_ranges: vec![unbounded], ..Default::default() })).unwrap()[0].end,
+            None
+        );
         let inverted =
             range(Some(StartKey::StartKeyClosed("b".into())), Some(EndKey::EndKeyOpen("a".into())));
         assert!(spans(Some(&RowSet { row_ranges: vec![inverted], ..Default::default() })).is_err());

@@ -112,7 +112,8 @@ impl FamilyRows {
                 let part = self.next_region(stores, view.reversed);
                 let Some((store, part)) = part else { return Ok(()) };
                 let reader = store.at(&view.snapshot);
-                let bounds = (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
+                let bounds =
+                    (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
                 let scan = reader.scan::<Vec<u8>>(bounds);
                 let judged_here = stores.gc.is_judged_here();
                 match self.need.times {
@@ -134,7 +135,11 @@ impl FamilyRows {
     }
 
     /// The next store and its part of what is left, which is taken away.
-    fn next_region<'a>(&mut self, stores: &'a Stores, reversed: bool) -> Option<(&'a siltstone::Family, Span)> {
+    fn next_region<'a>(
+        &mut self,
+        stores: &'a Stores,
+        reversed: bool,
+    ) -> Option<(&'a siltstone::Family, Span)> {
         let within = stores.within(&self.left.start, self.left.end.as_deref());
         let (_, store) = if reversed { within.last() } else { within.first() }?;
         let range = store.range();
@@ -158,7 +163,10 @@ impl FamilyRows {
                 return Ok(());
             };
             let Some(row_len) = rows::row_len(&entry.key) else {
-                return Err(Status::data_loss(format!("\"{}\" is the key of no cell", entry.key.escape_ascii())));
+                return Err(Status::data_loss(format!(
+                    "\"{}\" is the key of no cell",
+                    entry.key.escape_ascii()
+                )));
             };
             self.row_len = row_len;
             let (row, qualifier) = entry.key.split_at(row_len);
@@ -169,13 +177,7 @@ impl FamilyRows {
                 cursor.prev().map_err(status)?;
                 continue;
             }
-            // Before the columns, or behind them.
-            let to = match &self.need.columns.0 {
-                Bound::Included(at) if qualifier < &at[..] => [row, &at[..]].concat(),
-                Bound::Excluded(at) if qualifier < &at[..] => [row, &at[..], b"\0"].concat(),
-                Bound::Excluded(at) if qualifier == &at[..] => [row, &at[..], b"\0"].concat(),
-                _ => behind_row(row),
-            };
+            let to = next_column(&self.need, row, qualifier);
             cursor.seek(to).map_err(status)?;
         }
     }
@@ -205,13 +207,20 @@ impl FamilyRows {
             }
             seen += 1;
             let qualifier = &entry.key[part.len()..];
-            if self.need.columns.contains(qualifier) {
+            let is_needed = self.need.columns.contains(qualifier);
+            if !is_needed && !view.reversed {
+                let to = next_column(&self.need, part, qualifier);
+                cursor.seek(to).map_err(status)?;
+                continue;
+            }
+            if is_needed {
                 match view.reversed {
                     false => column.take(qualifier, entry, into),
                     true => column.take_unjudged(qualifier, entry, into),
                 }
             }
-            if column.is_done && !view.reversed && column.over >= STEPS_BEFORE_SEEK {
+            if !view.reversed && column.over >= STEPS_BEFORE_SEEK {
+                column.over = 0;
                 let next = [part, &column.qualifier[..], b"\0"].concat();
                 cursor.seek(next).map_err(status)?;
             } else if view.reversed {
@@ -341,4 +350,13 @@ fn behind_row(part: &[u8]) -> Vec<u8> {
         *last = 2;
     }
     key
+}
+
+/// Where to go on from a column of a row that is not needed: before the first that is, or behind the row.
+fn next_column(need: &Need, row: &[u8], qualifier: &[u8]) -> Vec<u8> {
+    match &need.columns.0 {
+        Bound::Included(at) if qualifier < &at[..] => [row, &at[..]].concat(),
+        Bound::Excluded(at) if qualifier <= &at[..] => [row, &at[..], b"\0"].concat(),
+        _ => behind_row(row),
+    }
 }

@@ -133,8 +133,9 @@ pub(crate) fn check_row(row: &[u8]) -> Result<(), Status> {
 mod tests {
     use super::*;
 
-    const ROWS: &[&[u8]] =
-        &[b"\0", b"\0\0", b"\0\x01", b"\x01", b"a", b"a\0", b"a\0\0", b"a\0b", b"a\x01", b"ab", b"b", b"\xff"];
+    const ROWS: &[&[u8]] = &[
+        b"\0", b"\0\0", b"\0\x01", b"\x01", b"a", b"a\0", b"a\0\0", b"a\0b", b"a\x01", b"ab", b"b", b"\xff",
+    ];
 
     #[test]
     fn keys_are_in_the_order_of_rows_and_qualifiers() {

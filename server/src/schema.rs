@@ -20,6 +20,9 @@ pub(crate) struct Schema {
     pub(crate) next_family: u32,
     #[serde(default)]
     pub(crate) deletion_protection: bool,
+    /// Where its maker wanted it cut: never joined there.
+    #[serde(default)]
+    pub(crate) cuts: Vec<Vec<u8>>,
 }
 
 /// A column family as it is stored.
@@ -76,7 +79,9 @@ impl Aggregate {
         let aggregate = match value_type.and_then(|of| of.kind.as_ref()) {
             None | Some(Kind::BytesType(_)) => return Ok(None),
             Some(Kind::AggregateType(aggregate)) => aggregate,
-            Some(_) => return Err(Status::invalid_argument("value_type of a family must be bytes or an aggregate")),
+            Some(_) => {
+                return Err(Status::invalid_argument("value_type of a family must be bytes or an aggregate"));
+            }
         };
         let input = aggregate.input_type.as_ref().and_then(|of| of.kind.as_ref());
         if !matches!(input, Some(Kind::Int64Type(_))) {
@@ -86,7 +91,9 @@ impl Aggregate {
             Some(Aggregator::Sum(_)) => Ok(Some(Self::Sum)),
             Some(Aggregator::Min(_)) => Ok(Some(Self::Min)),
             Some(Aggregator::Max(_)) => Ok(Some(Self::Max)),
-            Some(Aggregator::HllppUniqueCount(_)) => Err(Status::unimplemented("the distinct-count aggregate")),
+            Some(Aggregator::HllppUniqueCount(_)) => {
+                Err(Status::unimplemented("the distinct-count aggregate"))
+            }
             None => Err(Status::invalid_argument("an aggregate without an aggregator")),
         }
     }
@@ -119,7 +126,9 @@ impl FamilySchema {
     pub(crate) fn update(&mut self, family: &admin::ColumnFamily, mask: &[String]) -> Result<(), Status> {
         let named = |field: &str| mask.is_empty() || mask.iter().any(|path| path == field);
         if let Some(unknown) = mask.iter().find(|path| !["gc_rule", "value_type"].contains(&path.as_str())) {
-            return Err(Status::invalid_argument(format!("update_mask names \"{unknown}\", which a family has not")));
+            return Err(Status::invalid_argument(format!(
+                "update_mask names \"{unknown}\", which a family has not"
+            )));
         }
         if named("value_type")
             && family.value_type.is_some()

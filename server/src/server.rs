@@ -8,12 +8,16 @@ use crate::instances::InstanceAdmin;
 use crate::proto::bigtable::bigtable_server::BigtableServer;
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
+use crate::regions::Looked;
 use crate::schema::Aggregate;
-use crate::tables::Tables;
+use crate::status::status;
+use crate::tables::{Table, Tables};
+use crate::{regions, rows};
 use siltstone::{Builder, Durability};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,6 +26,8 @@ use tonic::{Status, transport};
 
 pub(crate) use crate::calls::Call;
 
+/// How often regions are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a request, at most: a row of 256 MiB with what belongs to it.
 const REQUEST_MAX: usize = 257 << 20;
 
@@ -55,6 +61,32 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Looks at the regions now and then, while something is written.
+async fn look_at_regions(shared: Arc<Shared>) {
+    let mut seen = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let shared = shared.clone();
+        let look = move || {
+            let statistics = shared.tables.db.statistics();
+            let now = Some((statistics.user_bytes, statistics.merges, statistics.flushes));
+            let looked =
+                if now == seen { Ok(Looked::default()) } else { shared.tables.look(shared.config.limits()) };
+            Ok((now, looked))
+        };
+        match blocking(look).await {
+            Ok((now, Ok(looked))) => {
+                // After a change there may be more to do.
+                seen = if looked == Looked::default() { now } else { None };
+                if looked != Looked::default() {
+                    tracing::info!(splits = looked.splits, joins = looked.joins, "regions changed");
+                }
+            }
+            Ok((_, Err(e))) | Err(e) => tracing::warn!(error = e.message(), "regions were not looked at"),
+        }
+    }
+}
+
 /// A running server.
 ///
 /// ```
@@ -74,6 +106,7 @@ pub struct Server {
     http: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<Result<(), String>>>,
+    looker: JoinHandle<()>,
 }
 
 impl Server {
@@ -85,9 +118,10 @@ impl Server {
         config.check()?;
         let (dir, options, base) = (config.dir.clone(), config.options(), config.family_options());
         let opened = tokio::task::spawn_blocking(move || {
-            let builder = Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
-                builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
-            });
+            let builder =
+                Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
+                    builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
+                });
             let db = builder.open(&dir).map_err(|e| e.to_string())?;
             Tables::open(db, base).map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
@@ -110,6 +144,7 @@ impl Server {
         let until = |mut stopped: watch::Receiver<bool>| async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
+        let looker = tokio::spawn(look_at_regions(shared.clone()));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
         let router = transport::Server::builder()
@@ -118,7 +153,8 @@ impl Server {
             .add_service(health_service)
             .add_service(BigtableServer::new(Data(shared.clone())).max_decoding_message_size(REQUEST_MAX))
             .add_service(
-                BigtableTableAdminServer::new(TableAdmin(shared.clone())).max_decoding_message_size(REQUEST_MAX),
+                BigtableTableAdminServer::new(TableAdmin(shared.clone()))
+                    .max_decoding_message_size(REQUEST_MAX),
             )
             .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())));
         let (for_grpc, for_http) = (until(stopped.clone()), until(stopped));
@@ -134,7 +170,7 @@ impl Server {
                 served.map_err(|e| format!("HTTP: {e}"))
             }),
         ];
-        Ok(Self { shared, grpc, http, stop, tasks })
+        Ok(Self { shared, grpc, http, stop, tasks, looker })
     }
 
     /// The address of the gRPC API.
@@ -145,6 +181,58 @@ impl Server {
     /// The address of the web page.
     pub fn page_at(&self) -> SocketAddr {
         self.http
+    }
+
+    /// The rows at which the regions of a table begin; the first begins with the empty one.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn regions(&self, table: &str) -> Result<Vec<Vec<u8>>, String> {
+        let table = self.shared.tables.get(table).map_err(|e| e.message().to_string())?;
+        let cuts = regions::cuts(&table.now());
+        let rows = cuts.iter().filter_map(|at| Some(rows::row_of(&at[..rows::row_len(at)?]).into_owned()));
+        Ok(std::iter::once(Vec::new()).chain(rows).collect())
+    }
+
+    /// Cuts a table before a row. It is put together again when its parts are small.
+    ///
+    /// # Errors
+    /// No such table, a row key that is none, what the engine answers.
+    pub async fn split(&self, table: &str, row: &[u8]) -> Result<(), String> {
+        let row = row.to_vec();
+        self.with_table(table, move |tables, table| tables.split(&table, &row)).await
+    }
+
+    /// Puts together the regions on both sides of a row at which a table is cut.
+    ///
+    /// # Errors
+    /// No such table, what the engine answers.
+    pub async fn join(&self, table: &str, row: &[u8]) -> Result<(), String> {
+        let at = rows::row_start(row);
+        self.with_table(table, move |tables, table| tables.join(&table, &at)).await
+    }
+
+    /// Merges all of a table's cells, so that nothing of what is deleted or gone is left on disk.
+    ///
+    /// # Errors
+    /// No such table, what the engine answers.
+    pub async fn compact(&self, table: &str) -> Result<(), String> {
+        let compact = |_: &Tables, table: Arc<Table>| {
+            let layout = table.now();
+            let stores = layout.families.iter().flat_map(|family| &family.regions);
+            stores.into_iter().try_for_each(|(_, store)| store.compact::<&[u8]>(..)).map_err(status)
+        };
+        self.with_table(table, compact).await
+    }
+
+    async fn with_table(
+        &self,
+        table: &str,
+        work: impl FnOnce(&Tables, Arc<Table>) -> Result<(), Status> + Send + 'static,
+    ) -> Result<(), String> {
+        let (tables, name) = (self.shared.tables.clone(), table.to_string());
+        let done = blocking(move || work(&tables, tables.get(&name)?)).await;
+        done.map_err(|e| e.message().to_string())
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -158,6 +246,8 @@ impl Server {
     pub async fn stop(self) -> Result<(), String> {
         self.shared.stopping.store(true, Ordering::Relaxed);
         let _ = self.stop.send(true);
+        self.looker.abort();
+        let _ = self.looker.await;
         for task in self.tasks {
             task.await.map_err(|e| e.to_string())??;
         }

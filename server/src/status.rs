@@ -24,5 +24,9 @@ pub(crate) fn status(error: Error) -> Status {
 
 /// The code of a status and its text, for one entry of a call.
 pub(crate) fn entry_status(status: &Status) -> crate::proto::rpc::Status {
-    crate::proto::rpc::Status { code: status.code() as i32, message: status.message().to_string(), details: Vec::new() }
+    crate::proto::rpc::Status {
+        code: status.code() as i32,
+        message: status.message().to_string(),
+        details: Vec::new(),
+    }
 }

@@ -16,7 +16,7 @@ use crate::rows;
 use crate::schema::{Aggregate, FamilySchema, Schema};
 use crate::status::status;
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,6 @@ pub(crate) struct Tables {
 
 /// One table.
 pub(crate) struct Table {
-    pub(crate) name: String,
     now: ArcSwap<Layout>,
     /// Held for writing while stores change hands.
     moves: RwLock<()>,
@@ -72,10 +71,18 @@ impl Stores {
         &self.regions[at.saturating_sub(1)].1
     }
 
+    /// A name for a store that is split off.
+    pub(crate) fn next_store_name(&self, table: u64) -> String {
+        let number = |(_, store): &(Vec<u8>, Family)| store.name().split('.').nth(2)?.parse::<u64>().ok();
+        let next = self.regions.iter().filter_map(number).max().map_or(0, |last| last + 1);
+        store_name(table, self.id, Some(next))
+    }
+
     /// The stores that may have keys from `start` to `end`.
     pub(crate) fn within(&self, start: &[u8], end: Option<&[u8]>) -> &[(Vec<u8>, Family)] {
         let first = self.regions.partition_point(|(at, _)| at.as_slice() <= start).saturating_sub(1);
-        let last = end.map_or(self.regions.len(), |end| self.regions.partition_point(|(at, _)| at.as_slice() < end));
+        let last =
+            end.map_or(self.regions.len(), |end| self.regions.partition_point(|(at, _)| at.as_slice() < end));
         &self.regions[first..last.max(first)]
     }
 }
@@ -83,7 +90,8 @@ impl Stores {
 impl Layout {
     pub(crate) fn family(&self, name: &str) -> Result<&Stores, Status> {
         let at = self.families.binary_search_by(|family| (*family.name).cmp(name));
-        at.map(|at| &self.families[at]).map_err(|_| Status::not_found(format!("no family \"{name}\" in the table")))
+        at.map(|at| &self.families[at])
+            .map_err(|_| Status::not_found(format!("no family \"{name}\" in the table")))
     }
 }
 
@@ -96,6 +104,11 @@ impl Table {
     /// While this is held, no key changes its store.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
         self.moves.read()
+    }
+
+    /// While this is held, keys may change their stores.
+    pub(crate) fn move_keys(&self) -> RwLockWriteGuard<'_, ()> {
+        self.moves.write()
     }
 }
 
@@ -145,18 +158,12 @@ impl Tables {
                 db.drop_family(&store).map_err(status)?;
             }
         }
-        let tables = Self {
-            db,
-            records,
-            base,
-            by_name: ArcSwap::default(),
-            changing: Mutex::default(),
-        };
+        let tables = Self { db, records, base, by_name: ArcSwap::default(), changing: Mutex::default() };
         let mut stores = tables.all_stores()?;
         let mut by_name = BTreeMap::new();
         for (name, schema) in schemas {
             let layout = tables.layout(schema, &mut stores)?;
-            let table = Table { name: name.clone(), now: ArcSwap::from_pointee(layout), moves: RwLock::default() };
+            let table = Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() };
             by_name.insert(name, Arc::new(table));
         }
         tables.by_name.store(Arc::new(by_name));
@@ -175,7 +182,11 @@ impl Tables {
     }
 
     /// The layout of a table with these stores. Rules that its stores have not yet are given to them.
-    fn layout(&self, schema: Schema, stores: &mut BTreeMap<(u64, u32), Vec<Family>>) -> Result<Layout, Status> {
+    fn layout(
+        &self,
+        schema: Schema,
+        stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
+    ) -> Result<Layout, Status> {
         let mut families = Vec::new();
         for (name, family) in &schema.families {
             let own = stores.remove(&(schema.id, family.id)).unwrap_or_default();
@@ -195,6 +206,27 @@ impl Tables {
             families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions });
         }
         Ok(Layout { schema, families })
+    }
+
+    /// One change of the set of tables, or of their regions, at a time.
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
+    /// Takes the table's layout anew from its stores, whose keys have changed. The caller moves its keys.
+    pub(crate) fn renew(&self, table: &Table) -> Result<(), Status> {
+        let schema = table.now().schema.clone();
+        let mut stores = BTreeMap::new();
+        let ids: BTreeSet<u32> = schema.families.values().map(|family| family.id).collect();
+        for name in self.db.families() {
+            if let Some(owner) =
+                owner_of(&name).filter(|(table, family)| *table == schema.id && ids.contains(family))
+            {
+                stores.entry(owner).or_insert_with(Vec::new).push(self.db.family(&name).map_err(status)?);
+            }
+        }
+        table.now.store(Arc::new(self.layout(schema, &mut stores)?));
+        Ok(())
     }
 
     /// The table of that name.
@@ -237,9 +269,11 @@ impl Tables {
         if self.by_name.load().contains_key(name) {
             return Err(Status::already_exists(format!("table {name} exists")));
         }
-        let splits: BTreeSet<&[u8]> = splits.iter().map(AsRef::as_ref).filter(|row| !row.is_empty()).collect();
+        let splits: BTreeSet<&[u8]> =
+            splits.iter().map(AsRef::as_ref).filter(|row| !row.is_empty()).collect();
         splits.iter().try_for_each(|row| rows::check_row(row))?;
-        let schema = Schema::new(self.next_id()?, table)?;
+        let mut schema = Schema::new(self.next_id()?, table)?;
+        schema.cuts = splits.iter().map(|row| rows::row_start(row)).collect();
         let mut stores = BTreeMap::new();
         for family in schema.families.values() {
             let first = self.create_store(&schema, family)?;
@@ -253,8 +287,7 @@ impl Tables {
         }
         self.write_record(name, &schema)?;
         let layout = self.layout(schema, &mut stores)?;
-        let table =
-            Arc::new(Table { name: name.to_string(), now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
+        let table = Arc::new(Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
@@ -325,7 +358,11 @@ impl Tables {
             table.now.store(Arc::new(layout));
         }
         let left = stores.keys().map(|(_, family)| *family).collect::<BTreeSet<_>>();
-        before.families.iter().filter(|family| left.contains(&family.id)).try_for_each(|f| self.drop_stores(f))?;
+        before
+            .families
+            .iter()
+            .filter(|family| left.contains(&family.id))
+            .try_for_each(|f| self.drop_stores(f))?;
         Ok(table)
     }
 }

@@ -80,16 +80,21 @@ impl Serve {
         if demo {
             demo::load(&server).map_err(Failure::Failed)?;
         }
-        println!("serving {dir} at {} (Bigtable gRPC), http://{}/ (page)", server.listens_at(), server.page_at());
+        println!(
+            "serving {dir} at {} (Bigtable gRPC), http://{}/ (page)",
+            server.listens_at(),
+            server.page_at()
+        );
         if demo {
             demo::tell(server.listens_at());
         }
-        runtime.block_on(async {
-            stopped.recv().await;
-            println!("stopping: answering the calls under way");
-            server.stop().await
-        })
-        .map_err(Failure::Failed)
+        runtime
+            .block_on(async {
+                stopped.recv().await;
+                println!("stopping: answering the calls under way");
+                server.stop().await
+            })
+            .map_err(Failure::Failed)
     }
 
     /// The file's settings, and over them those given.

@@ -88,7 +88,9 @@ impl Filter {
                     need.first = Some(*n);
                     break;
                 }
-                Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => return None,
+                Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => {
+                    return None;
+                }
                 // Which cells come after these depends on all that come before.
                 _ => break,
             }

@@ -19,7 +19,10 @@ impl Pattern {
         if pattern.is_empty() {
             return Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty")));
         }
-        if pattern.iter().all(|b| !b.is_ascii() || b.is_ascii_alphanumeric() || b"_-:/ ,;@#%&=~'\"<>!".contains(b)) {
+        if pattern
+            .iter()
+            .all(|b| !b.is_ascii() || b.is_ascii_alphanumeric() || b"_-:/ ,;@#%&=~'\"<>!".contains(b))
+        {
             return Ok(Self::Exact(pattern.to_vec()));
         }
         let built = RegexBuilder::new(&translated(pattern)).unicode(false).size_limit(COMPILED_MAX).build();

@@ -46,7 +46,10 @@ fn columns(family: &str, from: &'static str, to: &'static str) -> Message {
 }
 
 fn times_of(from: i64, to: i64) -> Message {
-    Message::TimestampRangeFilter(data::TimestampRange { start_timestamp_micros: from, end_timestamp_micros: to })
+    Message::TimestampRangeFilter(data::TimestampRange {
+        start_timestamp_micros: from,
+        end_timestamp_micros: to,
+    })
 }
 
 fn family(pattern: &str) -> Message {
@@ -58,7 +61,8 @@ fn family(pattern: &str) -> Message {
 fn through(filter: Message) -> String {
     let filter = Filter::compile(Some(&message(filter))).unwrap();
     let show = |cells: Vec<Cell>| {
-        let value = |cell: &Cell| [std::str::from_utf8(&cell.value).unwrap(), &cell.labels.join("+")].concat();
+        let value =
+            |cell: &Cell| [std::str::from_utf8(&cell.value).unwrap(), &cell.labels.join("+")].concat();
         cells.iter().map(value).collect::<Vec<_>>().join(" ")
     };
     let all = show(filter.apply(b"row", cells()));
@@ -113,19 +117,35 @@ fn chains_apply_one_after_the_other() {
     assert_eq!(through(chain([newest(), times_of(0, 3_000)])), "");
     assert_eq!(through(chain([times_of(0, 3_000), newest()])), "ax2 ay2 bx2 bz2");
     assert_eq!(through(chain([newest(), family("a"), Message::CellsPerRowLimitFilter(1)])), "ax3");
-    assert_eq!(through(chain([Message::CellsPerRowLimitFilter(4), family("a"), columns("a", "y", "z")])), "ay3");
+    assert_eq!(
+        through(chain([Message::CellsPerRowLimitFilter(4), family("a"), columns("a", "y", "z")])),
+        "ay3"
+    );
     assert_eq!(through(chain([Message::ValueRegexFilter(".*[12]".into()), newest()])), "ax2 ay2 bx2 bz2");
     assert_eq!(through(chain([columns("a", "a", "y"), columns("a", "x", "z"), newest()])), "ax3");
-    assert_eq!(through(chain([Message::ColumnQualifierRegexFilter("[y]".into()), Message::CellsPerRowLimitFilter(1)])), "ay3");
+    assert_eq!(
+        through(chain([
+            Message::ColumnQualifierRegexFilter("[y]".into()),
+            Message::CellsPerRowLimitFilter(1)
+        ])),
+        "ay3"
+    );
 }
 
 #[test]
 fn interleaves_sinks_and_labels() {
     let label = |label: &str| Message::ApplyLabelTransformer(label.into());
     let first = || Message::CellsPerRowLimitFilter(1);
-    assert_eq!(through(interleave([chain([family("b"), first()]), chain([family("a"), first()])])), "ax3 bx3");
+    assert_eq!(
+        through(interleave([chain([family("b"), first()]), chain([family("a"), first()])])),
+        "ax3 bx3"
+    );
     assert_eq!(through(interleave([first(), chain([first(), label("l")])])), "ax3 ax3l");
-    let sunk = chain([first(), interleave([chain([label("l"), Message::Sink(true)]), Message::PassAllFilter(true)]), label("m")]);
+    let sunk = chain([
+        first(),
+        interleave([chain([label("l"), Message::Sink(true)]), Message::PassAllFilter(true)]),
+        label("m"),
+    ]);
     assert_eq!(through(sunk), "ax3m ax3l");
     assert_eq!(through(chain([first(), Message::Sink(true), label("m")])), "ax3");
 }
@@ -166,6 +186,7 @@ fn what_is_wrong_with_a_filter_is_said() {
 #[test]
 fn a_sample_has_about_its_share_of_rows() {
     let filter = Filter::compile(Some(&message(Message::RowSampleFilter(0.25)))).unwrap();
-    let taken = (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
+    let taken =
+        (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
     assert!((850..1_150).contains(&taken), "{taken}");
 }

@@ -27,7 +27,10 @@ pub(super) fn load(server: &Server) -> Result<(), String> {
     let cells = index.rows.iter().flat_map(|(key, value)| cells(key, value));
     let written = server.load(&parent(), TABLE, &FAMILIES, cells)?;
     let (seconds, packages) = (begun.elapsed().as_secs_f64(), index.packages);
-    println!("{}: {packages} rows with {written} cells loaded into table {TABLE} in {seconds:.1} s", index.source);
+    println!(
+        "{}: {packages} rows with {written} cells loaded into table {TABLE} in {seconds:.1} s",
+        index.source
+    );
     Ok(())
 }
 

@@ -1,0 +1,107 @@
+//! Filters over the wire, where the server reads only what they need: seeks past versions and columns, in both directions.
+
+use crate::support::data_v2::row_filter::{Chain, Filter, Interleave};
+use crate::support::*;
+
+fn filter(filter: Filter) -> RowFilter {
+    RowFilter { filter: Some(filter) }
+}
+
+fn chain(filters: impl IntoIterator<Item = Filter>) -> Filter {
+    Filter::Chain(Chain { filters: filters.into_iter().map(filter).collect() })
+}
+
+fn columns(family: &str, from: &'static str, to: &'static str) -> Filter {
+    use crate::support::data_v2::column_range::{EndQualifier, StartQualifier};
+    Filter::ColumnRangeFilter(data_v2::ColumnRange {
+        family_name: family.into(),
+        start_qualifier: Some(StartQualifier::StartQualifierClosed(from.into())),
+        end_qualifier: Some(EndQualifier::EndQualifierClosed(to.into())),
+    })
+}
+
+async fn filled() -> Fixture {
+    let mut t = Fixture::new().await;
+    t.table(&["f", "g"]).await;
+    for row in ["a", "b", "c"] {
+        for family in ["f", "g"] {
+            for qualifier in ["p", "q", "s"] {
+                // More versions than are stepped over one by one.
+                let versions = (1..=30).map(|at| set(family, qualifier, at * 1_000, at.to_string()));
+                t.mutate(row, versions.collect()).await.unwrap();
+            }
+        }
+    }
+    t
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_needed_is_read_and_nothing_else_changes() {
+    let mut t = filled().await;
+    let both = async |t: &mut Fixture, f: Filter| {
+        let request =
+            |reversed| ReadRowsRequest { filter: Some(filter(f.clone())), reversed, ..Default::default() };
+        let forward = t.read(request(false)).await.unwrap();
+        let mut backward: Vec<_> = t.read(request(true)).await.unwrap().lines().map(str::to_string).collect();
+        backward.reverse();
+        assert_eq!(forward, backward.join("\n"), "{f:?}");
+        forward
+    };
+    let newest = || Filter::CellsPerColumnLimitFilter(1);
+    let row = |key: &str| {
+        format!("{key} f:p@30000=30 f:q@30000=30 f:s@30000=30 g:p@30000=30 g:q@30000=30 g:s@30000=30")
+    };
+    assert_eq!(both(&mut t, newest()).await, ["a", "b", "c"].map(row).join("\n"));
+    let rows = |cells: &str| ["a", "b", "c"].map(|key| format!("{key} {cells}")).join("\n");
+    assert_eq!(both(&mut t, chain([columns("g", "q", "r"), newest()])).await, rows("g:q@30000=30"));
+    let exact = Filter::ColumnQualifierRegexFilter("q".into());
+    assert_eq!(both(&mut t, chain([exact, newest()])).await, rows("f:q@30000=30 g:q@30000=30"));
+    let times = data_v2::TimestampRange { start_timestamp_micros: 4_000, end_timestamp_micros: 6_000 };
+    let times = || Filter::TimestampRangeFilter(times);
+    let family = || Filter::FamilyNameRegexFilter("g".into());
+    let four_and_five = rows("g:p@5000=5 g:p@4000=4 g:q@5000=5 g:q@4000=4 g:s@5000=5 g:s@4000=4");
+    assert_eq!(both(&mut t, chain([family(), times()])).await, four_and_five);
+    assert_eq!(
+        both(&mut t, chain([family(), times(), newest()])).await,
+        rows("g:p@5000=5 g:q@5000=5 g:s@5000=5")
+    );
+    assert_eq!(both(&mut t, Filter::CellsPerRowLimitFilter(2)).await, rows("f:p@30000=30 f:p@29000=29"));
+    assert_eq!(
+        both(&mut t, chain([family(), Filter::CellsPerRowLimitFilter(1)])).await,
+        rows("g:p@30000=30")
+    );
+    assert_eq!(both(&mut t, Filter::CellsPerRowOffsetFilter(179)).await, rows("g:s@1000=1"));
+    assert_eq!(both(&mut t, Filter::FamilyNameRegexFilter("none".into())).await, "");
+    let either =
+        [chain([columns("f", "s", "s"), newest()]), chain([family(), Filter::CellsPerRowLimitFilter(1)])];
+    let either = Filter::Interleave(Interleave { filters: either.map(filter).to_vec() });
+    assert_eq!(both(&mut t, either).await, rows("f:s@30000=30 g:p@30000=30"));
+    let row_key = chain([Filter::RowKeyRegexFilter("[bc]".into()), newest(), columns("f", "p", "p")]);
+    assert_eq!(both(&mut t, row_key).await, "b f:p@30000=30\nc f:p@30000=30");
+    assert_eq!(
+        t.read_with(chain([newest(), Filter::StripValueTransformer(true), columns("f", "p", "p")])).await,
+        rows("f:p@30000=")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_versions_seeks_past_the_rest() {
+    let mut t = filled().await;
+    let request = ReadRowsRequest {
+        table_name: TABLE.into(),
+        filter: Some(filter(chain([columns("g", "q", "q"), Filter::CellsPerColumnLimitFilter(1)]))),
+        request_stats_view: data_v2::read_rows_request::RequestStatsView::RequestStatsFull as i32,
+        ..Default::default()
+    };
+    let mut stream = t.data.read_rows(request).await.unwrap().into_inner();
+    let mut seen = 0;
+    while let Some(message) = stream.message().await.unwrap() {
+        if let Some(data_v2::request_stats::StatsView::FullReadStatsView(view)) =
+            message.request_stats.and_then(|stats| stats.stats_view)
+        {
+            seen = view.read_iteration_stats.unwrap().cells_seen_count;
+        }
+    }
+    // Of 180 cells in each of three rows: one, and the few that are stepped over.
+    assert!((3..=30).contains(&seen), "{seen}");
+}

@@ -1,0 +1,196 @@
+//! A server of its own for each test, and short words for what tests say to it.
+
+pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin_v2;
+pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data_v2;
+
+pub(crate) use admin_v2::bigtable_table_admin_client::BigtableTableAdminClient;
+pub(crate) use data_v2::bigtable_client::BigtableClient;
+pub(crate) use data_v2::mutation::Mutation as Change;
+pub(crate) use data_v2::{Mutation, ReadRowsRequest, RowFilter, RowSet, mutation};
+
+use siltstone_server::{Config, Server};
+use std::net::SocketAddr;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+pub(crate) const INSTANCE: &str = "projects/p/instances/i";
+pub(crate) const TABLE: &str = "projects/p/instances/i/tables/t";
+
+/// A server, its directory, and clients of it.
+pub(crate) struct Fixture {
+    pub(crate) server: Server,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) data: BigtableClient<Channel>,
+    pub(crate) admin: BigtableTableAdminClient<Channel>,
+}
+
+/// Settings with any ports.
+pub(crate) fn config(dir: &std::path::Path) -> Config {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config { dir: dir.join("data"), listen: any, http: any, ..Config::default() }
+}
+
+impl Fixture {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = config(dir.path());
+        change(&mut settings);
+        Self::open(dir, settings).await
+    }
+
+    async fn open(dir: tempfile::TempDir, settings: Config) -> Self {
+        let server = Server::start(settings).await.unwrap();
+        let at = format!("http://{}", server.listens_at());
+        let channel = Channel::from_shared(at).unwrap().connect().await.unwrap();
+        let data = BigtableClient::new(channel.clone()).max_decoding_message_size(4 << 20);
+        let admin = BigtableTableAdminClient::new(channel);
+        Self { server, dir, data, admin }
+    }
+
+    /// Stops the server and starts another on its directory.
+    pub(crate) async fn again(self) -> Self {
+        let Self { server, dir, data, admin } = self;
+        drop((data, admin));
+        server.stop().await.unwrap();
+        let settings = config(dir.path());
+        Self::open(dir, settings).await
+    }
+
+    /// Makes the table `t` with these families.
+    pub(crate) async fn table(&mut self, families: &[&str]) {
+        let families: Vec<_> =
+            families.iter().map(|name| (*name, admin_v2::ColumnFamily::default())).collect();
+        self.table_with(&families).await;
+    }
+
+    pub(crate) async fn table_with(&mut self, families: &[(&str, admin_v2::ColumnFamily)]) {
+        let column_families =
+            families.iter().map(|(name, family)| ((*name).to_string(), family.clone())).collect();
+        let table = admin_v2::Table { column_families, ..Default::default() };
+        let request = admin_v2::CreateTableRequest {
+            parent: INSTANCE.into(),
+            table_id: "t".into(),
+            table: Some(table),
+            ..Default::default()
+        };
+        self.admin.create_table(request).await.unwrap();
+    }
+
+    pub(crate) async fn mutate(&mut self, row: &str, changes: Vec<Change>) -> Result<(), Status> {
+        let mutations = changes.into_iter().map(|change| Mutation { mutation: Some(change) }).collect();
+        let request = data_v2::MutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: row.to_string().into(),
+            mutations,
+            ..Default::default()
+        };
+        self.data.mutate_row(request).await.map(|_| ())
+    }
+
+    /// Rows as text: `row f:q@timestamp=value ...`, a row a line.
+    pub(crate) async fn read(&mut self, request: ReadRowsRequest) -> Result<String, Status> {
+        let rows = self.rows(request).await?;
+        let text = |(key, cells): (String, Vec<String>)| format!("{key} {}", cells.join(" "));
+        Ok(rows.into_iter().map(text).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The same as pairs, put together from chunks with all rules of the protocol checked.
+    pub(crate) async fn rows(
+        &mut self,
+        request: ReadRowsRequest,
+    ) -> Result<Vec<(String, Vec<String>)>, Status> {
+        let table_name = TABLE.into();
+        let mut stream = self.data.read_rows(ReadRowsRequest { table_name, ..request }).await?.into_inner();
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        let (mut key, mut family, mut qualifier) = (Vec::new(), String::new(), Vec::new());
+        let (mut value, mut cells, mut in_row, mut at) = (Vec::new(), Vec::new(), false, 0);
+        while let Some(message) = stream.message().await? {
+            for chunk in message.chunks {
+                assert_eq!(in_row || !chunk.row_key.is_empty(), true, "the first chunk of a row names it");
+                if !chunk.row_key.is_empty() {
+                    assert!(!in_row || chunk.row_key == key, "the row changes without an end");
+                    key = chunk.row_key.to_vec();
+                }
+                in_row = true;
+                if let Some(name) = chunk.family_name {
+                    assert!(chunk.qualifier.is_some(), "a family without a qualifier");
+                    family = name;
+                }
+                qualifier = chunk.qualifier.unwrap_or(qualifier);
+                // Of a value in pieces the first alone has the timestamp.
+                if value.is_empty() {
+                    at = chunk.timestamp_micros;
+                }
+                value.extend_from_slice(&chunk.value);
+                if chunk.value_size > 0 {
+                    continue;
+                }
+                let labels: String = chunk.labels.iter().map(|label| format!("+{label}")).collect();
+                let shown = match value.len() {
+                    0..100 => value.escape_ascii().to_string(),
+                    len => format!("({len} bytes)"),
+                };
+                let qualifier = qualifier.escape_ascii();
+                cells.push(format!("{family}:{qualifier}@{at}={shown}{labels}"));
+                value.clear();
+                if chunk.row_status.is_some() {
+                    rows.push((key.escape_ascii().to_string(), std::mem::take(&mut cells)));
+                    in_row = false;
+                }
+            }
+        }
+        assert!(!in_row, "a row that does not end");
+        Ok(rows)
+    }
+
+    pub(crate) async fn read_all(&mut self) -> String {
+        self.read(ReadRowsRequest::default()).await.unwrap()
+    }
+
+    pub(crate) async fn read_with(&mut self, filter: data_v2::row_filter::Filter) -> String {
+        let filter = Some(RowFilter { filter: Some(filter) });
+        self.read(ReadRowsRequest { filter, ..Default::default() }).await.unwrap()
+    }
+}
+
+pub(crate) fn set(family: &str, qualifier: &str, timestamp_micros: i64, value: impl Into<Vec<u8>>) -> Change {
+    Change::SetCell(mutation::SetCell {
+        family_name: family.into(),
+        column_qualifier: qualifier.to_string().into(),
+        timestamp_micros,
+        value: value.into().into(),
+    })
+}
+
+pub(crate) fn delete_column(family: &str, qualifier: &str, times: Option<(i64, i64)>) -> Change {
+    let time_range = times.map(|(start_timestamp_micros, end_timestamp_micros)| data_v2::TimestampRange {
+        start_timestamp_micros,
+        end_timestamp_micros,
+    });
+    Change::DeleteFromColumn(mutation::DeleteFromColumn {
+        family_name: family.into(),
+        column_qualifier: qualifier.to_string().into(),
+        time_range,
+    })
+}
+
+pub(crate) fn delete_family(family: &str) -> Change {
+    Change::DeleteFromFamily(mutation::DeleteFromFamily { family_name: family.into() })
+}
+
+pub(crate) fn delete_row() -> Change {
+    Change::DeleteFromRow(mutation::DeleteFromRow {})
+}
+
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, word: &str) {
+    let status = result.unwrap_err();
+    assert!(
+        status.code() == code && status.message().contains(word),
+        "{status:?}, expected {code:?} with {word}"
+    );
+}
