@@ -3,9 +3,10 @@
 use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use prost::Message;
+use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 
@@ -41,6 +42,8 @@ const BUCKETS: [f64; 16] =
 /// Counts and times of one kind.
 struct Kind {
     took: Histogram,
+    /// The same for the page: calls by the first bound that they do not pass, those that pass all at the end.
+    buckets: [AtomicU64; BUCKETS.len() + 1],
     failed: Counter,
 }
 
@@ -65,6 +68,7 @@ impl CallMetrics {
             |name: &'static str, label: &'static str| Key::from_parts(name, vec![Label::new("call", label)]);
         let kinds = CALLS.map(|(_, label)| Kind {
             took: recorder.register_histogram(&key("siltstone_call_seconds", label), &metadata),
+            buckets: Default::default(),
             failed: recorder.register_counter(&key("siltstone_calls_failed_total", label), &metadata),
         });
         let turned_away =
@@ -80,6 +84,15 @@ impl CallMetrics {
             return Err(overloaded(&format!("{most} calls are under way")));
         }
         Ok(Guard { metrics: self.0.clone(), call, began: Instant::now() })
+    }
+
+    /// Of each kind of call, how many took how long; and the bounds in seconds.
+    pub(crate) fn buckets(&self) -> (Value, &'static [f64]) {
+        let of =
+            |kind: &Kind| kind.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let all = CALLS.iter().zip(&self.0.kinds);
+        let all = all.map(|((_, label), kind)| (label.to_string(), json!({ "buckets": of(kind) })));
+        (Value::Object(all.collect()), &BUCKETS)
     }
 
     /// As text for Prometheus, with what the database counts.
@@ -105,7 +118,9 @@ impl Guard {
     pub(crate) async fn run<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let result = work.await;
         let kind = &self.metrics.kinds[self.call as usize];
-        kind.took.record(self.began.elapsed().as_secs_f64());
+        let took = self.began.elapsed().as_secs_f64();
+        kind.took.record(took);
+        kind.buckets[BUCKETS.partition_point(|bound| *bound < took)].fetch_add(1, Ordering::Relaxed);
         if result.is_err() {
             kind.failed.increment(1);
         }

@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -65,14 +66,39 @@ fn picture(shared: &Shared) -> Value {
             json!({ "name": name, "families": families })
         })
         .collect();
+    // A store's name says nothing to people.
+    let mut names = BTreeMap::new();
+    for (name, table) in shared.tables.all().iter() {
+        let id = name.rsplit('/').next().unwrap_or(name);
+        for family in &table.now().families {
+            for (_, store) in &family.regions {
+                names.insert(store.name().to_string(), format!("{id} {}", family.name));
+            }
+        }
+    }
     let events: Vec<Value> = db
         .events()
         .iter()
         .rev()
         .take(50)
-        .map(|event| serde_json::to_value(event).unwrap_or_default())
+        .map(|event| {
+            let mut shown = serde_json::to_value(event).unwrap_or_default();
+            if let Some(name) = names.get(&*event.family) {
+                shown["family"] = Value::from(name.clone());
+            }
+            shown
+        })
         .collect();
-    json!({ "tables": tables, "statistics": db.statistics(), "log": db.log_listing(), "events": events })
+    let (calls, bounds) = shared.calls.buckets();
+    let statistics = db.statistics();
+    json!({
+        "tables": tables,
+        "statistics": statistics,
+        "log": db.log_listing(),
+        "events": events,
+        "calls": calls,
+        "bounds": bounds,
+    })
 }
 
 /// One store: its levels of runs of tables, and its memory.

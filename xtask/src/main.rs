@@ -5,6 +5,7 @@
 //! commands, times them and counts what came of them.
 
 mod campaigns;
+mod clients;
 mod guards;
 mod rules;
 mod run;
@@ -23,6 +24,8 @@ cargo xtask loom               models of what threads share: all interleavings u
 cargo xtask shuttle            the same and whole databases: random schedules
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
+cargo xtask semver REV         what of the library's interface a user of that revision would have to change
+cargo xtask clients            official clients and a browser against the real server
 cargo xtask list               the campaigns and their counts
 
 test, soak, ci and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
@@ -56,6 +59,8 @@ fn main() -> ExitCode {
         ["shuttle"] => steps::schedules(&mut tally, seed, 1),
         ["sanitize"] => guards::run_now(&mut tally, guards::Guard::Sanitizer, steps::sanitize),
         ["peers"] => steps::peers(&mut tally),
+        ["semver", revision] => steps::semver(&mut tally, revision),
+        ["clients"] => clients::step(&mut tally),
         ["list"] => {
             print!("{}", campaigns::list());
             return ExitCode::SUCCESS;

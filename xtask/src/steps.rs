@@ -21,6 +21,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         campaigns::gate(tally, seed);
         interleavings(tally);
         schedules(tally, seed, 1);
+        crate::clients::step(tally);
     }
 }
 
@@ -69,6 +70,19 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     supply_chain(tally);
     test(tally, seed, true);
     guards::run(tally, Guard::Sanitizer, sanitize);
+}
+
+/// Compares the library's interface with that of a revision, by `cargo-semver-checks`, which it installs.
+pub(crate) fn semver(tally: &mut Tally, revision: &str) {
+    if there(&mut cargo("semver-checks --version"))
+        || tally.step(
+            "install cargo-semver-checks",
+            &mut cargo("install cargo-semver-checks --locked --debug --quiet"),
+        )
+    {
+        let mut compare = cargo("semver-checks --package siltstone --all-features --baseline-rev");
+        tally.step("the interface is that of the revision, or more", compare.arg(revision));
+    }
 }
 
 /// Licences, sources and known vulnerabilities of what we link (row 26).

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use clap::{Args, ValueEnum};
 use siltstone_server::{Config, Server, Size, WriteDurability};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
@@ -91,7 +92,7 @@ impl Serve {
         runtime
             .block_on(async {
                 stopped.recv().await;
-                println!("stopping: answering the calls under way");
+                say("stopping: answering the calls under way");
                 server.stop().await
             })
             .map_err(Failure::Failed)
@@ -117,4 +118,10 @@ impl Serve {
         config.check().map_err(Failure::Usage)?;
         Ok(config)
     }
+}
+
+/// A line for whoever started it; nobody may be listening any more.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -1,0 +1,54 @@
+// Reads packages that the demonstration loaded, writes them into a table of its own, reads them back and compares; then what
+// else the Node client does. BIGTABLE_EMULATOR_HOST says where the server is.
+import assert from 'node:assert/strict';
+import { Bigtable } from '@google-cloud/bigtable';
+
+const bigtable = new Bigtable({ projectId: 'local' });
+const instance = bigtable.instance('demo');
+const packages = instance.table('packages');
+const own = instance.table('node');
+
+if ((await own.exists())[0]) await own.delete();
+await own.create({ families: [{ name: 'about', rule: { versions: 2 } }] });
+const [rows] = await packages.getRows({ start: 'lib', limit: 2000, filter: [{ family: 'about' }] });
+assert.ok(rows.length > 100, `${rows.length} rows`);
+const entries = rows.map((row) => ({
+  key: row.id,
+  data: {
+    about: Object.fromEntries(
+      Object.entries(row.data.about).map(([column, cells]) => [
+        column,
+        { value: cells[0].value, timestamp: cells[0].timestamp },
+      ]),
+    ),
+  },
+}));
+await own.insert(entries);
+const [back] = await own.getRows();
+assert.equal(back.length, rows.length);
+back.forEach((row, at) => {
+  assert.equal(row.id, rows[at].id);
+  assert.deepEqual(row.data, rows[at].data);
+});
+
+const counter = own.row('counter');
+await counter.increment('about:n', 2);
+await counter.increment('about:n', 3);
+assert.equal((await counter.get())[0].data.about.n[0].value, 5);
+const [matched] = await counter.filter([{ column: 'n' }], {
+  onMatch: [{ method: 'insert', data: { about: { hit: 'yes' } } }],
+  onNoMatch: [{ method: 'insert', data: { about: { miss: 'yes' } } }],
+});
+assert.equal(matched, true);
+assert.equal((await counter.get())[0].data.about.hit[0].value, 'yes');
+await counter.deleteCells(['about:hit']);
+assert.equal((await counter.get())[0].data.about.hit, undefined);
+await counter.delete();
+assert.equal((await counter.exists())[0], false);
+await own.deleteRows('lib');
+const [left] = await own.getRows({ prefix: 'lib' });
+assert.equal(left.length, 0);
+await own.delete();
+console.log(`node: ${rows.length} rows written and read back`);
+await bigtable.close?.();
+process.exit(0);

@@ -1,0 +1,171 @@
+//! Official clients, and a browser, against the real server: each is installed from its registry into `target/clients`, reads
+//! what the demonstration loaded, writes it into a table of its own and reads it back. Where a registry or a program cannot be
+//! had, that client is left out, and it says so.
+
+use crate::run::{Tally, cargo, command, root};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Seconds that a client may take, and that getting it may take.
+const RUN_SECONDS: &str = "120";
+const GET_SECONDS: &str = "300";
+
+/// A server of its own, ended with this.
+struct Served {
+    child: Child,
+    grpc: String,
+    page: String,
+}
+
+pub(crate) fn step(tally: &mut Tally) {
+    if !tally.step("build of the server", &mut cargo("build --quiet -p siltstone-cli")) {
+        return;
+    }
+    let base = root().join("target/clients");
+    let data = base.join("data");
+    let _ = fs::remove_dir_all(&data);
+    let Some(served) = start(&data) else {
+        tally.check("the server starts", || vec!["it did not say where it listens".into()]);
+        return;
+    };
+    for (name, get) in [
+        ("python", python as fn(&Path) -> Option<Command>),
+        ("go", go),
+        ("java", java),
+        ("node", node),
+        ("browser", browser),
+    ] {
+        let place = base.join(name);
+        let _ = fs::create_dir_all(&place);
+        match get(&place) {
+            None => println!("client {name}: left out, as it cannot be had here"),
+            Some(mut client) => {
+                client.env("BIGTABLE_EMULATOR_HOST", &served.grpc).env("PAGE", &served.page);
+                client.env("METADATA_SERVER_DETECTION", "none");
+                tally.step(&format!("client {name}"), &mut client);
+            }
+        }
+    }
+    tally.check("the server stops at SIGTERM", || stop(served));
+}
+
+/// Starts the server, and reads from what it prints where it listens.
+fn start(data: &Path) -> Option<Served> {
+    let binary = root().join("target/debug/siltstone");
+    let mut command = Command::new(binary);
+    command.arg("serve").arg(data).args(["--demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+    let out = child.stdout.take()?;
+    for line in BufReader::new(out).lines().map_while(Result::ok) {
+        println!("{line}");
+        let Some((_, rest)) = line.split_once(" at ").filter(|_| line.starts_with("serving ")) else {
+            continue;
+        };
+        let grpc = rest.split(' ').next()?.to_string();
+        let page = rest.split_once("http://")?.1.split(' ').next()?.to_string();
+        return Some(Served { child, grpc, page: format!("http://{page}") });
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+fn stop(mut served: Served) -> Vec<String> {
+    let asked = Command::new("kill").arg(served.child.id().to_string()).status();
+    match (asked, served.child.wait()) {
+        (Ok(_), Ok(status)) if status.success() => Vec::new(),
+        (asked, ended) => vec![format!("kill: {asked:?}, the server: {ended:?}")],
+    }
+}
+
+/// Whether a command ends with 0, within its time; what it prints is shown if not.
+fn done(command: &mut Command) -> bool {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            text.lines().rev().take(5).for_each(|line| println!("  {line}"));
+            false
+        }
+        Err(e) => {
+            println!("  {e}");
+            false
+        }
+    }
+}
+
+fn limited(seconds: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = command("timeout", seconds);
+    command.arg(program);
+    command
+}
+
+/// The sources of a client.
+fn sources(name: &str) -> PathBuf {
+    root().join("tests/clients").join(name)
+}
+
+/// Copies a client's sources beside what is installed for it.
+fn copied(name: &str, into: &Path, files: &[&str]) -> bool {
+    files.iter().all(|file| fs::copy(sources(name).join(file), into.join(file)).is_ok())
+}
+
+fn python(place: &Path) -> Option<Command> {
+    let program = place.join("bin/python");
+    let is_there = program.exists() || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(place));
+    let install = ["-m", "pip", "install", "--quiet", "google-cloud-bigtable==2.50.2"];
+    (is_there && done(limited(GET_SECONDS, &program).args(install))).then(|| {
+        let mut run = limited(RUN_SECONDS, &program);
+        run.arg(sources("python").join("main.py"));
+        run
+    })
+}
+
+fn go(place: &Path) -> Option<Command> {
+    let program = place.join("client");
+    let mut build = limited(GET_SECONDS, "go");
+    build.args(["build", "-mod=mod", "-o"]).arg(&program).arg(".").current_dir(place);
+    (copied("go", place, &["go.mod", "main.go"]) && done(&mut build)).then(|| limited(RUN_SECONDS, program))
+}
+
+fn java(place: &Path) -> Option<Command> {
+    let source = place.join("src/main/java");
+    let copied = fs::create_dir_all(&source).is_ok()
+        && copied("java", place, &["pom.xml", "src/main/java/Hbase.java"]);
+    let mut build = limited(GET_SECONDS, "mvn");
+    build.args(["-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
+    if !(copied && done(build.current_dir(place))) {
+        return None;
+    }
+    let classpath = fs::read_to_string(place.join("target/classpath")).ok()?;
+    let mut run = limited(RUN_SECONDS, "sh");
+    // Its log is long and says what its configuration is.
+    run.args(["-c", "java -cp \"target/classes:$1\" Hbase \"$BIGTABLE_EMULATOR_HOST\" 2> log || { tail -20 log; exit 1; }", "sh"]);
+    run.arg(classpath.trim()).current_dir(place);
+    Some(run)
+}
+
+fn node(place: &Path) -> Option<Command> {
+    npm("node", place)
+}
+
+/// A page in Debian's Chromium; what it looks like is kept in `target/clients/browser`.
+fn browser(place: &Path) -> Option<Command> {
+    let there = || done(limited("30", "chromium").arg("--version"));
+    let install = || done(limited(GET_SECONDS, "apt-get").args(["install", "--yes", "--quiet", "chromium"]));
+    let update = || done(limited(GET_SECONDS, "apt-get").args(["update", "--quiet"]));
+    (there() || (install() || (update() && install()))).then(|| npm("browser", place)).flatten()
+}
+
+fn npm(name: &str, place: &Path) -> Option<Command> {
+    let mut install = limited(GET_SECONDS, "npm");
+    install.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(place);
+    (copied(name, place, &["package.json", "main.js"]) && done(&mut install)).then(|| {
+        let mut run = limited(RUN_SECONDS, "node");
+        run.arg("main.js").current_dir(place);
+        run
+    })
+}
