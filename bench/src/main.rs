@@ -17,6 +17,7 @@ mod measure;
 mod paper;
 mod record;
 mod report;
+mod server;
 mod store;
 mod strategies;
 mod text;
@@ -93,10 +94,17 @@ enum Task {
         #[arg(long)]
         svg: Option<PathBuf>,
     },
+    /// Measures the server beside an empty service of the same messages, with a client that keeps it busy.
+    #[command(after_help = "Examples:
+  siltstone-bench server
+  siltstone-bench server --rows 1000000 --seconds 10 --runs 5")]
+    Server(server::Server),
     /// Lists the stores that this build can measure.
     Peers,
     #[command(hide = true)]
     Child(child::Child),
+    #[command(hide = true)]
+    Served(server::Served),
 }
 
 fn main() -> ExitCode {
@@ -110,6 +118,8 @@ fn main() -> ExitCode {
             let told = report::run(&file, html.as_deref(), svg.as_deref());
             told.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
+        Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Task::Served(served) => served.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Peers => peers(),
         Task::Child(child) => child::run(&child).map(|()| ExitCode::SUCCESS),
     };

@@ -106,6 +106,15 @@ fn field(text: &str, name: &str) -> u64 {
     rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// CPU time that another process has used.
+pub(crate) fn cpu_of(process: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind its name, which may hold anything; user and system time in hundredths of a second.
+    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
 /// The memory that is resident.
 pub(crate) fn rss_bytes() -> u64 {
     field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:") * 1024

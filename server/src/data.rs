@@ -10,7 +10,7 @@ use crate::proto::data::{
 };
 use crate::read::Read;
 use crate::rows;
-use crate::server::{Call, Shared, blocking};
+use crate::server::{Call, Shared, at_once_if, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::Table;
 use bytes::Bytes;
@@ -24,6 +24,8 @@ use tonic::{Request, Response, Status};
 
 /// Messages of one scan that may wait for the client.
 const MESSAGES_WAITING: usize = 2;
+/// Rows that are read where the call came in.
+const ROWS_AT_ONCE: usize = 16;
 /// Bytes of a region for each sampled key, at least.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
@@ -34,6 +36,12 @@ pub(crate) struct Data(pub(crate) Arc<Shared>);
 
 fn unchecked_view(name: &str) -> Result<(), Status> {
     if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
+}
+
+/// Whether a scan is of a few rows that are named.
+fn is_short(request: &ReadRowsRequest) -> bool {
+    let rows = request.rows.as_ref();
+    rows.is_some_and(|rows| rows.row_ranges.is_empty() && (1..=ROWS_AT_ONCE).contains(&rows.row_keys.len()))
 }
 
 fn one<T: Send + 'static>(message: T) -> Streaming<T> {
@@ -55,7 +63,7 @@ impl Bigtable for Data {
         let request = request.into_inner();
         let tables = self.0.tables.clone();
         let (mut read, first) = call
-            .run(blocking(move || {
+            .run(at_once_if(is_short(&request), move || {
                 let mut read = Read::new(tables, &request, tells_scanned)?;
                 let first = read.messages()?;
                 Ok((read, first))
@@ -129,7 +137,7 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = blocking(move || {
+        let work = at_once_if(shared.writes_at_once(), move || {
             let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
             let _hold = table.hold();
             let mut batch = Batch::new();
@@ -148,7 +156,7 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = blocking(move || mutate_rows(&shared, &request));
+        let work = at_once_if(shared.writes_at_once(), move || mutate_rows(&shared, &request));
         Ok(Response::new(one(call.run(work).await?)))
     }
 

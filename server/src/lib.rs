@@ -21,6 +21,9 @@ mod calls;
 mod chunks;
 mod config;
 mod data;
+#[cfg(feature = "empty")]
+#[doc(hidden)]
+pub mod empty;
 mod features;
 mod filter;
 mod gc;

@@ -5,6 +5,7 @@
 //! keys is asked for again. What a filter does not need is stepped over by seeks, not read.
 
 use crate::filter::{Cell, Need};
+use crate::gc::Gc;
 use crate::rows::{self, Span};
 use crate::status::status;
 use crate::tables::{Stores, Table};
@@ -16,6 +17,9 @@ use tonic::Status;
 
 /// Versions that are stepped over one by one before a seek is tried.
 const STEPS_BEFORE_SEEK: usize = 8;
+
+/// Values shorter than this are copied, as holding what they lie in costs more.
+const COPIED_BYTES: usize = 512;
 
 /// How rows are read.
 pub(crate) struct View {
@@ -82,12 +86,20 @@ struct FamilyRows {
     cursor: Option<Cursor>,
     /// Bytes of the row's part of the key under the cursor.
     row_len: usize,
+    column: Column,
 }
 
 impl FamilyRows {
     fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span) -> Result<Self, Status> {
-        let mut rows =
-            Self { name: name.clone(), need: need.clone(), left: span.clone(), cursor: None, row_len: 0 };
+        let column = Column::new(view, name, need)?;
+        let mut rows = Self {
+            name: name.clone(),
+            need: need.clone(),
+            left: span.clone(),
+            cursor: None,
+            row_len: 0,
+            column,
+        };
         rows.open_next(view)?;
         Ok(rows)
     }
@@ -190,9 +202,8 @@ impl FamilyRows {
         most: Option<usize>,
         into: &mut Vec<Cell>,
     ) -> Result<u64, Status> {
-        let layout = view.table.now();
-        let gc = layout.family(&self.name)?.gc.clone();
-        let mut column = Column::new(self, &gc, view.now_us);
+        let column = &mut self.column;
+        column.began = false;
         let begin = into.len();
         let mut seen = 0;
         let mut behind: Option<Vec<u8>> = None;
@@ -246,10 +257,12 @@ impl FamilyRows {
 }
 
 /// Judges the cells of a column after one another.
-struct Column<'a> {
+struct Column {
     family: Arc<str>,
-    need: Need,
-    gc: Option<&'a crate::gc::Gc>,
+    times: (i64, Option<i64>),
+    newest: Option<usize>,
+    /// Rules that the engine does not know.
+    gc: Option<Gc>,
     now_us: u64,
     qualifier: Bytes,
     began: bool,
@@ -261,25 +274,31 @@ struct Column<'a> {
     over: usize,
 }
 
-impl<'a> Column<'a> {
-    fn new(rows: &FamilyRows, gc: &'a crate::gc::Gc, now_us: u64) -> Self {
-        Self {
-            family: rows.name.clone(),
-            need: rows.need.clone(),
+impl Column {
+    fn new(view: &View, family: &Arc<str>, need: &Need) -> Result<Self, Status> {
+        let gc = view.table.now().family(family)?.gc.clone();
+        Ok(Self {
+            family: family.clone(),
+            times: need.times,
+            newest: need.newest,
             gc: gc.is_judged_here().then_some(gc),
-            now_us,
+            now_us: view.now_us,
             qualifier: Bytes::new(),
             began: false,
             met: 0,
             given: 0,
             is_done: false,
             over: 0,
-        }
+        })
     }
 
     fn begin(&mut self, qualifier: &[u8]) {
-        if !self.began || self.qualifier != qualifier {
-            self.qualifier = Bytes::copy_from_slice(qualifier);
+        let is_same = self.qualifier == qualifier;
+        if !self.began || !is_same {
+            // Rows have the same columns as a rule.
+            if !is_same {
+                self.qualifier = Bytes::copy_from_slice(qualifier);
+            }
             self.began = true;
             (self.met, self.given, self.is_done, self.over) = (0, 0, false, 0);
         }
@@ -290,7 +309,10 @@ impl<'a> Column<'a> {
             family: self.family.clone(),
             qualifier: self.qualifier.clone(),
             timestamp: i64::try_from(entry.timestamp.0).unwrap_or(i64::MAX),
-            value: Bytes::from_owner(entry.value.clone()),
+            value: match entry.value.len() {
+                0..COPIED_BYTES => Bytes::copy_from_slice(&entry.value),
+                _ => Bytes::from_owner(entry.value.clone()),
+            },
             labels: Vec::new(),
         }
     }
@@ -303,15 +325,15 @@ impl<'a> Column<'a> {
         }
         let newest = self.met;
         self.met += 1;
-        if let Some(gc) = self.gc {
+        if let Some(gc) = &self.gc {
             let at = i64::try_from(timestamp).unwrap_or(i64::MAX);
-            let (from, to) = self.need.times;
+            let (from, to) = self.times;
             if gc.is_gone(newest, timestamp, self.now_us) || at < from || to.is_some_and(|to| at >= to) {
                 return false;
             }
         }
         self.given += 1;
-        self.is_done = self.need.newest.is_some_and(|newest| self.given >= newest);
+        self.is_done = self.newest.is_some_and(|newest| self.given >= newest);
         true
     }
 

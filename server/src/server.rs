@@ -42,6 +42,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether a write is answered without a wait for the disk, or for memory and merges that are behind.
+    pub(crate) fn writes_at_once(&self) -> bool {
+        self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
+    }
+
     /// Lets a call in, or says that there are too many.
     pub(crate) fn begin(self: &Arc<Self>, call: Call) -> Result<Guard, Status> {
         if self.stopping.load(Ordering::Relaxed) {
@@ -49,6 +54,15 @@ impl Shared {
         }
         self.calls.begin(call, self.config.calls_max)
     }
+}
+
+/// Runs work that does not wait as a rule where it is, as going to another thread and back costs more than the work; else as
+/// [`blocking`].
+pub(crate) async fn at_once_if<T: Send + 'static>(
+    is_short: bool,
+    work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    if is_short { work() } else { blocking(work).await }
 }
 
 /// Runs work of the engine, which may wait for the disk, on a thread where it may wait.

@@ -100,6 +100,11 @@ impl Commit {
         p.debt > p.debt_low || p.level0_runs > p.level0_low
     }
 
+    /// Whether a writer to the fullest store would be held up now.
+    pub(crate) fn holds_writers_up(&self) -> bool {
+        backpressure(&self.pressure(self.tally.level0_runs.get())) != Delay::NsPerByte(0.0)
+    }
+
     /// What flushing a byte of memory was measured to cost.
     pub(crate) fn drain_ns_per_byte(&self) -> f64 {
         match self.drain.ns_per_mib.get() {

@@ -279,6 +279,19 @@ impl Db {
         self.inner.commit.settings.now()
     }
 
+    /// Whether a write now would be held up, as memory or merges are behind: for who must not wait, and can do something else.
+    /// O(1); a moment later it may be otherwise.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// assert!(!db.holds_writers_up());
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn holds_writers_up(&self) -> bool {
+        self.inner.commit.holds_writers_up()
+    }
+
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
         self.inner.commit.rates.limit.set(bytes_per_second);

@@ -1,0 +1,113 @@
+//! A service of the same messages that does nothing: what the bench measures the server against (feature `empty`).
+
+use crate::proto::bigtable::bigtable_server::{Bigtable, BigtableServer};
+use crate::proto::data::{
+    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse,
+    MutateRowsRequest, MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse,
+    ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest, ReadRowsResponse,
+    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    read_rows_response::{CellChunk, cell_chunk::RowStatus},
+};
+use bytes::Bytes;
+use futures_util::stream::{self, Iter};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport};
+
+struct Empty;
+
+type Streaming<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+fn unimplemented<T>() -> Result<T, Status> {
+    Err(Status::unimplemented("the empty service"))
+}
+
+fn row(key: Bytes) -> CellChunk {
+    CellChunk {
+        row_key: key,
+        family_name: Some("f".into()),
+        qualifier: Some(b"q".to_vec()),
+        timestamp_micros: 1_000,
+        value: Bytes::from_static(&[7; 100]),
+        row_status: Some(RowStatus::CommitRow(true)),
+        ..Default::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Bigtable for Empty {
+    type ReadRowsStream = Streaming<ReadRowsResponse>;
+    type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
+    type MutateRowsStream = Streaming<MutateRowsResponse>;
+
+    async fn read_rows(
+        &self,
+        request: Request<ReadRowsRequest>,
+    ) -> Result<Response<Self::ReadRowsStream>, Status> {
+        let request = request.into_inner();
+        let rows = usize::try_from(request.rows_limit).unwrap_or(0).max(1);
+        let keys = request.rows.unwrap_or_default().row_keys;
+        let key = keys.into_iter().next().unwrap_or_else(|| Bytes::from_static(b"row0000000000"));
+        let messages = (0..rows).step_by(2_000).map(|from| {
+            let chunks = (from..rows.min(from + 2_000)).map(|_| row(key.clone())).collect();
+            Ok(ReadRowsResponse { chunks, ..Default::default() })
+        });
+        Ok(Response::new(stream::iter(messages.collect::<Vec<_>>())))
+    }
+
+    async fn sample_row_keys(
+        &self,
+        _: Request<SampleRowKeysRequest>,
+    ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
+        unimplemented()
+    }
+
+    async fn mutate_row(&self, _: Request<MutateRowRequest>) -> Result<Response<MutateRowResponse>, Status> {
+        Ok(Response::new(MutateRowResponse {}))
+    }
+
+    async fn mutate_rows(
+        &self,
+        request: Request<MutateRowsRequest>,
+    ) -> Result<Response<Self::MutateRowsStream>, Status> {
+        let entries = (0i64..).zip(&request.get_ref().entries);
+        let entries =
+            entries.map(|(index, _)| mutate_rows_response::Entry { index, status: Some(Default::default()) });
+        let message = MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
+        Ok(Response::new(stream::iter(vec![Ok(message)])))
+    }
+
+    async fn check_and_mutate_row(
+        &self,
+        _: Request<CheckAndMutateRowRequest>,
+    ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn ping_and_warm(
+        &self,
+        _: Request<PingAndWarmRequest>,
+    ) -> Result<Response<PingAndWarmResponse>, Status> {
+        Ok(Response::new(PingAndWarmResponse {}))
+    }
+
+    async fn read_modify_write_row(
+        &self,
+        _: Request<ReadModifyWriteRowRequest>,
+    ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
+        unimplemented()
+    }
+}
+
+/// Serves it for ever.
+///
+/// # Errors
+/// What the transport answers.
+pub async fn serve(listener: TcpListener) -> Result<(), String> {
+    let served = transport::Server::builder()
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .add_service(BigtableServer::new(Empty))
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    served.await.map_err(|e| e.to_string())
+}
