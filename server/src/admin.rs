@@ -11,7 +11,7 @@ use crate::proto::admin::{
 use crate::proto::longrunning::{self, Operation};
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
-use crate::server::{Call, Shared, blocking};
+use crate::server::{Call, Shared};
 use crate::status::status;
 use prost::Message;
 use siltstone::Batch;
@@ -48,7 +48,7 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin)?;
         let request = request.into_inner();
         let shared = self.0.clone();
-        let work = blocking(move || {
+        let work = move || {
             let name = names::table_of(&request.parent, &request.table_id)?;
             let splits: Vec<_> = request.initial_splits.into_iter().map(|split| split.key).collect();
             if splits.len() > SPLITS_MAX {
@@ -57,8 +57,8 @@ impl BigtableTableAdmin for TableAdmin {
             }
             let table = shared.tables.create(&name, &request.table.unwrap_or_default(), &splits)?;
             Ok(Response::new(table.now().schema.to_message(&name, admin::table::View::SchemaView)))
-        });
-        call.run(work).await
+        };
+        call.run(false, work).await
     }
 
     async fn list_tables(
@@ -114,7 +114,7 @@ impl BigtableTableAdmin for TableAdmin {
             return Err(Status::unimplemented(format!("update of \"{other}\" of a table")));
         }
         let shared = self.0.clone();
-        let work = blocking(move || {
+        let work = move || {
             let name = names::table(&table.name)?;
             let changed = shared.tables.alter(name, |schema| {
                 schema.deletion_protection = table.deletion_protection;
@@ -122,14 +122,14 @@ impl BigtableTableAdmin for TableAdmin {
             })?;
             let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
             Ok(Response::new(finished(name, "Table", &message)))
-        });
-        call.run(work).await
+        };
+        call.run(false, work).await
     }
 
     async fn delete_table(&self, request: Request<DeleteTableRequest>) -> Result<Response<()>, Status> {
         let call = self.0.begin(Call::Admin)?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
-        call.run(blocking(move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?)))).await
+        call.run(false, move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?))).await
     }
 
     async fn modify_column_families(
@@ -139,7 +139,7 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin)?;
         let request = request.into_inner();
         let shared = self.0.clone();
-        let work = blocking(move || {
+        let work = move || {
             let name = names::table(&request.name)?;
             let changed = shared.tables.alter(name, |schema| {
                 for one in &request.modifications {
@@ -160,21 +160,24 @@ impl BigtableTableAdmin for TableAdmin {
                 Ok(())
             })?;
             Ok(Response::new(changed.now().schema.to_message(name, admin::table::View::SchemaView)))
-        });
-        call.run(work).await
+        };
+        call.run(false, work).await
     }
 
     async fn drop_row_range(&self, request: Request<DropRowRangeRequest>) -> Result<Response<()>, Status> {
         let call = self.0.begin(Call::Admin)?;
         let request = request.into_inner();
         let shared = self.0.clone();
-        let work = blocking(move || {
+        let work = move || {
             let table = shared.tables.get(names::table(&request.name)?)?;
             let span = match request.target {
                 Some(drop_row_range_request::Target::RowKeyPrefix(prefix)) if !prefix.is_empty() => {
                     rows::prefix_span(&prefix)
                 }
                 Some(drop_row_range_request::Target::DeleteAllDataFromTable(true)) => rows::prefix_span(b""),
+                Some(drop_row_range_request::Target::DeleteAllDataFromTable(false)) => {
+                    return Ok(Response::new(()));
+                }
                 _ => {
                     return Err(Status::invalid_argument(
                         "neither a row_key_prefix nor delete_all_data_from_table",
@@ -197,8 +200,8 @@ impl BigtableTableAdmin for TableAdmin {
                 shared.tables.db.write_with(&batch, shared.durability).map_err(status)?;
             }
             Ok(Response::new(()))
-        });
-        call.run(work).await
+        };
+        call.run(false, work).await
     }
 
     async fn generate_consistency_token(

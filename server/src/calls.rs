@@ -4,7 +4,6 @@ use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use prost::Message;
 use serde_json::{Value, json};
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -83,7 +82,7 @@ impl CallMetrics {
             self.0.turned_away.increment(1);
             return Err(overloaded(&format!("{most} calls are under way")));
         }
-        Ok(Guard { metrics: self.0.clone(), call, began: Instant::now() })
+        Ok(Guard(Arc::new(Entered { metrics: self.0.clone(), call, began: Instant::now() })))
     }
 
     /// Of each kind of call, how many took how long; and the bounds in seconds.
@@ -106,19 +105,33 @@ impl CallMetrics {
     }
 }
 
-/// A call under way.
-pub(crate) struct Guard {
+/// A call under way: until all copies are gone, of which the work has one, as it may go on when nobody waits for it any more.
+#[derive(Clone)]
+pub(crate) struct Guard(Arc<Entered>);
+
+struct Entered {
     metrics: Arc<Inner>,
     call: Call,
     began: Instant,
 }
 
 impl Guard {
-    /// Waits for the call's work, and counts its time and end.
-    pub(crate) async fn run<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        let result = work.await;
-        let kind = &self.metrics.kinds[self.call as usize];
-        let took = self.began.elapsed().as_secs_f64();
+    /// Does the call's work, and counts its time and end: at once where it does not wait as a rule, as going to another thread and
+    /// back costs more than the work; else where it may wait for the disk.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        at_once: bool,
+        work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let held = self.clone();
+        let work = move || {
+            let _held = held;
+            work()
+        };
+        let result = if at_once { work() } else { crate::server::blocking(work).await };
+        let Entered { metrics, call, began } = &*self.0;
+        let kind = &metrics.kinds[*call as usize];
+        let took = began.elapsed().as_secs_f64();
         kind.took.record(took);
         kind.buckets[BUCKETS.partition_point(|bound| *bound < took)].fetch_add(1, Ordering::Relaxed);
         if result.is_err() {
@@ -128,7 +141,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for Entered {
     fn drop(&mut self) {
         self.metrics.under_way.fetch_sub(1, Ordering::Relaxed);
     }

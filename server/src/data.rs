@@ -1,5 +1,6 @@
 //! Service `google.bigtable.v2.Bigtable`: rows are read and written.
 
+use crate::calls::Guard;
 use crate::mutate;
 use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
@@ -10,20 +11,24 @@ use crate::proto::data::{
 };
 use crate::read::Read;
 use crate::rows;
-use crate::server::{Call, Shared, at_once_if, blocking};
+use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::Table;
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use siltstone::Batch;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Messages of one scan that may wait for the client.
 const MESSAGES_WAITING: usize = 2;
+/// After how long a client that reads nothing of an answer is given up.
+const SEND_WAIT: Duration = Duration::from_secs(60);
 /// Rows that are read where the call came in.
 const ROWS_AT_ONCE: usize = 16;
 /// Bytes of a region for each sampled key, at least.
@@ -36,6 +41,58 @@ pub(crate) struct Data(pub(crate) Arc<Shared>);
 
 fn unchecked_view(name: &str) -> Result<(), Status> {
     if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
+}
+
+/// Becomes true when nobody waits for the answer any more.
+#[derive(Default)]
+struct Interest(Arc<AtomicBool>);
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends a scan's messages, turn by turn, until it ends or the client is gone.
+async fn send_all(
+    call: Guard,
+    mut read: Read,
+    first: Vec<ReadRowsResponse>,
+    into: mpsc::Sender<Result<ReadRowsResponse, Status>>,
+) {
+    let mut next = first;
+    loop {
+        for message in next {
+            let message = match into.try_send(Ok(message)) {
+                Ok(()) => continue,
+                Err(mpsc::error::TrySendError::Closed(_)) => return,
+                Err(mpsc::error::TrySendError::Full(message)) => message,
+            };
+            // A client that takes its time holds no blocks and no snapshot; one that reads nothing for long is given up.
+            read.rest();
+            let sent = tokio::time::timeout(SEND_WAIT, into.send(message)).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+        if read.is_ended() || into.is_closed() {
+            return;
+        }
+        let held = call.clone();
+        let turn = blocking(move || {
+            let _held = held;
+            let messages = read.messages();
+            Ok((read, messages))
+        });
+        let turned = turn.await.and_then(|(back, messages)| Ok((back, messages?)));
+        match turned {
+            Ok((back, messages)) => (read, next) = (back, messages),
+            Err(e) => {
+                let _ = tokio::time::timeout(SEND_WAIT, into.send(Err(e))).await;
+                return;
+            }
+        }
+    }
 }
 
 /// Whether a scan is of a few rows that are named.
@@ -62,58 +119,26 @@ impl Bigtable for Data {
         let tells_scanned = crate::features::last_scanned_row(request.metadata());
         let request = request.into_inner();
         let tables = self.0.tables.clone();
-        let (mut read, first) = call
-            .run(at_once_if(is_short(&request), move || {
-                let mut read = Read::new(tables, &request, tells_scanned)?;
+        // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
+        let interest = Interest::default();
+        let canceled = interest.0.clone();
+        let (read, first) = call
+            .run(is_short(&request), move || {
+                let mut read = Read::new(tables, &request, tells_scanned, canceled)?;
                 let first = read.messages()?;
                 Ok((read, first))
-            }))
+            })
             .await?;
         if read.is_ended() {
             return Ok(Response::new(Box::pin(stream::iter(first.into_iter().map(Ok)))));
         }
         let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(async move {
-            let _call = call;
-            let mut next = Ok(first);
-            loop {
-                match next {
-                    Ok(ready) => {
-                        for message in ready {
-                            // A client that takes its time holds no blocks and no snapshot; one that is gone ends the scan.
-                            let message = match into.try_send(Ok(message)) {
-                                Ok(()) => continue,
-                                Err(mpsc::error::TrySendError::Closed(_)) => return,
-                                Err(mpsc::error::TrySendError::Full(message)) => message,
-                            };
-                            read.rest();
-                            if into.send(message).await.is_err() {
-                                return;
-                            }
-                        }
-                    }
-                    Err(e) => {
-                        let _ = into.send(Err(e)).await;
-                        return;
-                    }
-                }
-                if read.is_ended() {
-                    return;
-                }
-                let turn = blocking(move || {
-                    let messages = read.messages();
-                    Ok((read, messages))
-                });
-                match turn.await {
-                    Ok((back, messages)) => (read, next) = (back, messages),
-                    Err(e) => {
-                        let _ = into.send(Err(e)).await;
-                        return;
-                    }
-                }
-            }
+        tokio::spawn(send_all(call, read, first, into));
+        let messages = ReceiverStream::new(messages).map(move |message| {
+            let _interest = &interest;
+            message
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+        Ok(Response::new(Box::pin(messages)))
     }
 
     async fn sample_row_keys(
@@ -125,7 +150,7 @@ impl Bigtable for Data {
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
         let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
-        let samples = call.run(blocking(move || samples(&table))).await?;
+        let samples = call.run(false, move || samples(&table)).await?;
         Ok(Response::new(Box::pin(stream::iter(samples.into_iter().map(Ok)))))
     }
 
@@ -137,15 +162,16 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = at_once_if(shared.writes_at_once(), move || {
+        let at_once = shared.writes_at_once();
+        let work = move || {
             let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
             let _hold = table.hold();
             let mut batch = Batch::new();
             mutate::add(&mut batch, &table.now(), &request.row_key, &request.mutations)?;
             shared.tables.db.write_with(&batch, shared.durability).map_err(status)?;
             Ok(Response::new(MutateRowResponse {}))
-        });
-        call.run(work).await
+        };
+        call.run(at_once, work).await
     }
 
     async fn mutate_rows(
@@ -156,8 +182,8 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = at_once_if(shared.writes_at_once(), move || mutate_rows(&shared, &request));
-        Ok(Response::new(one(call.run(work).await?)))
+        let at_once = shared.writes_at_once();
+        Ok(Response::new(one(call.run(at_once, move || mutate_rows(&shared, &request)).await?)))
     }
 
     async fn check_and_mutate_row(
@@ -168,8 +194,8 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = blocking(move || mutate::check_and_mutate(&shared.tables, &request, shared.durability));
-        let predicate_matched = call.run(work).await?;
+        let work = move || mutate::check_and_mutate(&shared.tables, &request, shared.durability);
+        let predicate_matched = call.run(false, work).await?;
         Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
     }
 
@@ -189,8 +215,8 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = blocking(move || mutate::read_modify_write(&shared.tables, &request, shared.durability));
-        let row = call.run(work).await?;
+        let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability);
+        let row = call.run(false, work).await?;
         Ok(Response::new(ReadModifyWriteRowResponse { row: Some(row) }))
     }
 }

@@ -24,6 +24,9 @@ use tonic::Status;
 /// Bytes of an encoded filter, at most.
 const FILTER_MAX: usize = 20 << 10;
 
+/// How often a filter may return a cell.
+const GROWTH_MAX: usize = 1_000;
+
 /// A cell of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
@@ -44,7 +47,7 @@ pub(crate) enum Filter {
     Condition { predicate: Box<Filter>, then: Box<Filter>, otherwise: Box<Filter> },
     Sink,
     RowKey(Pattern),
-    RowSample(f64),
+    RowSample { share: f64, number: u64 },
     Family(Pattern),
     Qualifier(Pattern),
     Columns { family: String, range: (Bound<Bytes>, Bound<Bytes>) },
@@ -68,10 +71,32 @@ impl Filter {
                 "the filter has {len} bytes, the limit is {FILTER_MAX}"
             )));
         }
-        Self::part(filter, false)
+        let filter = Self::part(filter, false, &mut 0)?;
+        match filter.growth() {
+            growth if growth > GROWTH_MAX => {
+                let message =
+                    format!("the filter may return a cell {growth} times, the limit is {GROWTH_MAX}");
+                Err(Status::invalid_argument(message))
+            }
+            _ => Ok(filter),
+        }
     }
 
-    fn part(filter: &RowFilter, in_condition: bool) -> Result<Self, Status> {
+    /// How often it may return a cell, at most: interleaves add up, and multiply along a chain.
+    fn growth(&self) -> usize {
+        match self {
+            Self::Chain(all) => all.iter().fold(1, |growth: usize, one| growth.saturating_mul(one.growth())),
+            Self::Interleave(all) => {
+                all.iter().fold(0, |growth: usize, one| growth.saturating_add(one.growth())).max(1)
+            }
+            Self::Condition { predicate, then, otherwise } => {
+                predicate.growth().max(then.growth()).max(otherwise.growth())
+            }
+            _ => 1,
+        }
+    }
+
+    fn part(filter: &RowFilter, in_condition: bool, samples: &mut u64) -> Result<Self, Status> {
         let wrong = |what: String| Err(Status::invalid_argument(format!("filter: {what}")));
         let set = |what: &str, on: bool, filter: Self| match on {
             true => Ok(filter),
@@ -83,7 +108,7 @@ impl Filter {
                 Err(Status::invalid_argument(format!("filter: {what} is {n}, and must be at least {least}")))
             }
         };
-        let Some(filter) = &filter.filter else { return wrong("one that says nothing".into()) };
+        let Some(filter) = &filter.filter else { return Ok(Self::PassAll) };
         Ok(match filter {
             Message::PassAllFilter(on) => set("pass_all_filter", *on, Self::PassAll)?,
             Message::BlockAllFilter(on) => set("block_all_filter", *on, Self::BlockAll)?,
@@ -91,7 +116,7 @@ impl Filter {
             Message::Chain(chain) => {
                 let mut all = Vec::new();
                 for filter in &chain.filters {
-                    match Self::part(filter, in_condition)? {
+                    match Self::part(filter, in_condition, samples)? {
                         Self::Chain(inner) => all.extend(inner),
                         filter => all.push(filter),
                     }
@@ -100,11 +125,11 @@ impl Filter {
             }
             Message::Interleave(all) if all.filters.is_empty() => return wrong("an empty interleave".into()),
             Message::Interleave(all) => Self::Interleave(
-                all.filters.iter().map(|f| Self::part(f, in_condition)).collect::<Result<_, _>>()?,
+                all.filters.iter().map(|f| Self::part(f, in_condition, samples)).collect::<Result<_, _>>()?,
             ),
             Message::Condition(condition) => {
-                let of = |filter: &Option<Box<RowFilter>>| match filter {
-                    Some(filter) => Self::part(filter, true).map(Box::new),
+                let mut of = |filter: &Option<Box<RowFilter>>| match filter {
+                    Some(filter) => Self::part(filter, true, samples).map(Box::new),
                     None => Ok(Box::new(Self::BlockAll)),
                 };
                 if condition.predicate_filter.is_none() {
@@ -120,7 +145,10 @@ impl Filter {
             Message::Sink(_) if in_condition => return wrong("a sink within a condition".into()),
             Message::Sink(on) => set("sink", *on, Self::Sink)?,
             Message::RowKeyRegexFilter(pattern) => Self::RowKey(Pattern::new("row key", pattern)?),
-            Message::RowSampleFilter(share) if *share > 0.0 && *share < 1.0 => Self::RowSample(*share),
+            Message::RowSampleFilter(share) if *share > 0.0 && *share < 1.0 => {
+                *samples += 1;
+                Self::RowSample { share: *share, number: *samples }
+            }
             Message::RowSampleFilter(share) => {
                 return wrong(format!("row_sample is {share}, and must be between 0 and 1, exclusive"));
             }
@@ -225,11 +253,12 @@ impl Filter {
             Self::RowKey(pattern) if !pattern.matches(row) => cells.clear(),
             Self::RowKey(_) => {}
             // A row is in a sample or not, whoever asks.
-            Self::RowSample(share) => {
-                let mut random =
-                    siltstone::Rng::new(row.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            Self::RowSample { share, number } => {
+                let mut random = siltstone::Rng::new(
+                    row.iter().fold(0xcbf2_9ce4_8422_2325 ^ *number, |hash: u64, byte| {
                         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-                    }));
+                    }),
+                );
                 #[expect(clippy::cast_precision_loss, reason = "a share")]
                 if random.next_u64() as f64 / u64::MAX as f64 >= *share {
                     cells.clear();

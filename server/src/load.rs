@@ -4,7 +4,6 @@ use crate::mutate;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::data::{Mutation, mutation};
-use crate::rows;
 use crate::server::Server;
 use crate::status::status;
 use siltstone::Batch;
@@ -54,33 +53,37 @@ impl Server {
         let table = admin::Table { column_families, ..Default::default() };
         let tables = &self.shared().tables;
         let table = tables.create(&name, &table, &[] as &[&[u8]]).map_err(text)?;
-        let (mut batch, mut written) = (Batch::new(), 0);
-        let write = |batch: &mut Batch| {
-            let result =
-                tables.db.write_with(batch, siltstone::Durability::Buffered).map_err(|e| text(status(e)));
-            batch.clear();
-            result.map(|_| ())
+        let (mut waiting, mut bytes, mut written) = (Vec::new(), 0, 0);
+        // Held batch by batch, so that the table may be split meanwhile.
+        let write = |cells: &mut Vec<Cell>| {
+            let _hold = table.hold();
+            let (layout, mut batch) = (table.now(), Batch::new());
+            for cell in cells.drain(..) {
+                let set = mutation::SetCell {
+                    family_name: cell.family.to_string(),
+                    column_qualifier: cell.qualifier.into(),
+                    timestamp_micros: -1,
+                    value: cell.value.into(),
+                };
+                let mutation = Mutation { mutation: Some(mutation::Mutation::SetCell(set)) };
+                mutate::add(&mut batch, &layout, cell.row.as_bytes(), &[mutation]).map_err(text)?;
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let result = tables.db.write_with(&batch, siltstone::Durability::Buffered);
+            result.map(|_| ()).map_err(|e| text(status(e)))
         };
-        let _hold = table.hold();
-        let layout = table.now();
         for cell in cells {
-            rows::check_row(cell.row.as_bytes()).map_err(text)?;
-            let set = mutation::SetCell {
-                family_name: cell.family.to_string(),
-                column_qualifier: cell.qualifier.into(),
-                timestamp_micros: -1,
-                value: cell.value.into(),
-            };
-            let mutation = Mutation { mutation: Some(mutation::Mutation::SetCell(set)) };
-            mutate::add(&mut batch, &layout, cell.row.as_bytes(), &[mutation]).map_err(text)?;
             written += 1;
-            if batch.user_bytes() >= BATCH_BYTES {
-                write(&mut batch)?;
+            bytes += cell.row.len() + cell.qualifier.len() + cell.value.len();
+            waiting.push(cell);
+            if bytes >= BATCH_BYTES {
+                bytes = 0;
+                write(&mut waiting)?;
             }
         }
-        if !batch.is_empty() {
-            write(&mut batch)?;
-        }
+        write(&mut waiting)?;
         tables.db.sync().map_err(|e| e.to_string())?;
         Ok(written)
     }

@@ -19,6 +19,8 @@ use tonic::Status;
 
 /// Mutations of one call, at most.
 pub(crate) const MUTATIONS_MAX: usize = 100_000;
+/// Rules of a read-modify-write, at most: each looks for its column among all.
+const RULES_MAX: usize = 1_000;
 /// Tries of a conditional write that others come in between of.
 const TRIES: usize = 100;
 /// Microseconds of the granularity of timestamps.
@@ -218,6 +220,7 @@ pub(crate) fn row_now(
         now_us: crate::now_us(),
         reversed: false,
         held: true,
+        canceled: Arc::default(),
     };
     let found = Rows::new(Arc::new(view), &needs, &rows::row_span(row))?.next()?;
     Ok(found.map_or(Vec::new(), |(_, cells)| filter.apply(row, cells)))
@@ -231,8 +234,11 @@ fn write_after_reading<T>(
     row: &[u8],
     filter: &Arc<Filter>,
     durability: Durability,
+    is_same: fn(&[Cell], &[Cell]) -> bool,
     mut plan: impl FnMut(&Layout, Vec<Cell>) -> Result<(Batch, T), Status>,
 ) -> Result<T, Status> {
+    // So those who do the same wait for their turn; only plain writes come in between.
+    let _turn = tables.lock_row(row);
     for _ in 0..TRIES {
         let _hold = table.hold();
         let layout = table.now();
@@ -245,7 +251,7 @@ fn write_after_reading<T>(
             let (tables, table, row, filter) = (tables.clone(), table.clone(), row.to_vec(), filter.clone());
             move || {
                 let now = row_now(&tables, &table, &row, &filter);
-                now.map(|now| now == seen)
+                now.map(|now| is_same(&now, &seen))
                     .map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
             }
         };
@@ -280,8 +286,16 @@ pub(crate) fn check_and_mutate(
     for mutations in [then, otherwise].into_iter().filter(|mutations| !mutations.is_empty()) {
         add(&mut probe, &table.now(), row, mutations)?;
     }
-    let filter = Arc::new(Filter::compile(request.predicate_filter.as_ref())?);
-    write_after_reading(tables, &table, row, &filter, durability, |layout, cells| {
+    // Whether there is a cell is all that counts.
+    let predicate = match Filter::compile(request.predicate_filter.as_ref())? {
+        Filter::Chain(mut all) => {
+            all.push(Filter::RowLimit(1));
+            Filter::Chain(all)
+        }
+        one => Filter::Chain(vec![one, Filter::RowLimit(1)]),
+    };
+    let (filter, is_same) = (Arc::new(predicate), |a: &[Cell], b: &[Cell]| a.is_empty() == b.is_empty());
+    write_after_reading(tables, &table, row, &filter, durability, is_same, |layout, cells| {
         let matched = !cells.is_empty();
         let mutations = if matched { then } else { otherwise };
         let mut batch = Batch::new();
@@ -301,27 +315,36 @@ pub(crate) fn read_modify_write(
     let table = tables.get(crate::names::table(&request.table_name)?)?;
     let row = &request.row_key;
     rows::check_row(row)?;
-    if request.rules.is_empty() {
-        return Err(Status::invalid_argument("no rules"));
+    match request.rules.len() {
+        1..=RULES_MAX => {}
+        len => return Err(Status::invalid_argument(format!("{len} rules; a call takes 1 to {RULES_MAX}"))),
     }
     let newest = Arc::new(newest_of(&request.rules)?);
-    let cells = write_after_reading(tables, &table, row, &newest, durability, |layout, cells| {
-        let mut cells: Vec<(Cell, bool)> = cells.into_iter().map(|cell| (cell, false)).collect();
-        let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
-        for rule in &request.rules {
-            modify(&mut cells, layout, rule, now)?;
-        }
-        let mut batch = Batch::new();
-        let changed: Vec<Cell> =
-            cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
-        for cell in &changed {
-            check_value(&cell.value)?;
-            let key = rows::cell_key(row, &cell.qualifier);
-            let at = Timestamp(cell.timestamp.unsigned_abs());
-            batch.put_at(layout.family(&cell.family)?.of(&key), &key, at, &cell.value);
-        }
-        Ok((batch, changed))
-    })?;
+    let cells = write_after_reading(
+        tables,
+        &table,
+        row,
+        &newest,
+        durability,
+        <[Cell] as PartialEq>::eq,
+        |layout, cells| {
+            let mut cells: Vec<(Cell, bool)> = cells.into_iter().map(|cell| (cell, false)).collect();
+            let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
+            for rule in &request.rules {
+                modify(&mut cells, layout, rule, now)?;
+            }
+            let mut batch = Batch::new();
+            let changed: Vec<Cell> =
+                cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
+            for cell in &changed {
+                check_value(&cell.value)?;
+                let key = rows::cell_key(row, &cell.qualifier);
+                let at = Timestamp(cell.timestamp.unsigned_abs());
+                batch.put_at(layout.family(&cell.family)?.of(&key), &key, at, &cell.value);
+            }
+            Ok((batch, changed))
+        },
+    )?;
     Ok(as_row(row, cells))
 }
 
@@ -375,7 +398,7 @@ fn modify(
         }
         Some(Rule::IncrementAmount(amount)) => {
             let old = match old.map(|cell| &cell.value[..]) {
-                None | Some([]) => 0,
+                None => 0,
                 Some(bytes) => i64::from_be_bytes(bytes.try_into().map_err(|_| {
                     let len = bytes.len();
                     Status::failed_precondition(format!("the value to increment has {len} bytes, not 8"))

@@ -3,10 +3,15 @@
 
 use tonic::Status;
 
+/// Bytes of the name of an instance, at most.
+const INSTANCE_MAX: usize = 200;
+
 /// Checks the name of an instance.
 pub(crate) fn instance(name: &str) -> Result<&str, Status> {
     match name.split('/').collect::<Vec<_>>()[..] {
-        ["projects", project, "instances", instance] if !project.is_empty() && !instance.is_empty() => {
+        ["projects", project, "instances", instance]
+            if !project.is_empty() && !instance.is_empty() && name.len() <= INSTANCE_MAX =>
+        {
             Ok(name)
         }
         _ => Err(Status::invalid_argument(format!(

@@ -17,6 +17,7 @@ use crate::tables::{Table, Tables};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tonic::Status;
 
@@ -43,14 +44,17 @@ pub(crate) struct Read {
     began: Instant,
     silent: u64,
     ended: bool,
+    canceled: Arc<AtomicBool>,
 }
 
 impl Read {
     /// Checks the request and begins. `tells_scanned`: the client understands rows that were looked at in vain.
+    /// Where `canceled` becomes true, reading ends with an error soon.
     pub(crate) fn new(
         tables: Arc<Tables>,
         request: &ReadRowsRequest,
         tells_scanned: bool,
+        canceled: Arc<AtomicBool>,
     ) -> Result<Self, Status> {
         if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
             return Err(Status::unimplemented("views"));
@@ -91,6 +95,7 @@ impl Read {
             began: Instant::now(),
             silent: 0,
             ended: false,
+            canceled,
         })
     }
 
@@ -137,6 +142,7 @@ impl Read {
                 now_us: crate::now_us(),
                 reversed: self.reversed,
                 held: false,
+                canceled: self.canceled.clone(),
             };
             self.open = Some(Rows::new(Arc::new(view), &self.needs, span)?);
         }

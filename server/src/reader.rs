@@ -13,6 +13,7 @@ use bytes::Bytes;
 use siltstone::{Cursor, Entry, Snapshot, Timestamp};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Status;
 
 /// Versions that are stepped over one by one before a seek is tried.
@@ -29,6 +30,17 @@ pub(crate) struct View {
     pub(crate) reversed: bool,
     /// The caller holds the table.
     pub(crate) held: bool,
+    /// Nobody waits for the rows any more.
+    pub(crate) canceled: Arc<AtomicBool>,
+}
+
+impl View {
+    fn check(&self) -> Result<(), Status> {
+        match self.canceled.load(Ordering::Relaxed) {
+            true => Err(Status::cancelled("the client is gone")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A walk over the rows of a range.
@@ -56,6 +68,7 @@ impl Rows {
     /// The next row that has a cell.
     pub(crate) fn next(&mut self) -> Result<Option<Row>, Status> {
         loop {
+            self.view.check()?;
             let parts = self.families.iter().filter_map(FamilyRows::row_part);
             let part = match self.view.reversed {
                 false => parts.min(),
@@ -91,7 +104,7 @@ struct FamilyRows {
 
 impl FamilyRows {
     fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span) -> Result<Self, Status> {
-        let column = Column::new(view, name, need)?;
+        let column = Column::new(view, name, need);
         let mut rows = Self {
             name: name.clone(),
             need: need.clone(),
@@ -120,16 +133,23 @@ impl FamilyRows {
             let mut cursor = {
                 let _hold = (!view.held).then(|| view.table.hold());
                 let layout = view.table.now();
-                let stores = layout.family(&self.name)?;
+                // A family that was dropped meanwhile has no more cells.
+                let Ok(stores) = layout.family(&self.name) else { return Ok(()) };
+                let before = self.left.clone();
                 let part = self.next_region(stores, view.reversed);
                 let Some((store, part)) = part else { return Ok(()) };
+                if self.left == before {
+                    return Err(Status::unavailable(format!(
+                        "store {} does not have its keys",
+                        store.name()
+                    )));
+                }
                 let reader = store.at(&view.snapshot);
                 let bounds =
                     (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
                 let scan = reader.scan::<Vec<u8>>(bounds);
-                let judged_here = stores.gc.is_judged_here();
                 match self.need.times {
-                    _ if judged_here => scan,
+                    _ if self.column.gc.is_some() => scan,
                     (0, None) => scan,
                     (from, to) => scan.times(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
                 }
@@ -141,7 +161,7 @@ impl FamilyRows {
             }
             .map_err(status)?;
             self.cursor = Some(cursor);
-            self.settle(view.reversed)?;
+            self.settle(view)?;
         }
         Ok(())
     }
@@ -167,9 +187,10 @@ impl FamilyRows {
     }
 
     /// Goes on to a cell that is needed, if the cursor stands on none. Without one the cursor goes.
-    fn settle(&mut self, reversed: bool) -> Result<(), Status> {
+    fn settle(&mut self, view: &View) -> Result<(), Status> {
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         loop {
+            view.check()?;
             let Some(entry) = cursor.entry() else {
                 self.cursor = None;
                 return Ok(());
@@ -185,7 +206,7 @@ impl FamilyRows {
             if self.need.all_columns() || self.need.columns.contains(qualifier) {
                 return Ok(());
             }
-            if reversed {
+            if view.reversed {
                 cursor.prev().map_err(status)?;
                 continue;
             }
@@ -248,7 +269,7 @@ impl FamilyRows {
             cells.reverse();
             column.judge(cells, into);
         }
-        self.settle(view.reversed)?;
+        self.settle(view)?;
         if self.cursor.is_none() {
             self.open_next(view)?;
         }
@@ -275,9 +296,9 @@ struct Column {
 }
 
 impl Column {
-    fn new(view: &View, family: &Arc<str>, need: &Need) -> Result<Self, Status> {
-        let gc = view.table.now().family(family)?.gc.clone();
-        Ok(Self {
+    fn new(view: &View, family: &Arc<str>, need: &Need) -> Self {
+        let gc = view.table.now().family(family).map_or(Gc::Never, |stores| stores.gc.clone());
+        Self {
             family: family.clone(),
             times: need.times,
             newest: need.newest,
@@ -289,7 +310,7 @@ impl Column {
             given: 0,
             is_done: false,
             over: 0,
-        })
+        }
     }
 
     fn begin(&mut self, qualifier: &[u8]) {
@@ -325,12 +346,10 @@ impl Column {
         }
         let newest = self.met;
         self.met += 1;
-        if let Some(gc) = &self.gc {
-            let at = i64::try_from(timestamp).unwrap_or(i64::MAX);
-            let (from, to) = self.times;
-            if gc.is_gone(newest, timestamp, self.now_us) || at < from || to.is_some_and(|to| at >= to) {
-                return false;
-            }
+        let (at, (from, to)) = (i64::try_from(timestamp).unwrap_or(i64::MAX), self.times);
+        let is_gone = self.gc.as_ref().is_some_and(|gc| gc.is_gone(newest, timestamp, self.now_us));
+        if is_gone || at < from || to.is_some_and(|to| at >= to) {
+            return false;
         }
         self.given += 1;
         self.is_done = self.newest.is_some_and(|newest| self.given >= newest);

@@ -70,44 +70,52 @@ impl Tables {
 
     fn cut(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
         let _changing = self.change();
-        let _moves = table.move_keys();
+        let _moves = table.move_keys()?;
         let layout = table.now();
-        for family in &layout.families {
+        let cut = layout.families.iter().try_for_each(|family| {
             let store = family.of(at);
-            if store.range().start != at {
-                store.split(at, &family.next_store_name(layout.schema.id)).map_err(status)?;
+            match store.range().start == at {
+                true => Ok(()),
+                false => {
+                    store.split(at, &family.next_store_name(layout.schema.id)).map(|_| ()).map_err(status)
+                }
             }
-        }
-        self.renew(table)
+        });
+        // Also what was done before an error must be known, as the stores answer for other keys now.
+        self.renew(table).and(cut)
     }
 
     /// Puts together what is cut before this key.
     pub(crate) fn join(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
         let _changing = self.change();
-        let _moves = table.move_keys();
-        for family in &table.now().families {
-            let Ok(right) = family.regions.binary_search_by(|(start, _)| start.as_slice().cmp(at)) else {
-                continue;
-            };
-            if let Some(left) = right.checked_sub(1) {
-                family.regions[left].1.join(&family.regions[right].1).map_err(status)?;
+        let _moves = table.move_keys()?;
+        let joined = table.now().families.iter().try_for_each(|family| {
+            let right = family.regions.binary_search_by(|(start, _)| start.as_slice().cmp(at)).unwrap_or(0);
+            match right.checked_sub(1) {
+                None => Ok(()),
+                Some(left) => family.regions[left].1.join(&family.regions[right].1).map_err(status),
             }
-        }
-        self.renew(table)
+        });
+        self.renew(table).and(joined)
     }
 
     /// Looks at all tables: regions that have grown are split, small neighbours are joined, and families that are cut in
     /// different places are cut alike. O(stores).
     pub(crate) fn look(&self, limits: Limits) -> Result<Looked, Status> {
         let mut looked = Looked::default();
+        let mut failed = None;
         for table in self.all().values() {
-            self.look_at(table, limits, &mut looked)?;
+            // Of one table that cannot be changed now the others are not to suffer.
+            if let Err(e) = self.look_at(table, limits, &mut looked) {
+                failed = Some(e);
+            }
         }
-        Ok(looked)
+        failed.map_or(Ok(looked), Err)
     }
 
     fn look_at(&self, table: &Arc<Table>, limits: Limits, looked: &mut Looked) -> Result<(), Status> {
         let layout = table.now();
+        Self::give_rules(&layout)?;
         let cuts = cuts(&layout);
         for at in &cuts {
             let is_cut =

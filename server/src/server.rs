@@ -28,6 +28,10 @@ pub(crate) use crate::calls::Call;
 
 /// How often regions are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After how long of silence a client is asked whether it is there, and how long it may take to say so.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// How long calls under way may take when the server stops.
+const STOP_WAIT: Duration = Duration::from_secs(20);
 /// Bytes of a request, at most: a row of 256 MiB with what belongs to it.
 const REQUEST_MAX: usize = 257 << 20;
 
@@ -54,15 +58,6 @@ impl Shared {
         }
         self.calls.begin(call, self.config.calls_max)
     }
-}
-
-/// Runs work that does not wait as a rule where it is, as going to another thread and back costs more than the work; else as
-/// [`blocking`].
-pub(crate) async fn at_once_if<T: Send + 'static>(
-    is_short: bool,
-    work: impl FnOnce() -> Result<T, Status> + Send + 'static,
-) -> Result<T, Status> {
-    if is_short { work() } else { blocking(work).await }
 }
 
 /// Runs work of the engine, which may wait for the disk, on a thread where it may wait.
@@ -162,6 +157,8 @@ impl Server {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
         let router = transport::Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
             .add_service(health_service)
@@ -253,7 +250,7 @@ impl Server {
         &self.shared
     }
 
-    /// Takes no new calls, waits for those under way, and closes the database.
+    /// Takes no new calls, waits for those under way, 20 seconds at most, and closes the database.
     ///
     /// # Errors
     /// What failed on the way.
@@ -262,8 +259,12 @@ impl Server {
         let _ = self.stop.send(true);
         self.looker.abort();
         let _ = self.looker.await;
-        for task in self.tasks {
-            task.await.map_err(|e| e.to_string())??;
+        for mut task in self.tasks {
+            // A stream that nobody ends, such as a watch of the health, is ended.
+            match tokio::time::timeout(STOP_WAIT, &mut task).await {
+                Ok(ended) => ended.map_err(|e| e.to_string())??,
+                Err(_) => task.abort(),
+            }
         }
         let db = self.shared.tables.db.clone();
         let closed = tokio::task::spawn_blocking(move || db.close()).await;

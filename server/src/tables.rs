@@ -20,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::Status;
 
 /// The engine family of the records.
@@ -28,6 +29,14 @@ const RECORDS: &str = "tables";
 const NEXT_ID: &[u8] = b"next-id";
 /// What the names of tables begin with among the records.
 const TABLE: &[u8] = b"table/";
+
+/// How long a split or join waits for calls under way, and keeps others waiting.
+const MOVE_WAIT: Duration = Duration::from_millis(100);
+/// Families of a table, and stores that it is made with, at most.
+const FAMILIES_MAX: usize = 1_000;
+const STORES_MAX: usize = 10_000;
+/// Locks of rows that are read before they are written.
+const ROW_LOCKS: usize = 256;
 
 /// All tables.
 pub(crate) struct Tables {
@@ -38,6 +47,7 @@ pub(crate) struct Tables {
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// One change of the set of tables at a time.
     changing: Mutex<()>,
+    row_locks: Vec<Mutex<()>>,
 }
 
 /// One table.
@@ -106,9 +116,11 @@ impl Table {
         self.moves.read()
     }
 
-    /// While this is held, keys may change their stores.
-    pub(crate) fn move_keys(&self) -> RwLockWriteGuard<'_, ()> {
-        self.moves.write()
+    /// While this is held, keys may change their stores. `UNAVAILABLE` if writers that are held up hold the table: who waits
+    /// here keeps readers waiting, too.
+    pub(crate) fn move_keys(&self) -> Result<RwLockWriteGuard<'_, ()>, Status> {
+        let moved = self.moves.try_write_for(MOVE_WAIT);
+        moved.ok_or_else(|| Status::unavailable("writers of the table are held up: try again"))
     }
 }
 
@@ -158,11 +170,14 @@ impl Tables {
                 db.drop_family(&store).map_err(status)?;
             }
         }
-        let tables = Self { db, records, base, by_name: ArcSwap::default(), changing: Mutex::default() };
+        let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
+        let tables =
+            Self { db, records, base, by_name: ArcSwap::default(), changing: Mutex::default(), row_locks };
         let mut stores = tables.all_stores()?;
         let mut by_name = BTreeMap::new();
         for (name, schema) in schemas {
             let layout = tables.layout(schema, &mut stores)?;
+            Self::give_rules(&layout)?;
             let table = Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() };
             by_name.insert(name, Arc::new(table));
         }
@@ -181,7 +196,29 @@ impl Tables {
         Ok(stores)
     }
 
-    /// The layout of a table with these stores. Rules that its stores have not yet are given to them.
+    /// Gives the engine the rules that stores have not yet.
+    pub(crate) fn give_rules(layout: &Layout) -> Result<(), Status> {
+        for family in &layout.families {
+            let (versions, ttl_us) = family.gc.limits();
+            for (_, store) in &family.regions {
+                let options = store.options();
+                if (options.versions, options.ttl_us) != (versions, ttl_us) {
+                    store.alter(FamilyOptions { versions, ttl_us, ..options }).map_err(status)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One call at a time reads a row to write it.
+    pub(crate) fn lock_row(&self, row: &[u8]) -> MutexGuard<'_, ()> {
+        let hash = row.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        self.row_locks[usize::try_from(hash % ROW_LOCKS as u64).unwrap_or(0)].lock()
+    }
+
+    /// The layout of a table with these stores.
     fn layout(
         &self,
         schema: Schema,
@@ -195,13 +232,6 @@ impl Tables {
             }
             let mut regions: Vec<_> = own.into_iter().map(|store| (store.range().start, store)).collect();
             regions.sort_by(|a, b| a.0.cmp(&b.0));
-            let (versions, ttl_us) = family.gc.limits();
-            for (_, store) in &regions {
-                let options = store.options();
-                if (options.versions, options.ttl_us) != (versions, ttl_us) {
-                    store.alter(FamilyOptions { versions, ttl_us, ..options }).map_err(status)?;
-                }
-            }
             let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
             families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions });
         }
@@ -274,18 +304,19 @@ impl Tables {
         splits.iter().try_for_each(|row| rows::check_row(row))?;
         let mut schema = Schema::new(self.next_id()?, table)?;
         schema.cuts = splits.iter().map(|row| rows::row_start(row)).collect();
-        let mut stores = BTreeMap::new();
-        for family in schema.families.values() {
-            let first = self.create_store(&schema, family)?;
-            let all = stores.entry((schema.id, family.id)).or_insert_with(|| vec![first]);
-            for (number, row) in (0..).zip(&splits) {
-                let name = store_name(schema.id, family.id, Some(number));
-                let last = all.last().expect("there is a first").clone();
-                let (_, right) = last.split(rows::row_start(row), &name).map_err(status)?;
-                all.push(right);
-            }
+        if schema.families.len() > FAMILIES_MAX || schema.families.len() * (splits.len() + 1) > STORES_MAX {
+            let (families, regions) = (schema.families.len(), splits.len() + 1);
+            let message = format!(
+                "{families} families in {regions} regions; the limits are {FAMILIES_MAX} and {STORES_MAX} together"
+            );
+            return Err(Status::invalid_argument(message));
         }
-        self.write_record(name, &schema)?;
+        let mut stores = BTreeMap::new();
+        self.create_stores(&schema, &schema.cuts, &mut stores)?;
+        if let Err(e) = self.write_record(name, &schema) {
+            self.drop_all(stores.values().flatten());
+            return Err(e);
+        }
         let layout = self.layout(schema, &mut stores)?;
         let table = Arc::new(Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
         let mut by_name = BTreeMap::clone(&self.by_name.load());
@@ -294,9 +325,59 @@ impl Tables {
         Ok(table)
     }
 
+    /// Makes the stores of families that have none, cut at these keys; all or none.
+    fn create_stores(
+        &self,
+        schema: &Schema,
+        cuts: &[Vec<u8>],
+        stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
+    ) -> Result<(), Status> {
+        let mut made: Vec<Family> = Vec::new();
+        let new: Vec<&FamilySchema> =
+            schema.families.values().filter(|family| !stores.contains_key(&(schema.id, family.id))).collect();
+        for family in new {
+            let first = made.len();
+            let done = self.create_store(schema, family).and_then(|store| {
+                made.push(store.clone());
+                let mut last = store;
+                for (number, at) in (0..).zip(cuts) {
+                    let name = store_name(schema.id, family.id, Some(number));
+                    self.forget_store(&name)?;
+                    last = last.split(at, &name).map_err(status)?.1;
+                    made.push(last.clone());
+                }
+                Ok(())
+            });
+            if let Err(e) = done {
+                self.drop_all(&made);
+                return Err(e);
+            }
+            stores.insert((schema.id, family.id), made[first..].to_vec());
+        }
+        Ok(())
+    }
+
     fn create_store(&self, schema: &Schema, family: &FamilySchema) -> Result<Family, Status> {
         let name = store_name(schema.id, family.id, None);
+        self.forget_store(&name)?;
         self.db.create_family(&name, store_options(&self.base, family)).map_err(status)
+    }
+
+    /// Drops a store of that name, which a change that failed has left.
+    fn forget_store(&self, name: &str) -> Result<(), Status> {
+        match self.db.drop_family(name) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(status(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops stores of a change that failed; what cannot be dropped now is at the next start.
+    fn drop_all<'a>(&self, stores: impl IntoIterator<Item = &'a Family>) {
+        for store in stores {
+            if let Err(e) = self.db.drop_family(store.name()) {
+                tracing::warn!(store = store.name(), error = %e, "a store is left until the next start");
+            }
+        }
     }
 
     /// Deletes a table.
@@ -339,24 +420,22 @@ impl Tables {
         let cuts: Vec<Vec<u8>> = before.families.first().map_or(Vec::new(), |family| {
             family.regions.iter().skip(1).map(|(start, _)| start.clone()).collect()
         });
-        for family in schema.families.values() {
-            if stores.contains_key(&(schema.id, family.id)) {
-                continue;
-            }
-            let mut all = vec![self.create_store(&schema, family)?];
-            for (number, at) in (0..).zip(&cuts) {
-                let name = store_name(schema.id, family.id, Some(number));
-                let last = all.last().expect("there is a first").clone();
-                all.push(last.split(at, &name).map_err(status)?.1);
-            }
-            stores.insert((schema.id, family.id), all);
+        if schema.families.len() > FAMILIES_MAX {
+            let message = format!("{} families, the limit is {FAMILIES_MAX}", schema.families.len());
+            return Err(Status::invalid_argument(message));
         }
-        self.write_record(name, &schema)?;
-        let layout = self.layout(schema, &mut stores)?;
-        {
-            let _moves = table.moves.write();
-            table.now.store(Arc::new(layout));
+        self.create_stores(&schema, &cuts, &mut stores)?;
+        if let Err(e) = self.write_record(name, &schema) {
+            let old: BTreeSet<u32> = before.families.iter().map(|family| family.id).collect();
+            self.drop_all(
+                stores.iter().filter(|((_, family), _)| !old.contains(family)).flat_map(|(_, all)| all),
+            );
+            return Err(e);
         }
+        let layout = Arc::new(self.layout(schema, &mut stores)?);
+        table.now.store(layout.clone());
+        // What fails from here on is tried again at the next look, or start.
+        Self::give_rules(&layout)?;
         let left = stores.keys().map(|(_, family)| *family).collect::<BTreeSet<_>>();
         before
             .families

@@ -74,7 +74,7 @@ impl Filter {
                 // Of whole columns.
                 Self::Qualifier(_) => exact = false,
                 // Whole rows.
-                Self::RowKey(_) | Self::RowSample(_) => {}
+                Self::RowKey(_) | Self::RowSample { .. } => {}
                 // Times may be told only before versions are counted.
                 Self::Times { from, to } if need.newest.is_none() => {
                     need.times.0 = need.times.0.max(*from);

@@ -42,25 +42,68 @@ impl Pattern {
     }
 }
 
-/// In the words of the crate: bytes beyond ASCII as escapes, `\C` as any byte, the whole anchored.
+/// In the words of the crate, which differs from RE2 in what some escapes mean and in what is special within a class: bytes
+/// that are only themselves become escapes by number, `\C` any byte, `\Q..\E` and octal numbers bytes; the whole is anchored.
 fn translated(pattern: &[u8]) -> String {
     let mut out = String::from(r"\A(?:");
-    let mut bytes = pattern.iter().peekable();
-    while let Some(&byte) = bytes.next() {
-        match (byte, bytes.peek()) {
-            (b'\\', Some(b'C')) => {
-                bytes.next();
-                out.push_str("(?s:.)");
+    let mut at = 0;
+    // Where in a class, at which byte it could still begin with a `]` that does not end it.
+    let mut class: Option<usize> = None;
+    let byte_alone = |out: &mut String, byte: u8| out.push_str(&format!(r"\x{byte:02x}"));
+    while let Some(&byte) = pattern.get(at) {
+        at += 1;
+        match byte {
+            b'\\' => {
+                let Some(&next) = pattern.get(at) else {
+                    out.push('\\');
+                    break;
+                };
+                at += 1;
+                match next {
+                    b'C' if class.is_none() => out.push_str("(?s:.)"),
+                    b'Q' if class.is_none() => {
+                        let rest = &pattern[at..];
+                        let len = rest.windows(2).position(|two| two == br"\E");
+                        rest[..len.unwrap_or(rest.len())].iter().for_each(|byte| byte_alone(&mut out, *byte));
+                        at += len.map_or(rest.len(), |len| len + 2);
+                    }
+                    b'0'..=b'7' => {
+                        let digits =
+                            pattern[at - 1..].iter().take(3).take_while(|b| (b'0'..=b'7').contains(*b));
+                        let (count, value) =
+                            digits.fold((0, 0u32), |(n, v), b| (n + 1, v * 8 + u32::from(b - b'0')));
+                        at += count - 1;
+                        byte_alone(&mut out, u8::try_from(value & 0xff).unwrap_or_default());
+                    }
+                    next if next.is_ascii_alphanumeric() => {
+                        out.push('\\');
+                        out.push(char::from(next));
+                    }
+                    next => byte_alone(&mut out, next),
+                }
             }
-            // An escaped byte beyond ASCII is itself.
-            (b'\\', Some(next)) if next.is_ascii() => {
-                out.push('\\');
-                out.push(char::from(**next));
-                bytes.next();
+            b'[' if class.is_none() => {
+                out.push('[');
+                if pattern.get(at) == Some(&b'^') {
+                    out.push('^');
+                    at += 1;
+                }
+                class = Some(at);
             }
-            (b'\\', Some(_)) => {}
-            (byte, _) if byte.is_ascii() => out.push(char::from(byte)),
-            (byte, _) => out.push_str(&format!(r"\x{byte:02x}")),
+            b']' if class.is_some_and(|begin| at - 1 > begin) => {
+                out.push(']');
+                class = None;
+            }
+            b'[' if pattern.get(at) == Some(&b':') => {
+                let len = pattern[at..].windows(2).position(|two| two == b":]").map_or(0, |len| len + 2);
+                out.push('[');
+                out.push_str(&String::from_utf8_lossy(&pattern[at..at + len]));
+                at += len;
+            }
+            b'[' | b']' | b'&' | b'~' if class.is_some() => byte_alone(&mut out, byte),
+            b'-' if class.is_some() && pattern[at - 2] == b'-' => byte_alone(&mut out, byte),
+            byte if byte.is_ascii() => out.push(char::from(byte)),
+            byte => byte_alone(&mut out, byte),
         }
     }
     out.push_str(r")\z");
@@ -89,6 +132,13 @@ mod tests {
         check(br"\x00\d{2}", &[b"\x0042"], &[b"42"]);
         check(br"[^\x00-\x7f]", &[b"\xff"], &[b"a"]);
         check(br"\.", &[b"."], &[b"a"]);
+        check(br"a\<b\ c", &[b"a<b c"], &[b"ab c", b"a b c"]);
+        check(br"[[a]", &[b"[", b"a"], &[b"]"]);
+        check(br"[]a]+", &[b"]a"], &[b"["]);
+        check(br"[a&&b]", &[b"a", b"b", b"&"], &[b"c"]);
+        check(br"[^[:digit:]~]", &[b"a"], &[b"1", b"~"]);
+        check(br"\Qa.*\E.", &[b"a.*b"], &[b"abbb"]);
+        check(br"\101\0", &[b"A\0"], &[b"101"]);
     }
 
     #[test]

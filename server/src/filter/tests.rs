@@ -180,7 +180,9 @@ fn what_is_wrong_with_a_filter_is_said() {
         let refused = Filter::compile(Some(&message(filter.clone()))).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{filter:?}");
     }
-    assert!(Filter::compile(Some(&RowFilter { filter: None })).is_err());
+    let twice = || interleave([Message::PassAllFilter(true), Message::PassAllFilter(true)]);
+    let refused = Filter::compile(Some(&message(chain((0..40).map(|_| twice()))))).unwrap_err();
+    assert!(refused.message().contains("limit is 1000"), "{refused:?}");
 }
 
 #[test]
@@ -189,4 +191,15 @@ fn a_sample_has_about_its_share_of_rows() {
     let taken =
         (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
     assert!((850..1_150).contains(&taken), "{taken}");
+    let half = || Message::RowSampleFilter(0.5);
+    let filter = Filter::compile(Some(&message(chain([half(), half()])))).unwrap();
+    let taken =
+        (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
+    assert!((850..1_150).contains(&taken), "{taken} of both halves");
+}
+
+#[test]
+fn a_filter_that_says_nothing_lets_all_through() {
+    let filter = Filter::compile(Some(&RowFilter { filter: None })).unwrap();
+    assert_eq!(filter.apply(b"row", cells()).len(), 12);
 }

@@ -515,3 +515,32 @@ async fn the_page_health_and_metrics_are_there() {
     let state = get("/api/state").await;
     assert!(state.contains("\"name\":\"projects/p/instances/i/tables/t\""), "{state}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_that_nobody_waits_for_ends_and_its_call_with_it() {
+    let mut t = Fixture::with(|config| config.calls_max = 1).await;
+    t.table(&["f"]).await;
+    for n in 0..300u32 {
+        let entry = |n: u32| data_v2::mutate_rows_request::Entry {
+            row_key: format!("r{n:08}").into(),
+            mutations: vec![Mutation { mutation: Some(set("f", "q", 1_000, "v")) }],
+            ..Default::default()
+        };
+        let entries = (n * 1_000..(n + 1) * 1_000).map(entry).collect();
+        let request = MutateRowsRequest { table_name: TABLE.into(), entries, ..Default::default() };
+        let mut answers = t.data.mutate_rows(request).await.unwrap().into_inner();
+        while answers.message().await.unwrap().is_some() {}
+    }
+    let filter = Some(RowFilter {
+        filter: Some(data_v2::row_filter::Filter::ColumnQualifierRegexFilter("nosuch".into())),
+    });
+    let mut request =
+        tonic::Request::new(ReadRowsRequest { table_name: TABLE.into(), filter, ..Default::default() });
+    request.set_timeout(std::time::Duration::from_millis(1));
+    assert!(t.data.read_rows(request).await.is_err());
+    let begun = std::time::Instant::now();
+    while t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.is_err() {
+        assert!(begun.elapsed().as_secs() < 20, "the scan goes on");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
