@@ -62,7 +62,7 @@ impl Aggregate {
         use admin::r#type::{Aggregate as Message, Int64, aggregate, int64};
         let encoding = int64::encoding::Encoding::BigEndianBytes(int64::encoding::BigEndianBytes::default());
         let int64 = || {
-            let encoding = Some(int64::Encoding { encoding: Some(encoding.clone()) });
+            let encoding = Some(int64::Encoding { encoding: Some(encoding) });
             Some(Box::new(admin::Type { kind: Some(Kind::Int64Type(Int64 { encoding })) }))
         };
         let aggregator = match self {

@@ -110,7 +110,7 @@ impl Fixture {
         let (mut value, mut cells, mut in_row, mut at) = (Vec::new(), Vec::new(), false, 0);
         while let Some(message) = stream.message().await? {
             for chunk in message.chunks {
-                assert_eq!(in_row || !chunk.row_key.is_empty(), true, "the first chunk of a row names it");
+                assert!(in_row || !chunk.row_key.is_empty(), "the first chunk of a row names it");
                 if !chunk.row_key.is_empty() {
                     assert!(!in_row || chunk.row_key == key, "the row changes without an end");
                     key = chunk.row_key.to_vec();
