@@ -345,6 +345,8 @@ impl Log {
     /// Gives files up, all of them: one that cannot be removed is stale and goes at the next open.
     pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let let_go = |f: &LiveFile| match claim(f.file) {
+            // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be linked to it.
+            Claim::Never if f.file < self.first => self.pool.remove(f.file),
             Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
             Claim::Past => self.pool.remove(f.file),
             Claim::Held => {
