@@ -208,12 +208,7 @@ pub(crate) fn row_now(
     row: &[u8],
     filter: &Filter,
 ) -> Result<Vec<Cell>, Status> {
-    let layout = table.now();
-    let needs: Vec<_> = layout
-        .families
-        .iter()
-        .filter_map(|family| Some((family.name.clone(), filter.need(&family.name)?)))
-        .collect();
+    let needs = table.now().needs(filter);
     let view = View {
         table: table.clone(),
         snapshot: tables.db.snapshot(),

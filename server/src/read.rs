@@ -70,12 +70,7 @@ impl Read {
             Ok(limit) => limit,
             Err(_) => return Err(Status::invalid_argument(format!("rows_limit is {}", request.rows_limit))),
         };
-        let layout = table.now();
-        let needs: Vec<_> = layout
-            .families
-            .iter()
-            .filter_map(|family| Some((family.name.clone(), filter.need(&family.name)?)))
-            .collect();
+        let needs = table.now().needs(&filter);
         if needs.is_empty() {
             spans.clear();
         }

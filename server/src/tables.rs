@@ -11,6 +11,7 @@
 //! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join changes which store has
 //! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
 
+use crate::filter::{Filter, Need};
 use crate::gc::Gc;
 use crate::rows;
 use crate::schema::{Aggregate, FamilySchema, Schema};
@@ -98,6 +99,11 @@ impl Stores {
 }
 
 impl Layout {
+    /// What must be read of each family for a filter; families of which nothing is needed are left out.
+    pub(crate) fn needs(&self, filter: &Filter) -> Vec<(Arc<str>, Need)> {
+        let need = |family: &Stores| Some((family.name.clone(), filter.need(&family.name)?));
+        self.families.iter().filter_map(need).collect()
+    }
     pub(crate) fn family(&self, name: &str) -> Result<&Stores, Status> {
         let at = self.families.binary_search_by(|family| (*family.name).cmp(name));
         at.map(|at| &self.families[at])
@@ -136,11 +142,6 @@ fn store_name(table: u64, family: u32, number: Option<u64>) -> String {
 fn owner_of(store: &str) -> Option<(u64, u32)> {
     let mut parts = store.strip_prefix('t')?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// The engine's family options that tables are made with.
-pub(crate) fn store_options(base: &FamilyOptions, family: &FamilySchema) -> FamilyOptions {
-    family.options(base)
 }
 
 fn record_key(name: &str) -> Vec<u8> {
@@ -360,7 +361,7 @@ impl Tables {
     fn create_store(&self, schema: &Schema, family: &FamilySchema) -> Result<Family, Status> {
         let name = store_name(schema.id, family.id, None);
         self.forget_store(&name)?;
-        self.db.create_family(&name, store_options(&self.base, family)).map_err(status)
+        self.db.create_family(&name, family.options(&self.base)).map_err(status)
     }
 
     /// Drops a store of that name, which a change that failed has left.
