@@ -74,12 +74,30 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> S
     service.build()
 }
 
+/// A service's package, name, messages and methods.
+const SERVICES: [(&str, &str, &str, Methods<'_>); 3] = [
+    ("google.bigtable.v2", "Bigtable", "data", DATA),
+    ("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
+    ("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
+];
+
+/// Writes a list of the paths of all methods, for tests that go through all.
+fn list_methods() {
+    let paths: Vec<String> = SERVICES
+        .iter()
+        .flat_map(|(package, name, _, methods)| {
+            methods.iter().map(move |(_, wire, ..)| format!("/{package}.{name}/{wire}"))
+        })
+        .collect();
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    let file = std::path::Path::new(&out).join("methods.rs");
+    std::fs::write(file, format!("&{paths:?}")).expect("a file in OUT_DIR");
+}
+
 fn main() {
-    let services = [
-        service("google.bigtable.v2", "Bigtable", "data", DATA),
-        service("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
-        service("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
-    ];
+    let services =
+        SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods));
+    list_methods();
     Builder::new().build_client(false).compile(&services);
     println!("cargo:rerun-if-changed=build.rs");
 }

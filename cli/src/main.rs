@@ -12,6 +12,7 @@ mod escape;
 mod failure;
 mod format;
 mod interrupt;
+mod logs;
 mod open;
 mod progress;
 mod text;

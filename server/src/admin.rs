@@ -1,5 +1,6 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
+use crate::auth::{Right, Who};
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
@@ -27,6 +28,14 @@ const SPLITS_MAX: usize = 100;
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
 
+/// Whether it may be known that a table is there.
+fn see(who: &Who, table: &str) -> Result<(), Status> {
+    match who.sees(table) {
+        true => Ok(()),
+        false => Err(Status::permission_denied(format!("the token has no right to {table}"))),
+    }
+}
+
 /// An operation that is finished when it is answered.
 fn finished(name: &str, kind: &str, response: &impl Message) -> Operation {
     let type_url = format!("type.googleapis.com/google.bigtable.admin.v2.{kind}");
@@ -45,7 +54,9 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateTableRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let call = self.0.begin(Call::Admin)?;
+        let table = names::table_of(&request.get_ref().parent, &request.get_ref().table_id);
+        let rights = [(Right::Admin, table.as_deref().unwrap_or_default())];
+        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -65,6 +76,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
         let page = match usize::try_from(request.page_size) {
@@ -81,7 +93,10 @@ impl BigtableTableAdmin for TableAdmin {
             true => Bound::Included(prefix.clone()),
             false => Bound::Excluded(request.page_token.clone()),
         };
-        let mut found = all.range((from, Bound::Unbounded)).take_while(|(name, _)| name.starts_with(&prefix));
+        let mut found = all
+            .range((from, Bound::Unbounded))
+            .take_while(|(name, _)| name.starts_with(&prefix))
+            .filter(|(name, _)| who.sees(name));
         let tables: Vec<_> = found
             .by_ref()
             .take(page)
@@ -94,7 +109,9 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
+        let who = self.0.who(request.metadata())?;
         let request = request.get_ref();
+        see(&who, &request.name)?;
         let table = self.0.tables.get(names::table(&request.name)?)?;
         Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
     }
@@ -103,7 +120,8 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<UpdateTableRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin)?;
+        let table = request.get_ref().table.as_ref().map_or("", |table| &table.name);
+        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, table)])?;
         let request = request.into_inner();
         let Some(table) = request.table else { return Err(Status::invalid_argument("no table")) };
         let paths = request.update_mask.unwrap_or_default().paths;
@@ -127,7 +145,8 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn delete_table(&self, request: Request<DeleteTableRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin)?;
+        let rights = [(Right::Admin, request.get_ref().name.as_str())];
+        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
         call.run(false, move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?))).await
     }
@@ -136,7 +155,8 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ModifyColumnFamiliesRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let call = self.0.begin(Call::Admin)?;
+        let rights = [(Right::Admin, request.get_ref().name.as_str())];
+        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -165,7 +185,8 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn drop_row_range(&self, request: Request<DropRowRangeRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin)?;
+        let rights = [(Right::Admin, request.get_ref().name.as_str())];
+        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -208,6 +229,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GenerateConsistencyTokenRequest>,
     ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
+        see(&self.0.who(request.metadata())?, &request.get_ref().name)?;
         self.0.tables.get(names::table(&request.get_ref().name)?)?;
         // One server: what was written is seen by all that read later.
         Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token: "consistent".into() }))
@@ -217,6 +239,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CheckConsistencyRequest>,
     ) -> Result<Response<CheckConsistencyResponse>, Status> {
+        see(&self.0.who(request.metadata())?, &request.get_ref().name)?;
         let request = request.get_ref();
         self.0.tables.get(names::table(&request.name)?)?;
         match request.consistency_token.as_str() {

@@ -1,5 +1,6 @@
 //! Calls under way: how many, how long they take, how they end.
 
+use crate::server::Shared;
 use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use prost::Message;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 /// After how long a client that was turned away may try again.
@@ -76,13 +78,15 @@ impl CallMetrics {
     }
 
     /// Lets a call in where fewer than `most` are under way.
-    pub(crate) fn begin(&self, call: Call, most: usize) -> Result<Guard, Status> {
+    pub(crate) fn begin(&self, call: Call, wait: Option<Duration>, most: usize) -> Result<Guard, Status> {
         if self.0.under_way.fetch_add(1, Ordering::Relaxed) >= most {
             self.0.under_way.fetch_sub(1, Ordering::Relaxed);
             self.0.turned_away.increment(1);
-            return Err(overloaded(&format!("{most} calls are under way")));
+            return Err(overloaded(Code::Unavailable, &format!("{most} calls are under way")));
         }
-        Ok(Guard(Arc::new(Entered { metrics: self.0.clone(), call, began: Instant::now() })))
+        let began = Instant::now();
+        let until = wait.and_then(|wait| began.checked_add(wait));
+        Ok(Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until })))
     }
 
     /// Of each kind of call, how many took how long; and the bounds in seconds.
@@ -95,11 +99,14 @@ impl CallMetrics {
     }
 
     /// As text for Prometheus, with what the database counts.
-    pub(crate) fn render(&self, db: &siltstone::Db) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "counts")]
+    pub(crate) fn render(&self, shared: &Shared) -> String {
         metrics::with_local_recorder(&self.0.recorder, || {
-            db.record_metrics();
-            let under_way = u32::try_from(self.0.under_way.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-            metrics::gauge!("siltstone_calls_under_way").set(under_way);
+            shared.tables.db.record_metrics();
+            let open = shared.connections.load(Ordering::Relaxed);
+            metrics::gauge!("siltstone_calls_under_way").set(self.0.under_way.load(Ordering::Relaxed) as f64);
+            metrics::gauge!("siltstone_connections").set(open as f64);
+            metrics::gauge!("siltstone_call_memory_bytes").set(shared.budgets.used() as f64);
         });
         self.0.recorder.handle().render()
     }
@@ -113,9 +120,20 @@ struct Entered {
     metrics: Arc<Inner>,
     call: Call,
     began: Instant,
+    /// When its client stops waiting.
+    until: Option<Instant>,
 }
 
 impl Guard {
+    /// # Errors
+    /// `DEADLINE_EXCEEDED` where the client no longer waits.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        match self.0.until.is_some_and(|until| Instant::now() >= until) {
+            true => Err(Status::deadline_exceeded("the call's time is over")),
+            false => Ok(()),
+        }
+    }
+
     /// Does the call's work, and counts its time and end: at once where it does not wait as a rule, as going to another thread and
     /// back costs more than the work; else where it may wait for the disk.
     pub(crate) async fn run<T: Send + 'static>(
@@ -125,11 +143,12 @@ impl Guard {
     ) -> Result<T, Status> {
         let held = self.clone();
         let work = move || {
-            let _held = held;
-            work()
+            // It may have waited for a thread.
+            held.check()?;
+            tracing::debug_span!("call", call = ?held.0.call).in_scope(work)
         };
         let result = if at_once { work() } else { crate::server::blocking(work).await };
-        let Entered { metrics, call, began } = &*self.0;
+        let Entered { metrics, call, began, .. } = &*self.0;
         let kind = &metrics.kinds[*call as usize];
         let took = began.elapsed().as_secs_f64();
         kind.took.record(took);
@@ -141,6 +160,22 @@ impl Guard {
     }
 }
 
+/// How long a call's client waits for the answer, where it says so: up to 8 digits and a unit, as gRPC has it.
+pub(crate) fn wait_of(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = (digits.len() <= 8).then(|| digits.parse().ok())??;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
 impl Drop for Entered {
     fn drop(&mut self) {
         self.metrics.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -148,7 +183,7 @@ impl Drop for Entered {
 }
 
 /// Turns a client away, and tells it when to come again.
-fn overloaded(why: &str) -> Status {
+pub(crate) fn overloaded(code: Code, why: &str) -> Status {
     /// `google.rpc.RetryInfo`.
     #[derive(Clone, PartialEq, Message)]
     struct RetryInfo {
@@ -159,7 +194,27 @@ fn overloaded(why: &str) -> Status {
     let info = RetryInfo { retry_delay: Some(prost_types::Duration { seconds: 0, nanos }) };
     let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_string();
     let details = vec![prost_types::Any { type_url, value: info.encode_to_vec() }];
-    let status =
-        crate::proto::rpc::Status { code: Code::Unavailable as i32, message: why.to_string(), details };
-    Status::with_details(Code::Unavailable, why, status.encode_to_vec().into())
+    let status = crate::proto::rpc::Status { code: code as i32, message: why.to_string(), details };
+    Status::with_details(code, why, status.encode_to_vec().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_a_client_waits_is_read_in_all_units_and_nonsense_is_for_ever() {
+        let of = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            wait_of(&metadata)
+        };
+        assert_eq!(of("2H"), Some(Duration::from_secs(7_200)));
+        assert_eq!((of("3M"), of("4S")), (Some(Duration::from_secs(180)), Some(Duration::from_secs(4))));
+        assert_eq!((of("5m"), of("6u")), (Some(Duration::from_millis(5)), Some(Duration::from_micros(6))));
+        assert_eq!((of("0n"), of("99999999H").is_some()), (Some(Duration::ZERO), true));
+        for nonsense in ["", "S", "5", "-5S", "123456789S", "5 S", "5x"] {
+            assert_eq!(of(nonsense), None, "{nonsense}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use siltstone::strategy::StrategyOptions;
 use siltstone::{CacheFill, Compression, Durability, FamilyOptions, Options};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
 ///
@@ -39,14 +40,34 @@ pub struct Config {
     pub rate_limit: Size,
     /// What merges put into the cache.
     pub cache_fill: CacheFill,
-    /// Listen beyond this machine although neither TLS nor tokens protect it.
+    /// Keys and certificates; without, nothing is encrypted.
+    pub tls: Option<TlsConfig>,
+    /// A file of tokens and what each may do; without, whoever can connect may do everything.
+    pub tokens: Option<PathBuf>,
+    /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
+    /// Connections that may be open at a time; more are closed at once.
+    pub connections_max: usize,
+    /// Memory for calls under way: half for requests, half for answers. A connection may use half of either.
+    pub call_memory: Size,
     /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
     pub region_bytes: Size,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
     /// What the families of new tables are made with.
     pub tables: TableConfig,
+}
+
+/// Files of keys and certificates, in PEM. They are read again when they change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TlsConfig {
+    /// The server's certificate, and behind it those it hangs on.
+    pub certificate: PathBuf,
+    /// The server's key.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual TLS).
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Settings of new tables.
@@ -121,6 +142,11 @@ mod as_text {
     }
 }
 
+/// When a file was last changed, if it is there.
+pub(crate) fn changed_at(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -133,7 +159,11 @@ impl Default for Config {
             workers: 2,
             rate_limit: Size(0),
             cache_fill: CacheFill::default(),
+            tls: None,
+            tokens: None,
             insecure: false,
+            connections_max: 4_096,
+            call_memory: Size(2 << 30),
             region_bytes: Size(1 << 30),
             calls_max: 4_096,
             tables: TableConfig::default(),
@@ -175,13 +205,26 @@ impl Config {
     pub fn check(&self) -> Result<(), String> {
         let open =
             [("listen", self.listen), ("http", self.http)].into_iter().find(|(_, at)| !at.ip().is_loopback());
-        if let Some((name, at)) = open.filter(|_| !self.insecure) {
+        let knows_clients =
+            self.tokens.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let missing = match (&self.tls, knows_clients) {
+            (Some(_), true) => None,
+            (Some(_), false) => Some("neither tokens nor tls.client-ca are set"),
+            (None, _) => Some("tls is not set"),
+        };
+        if let (Some((name, at)), Some(missing)) = (open.filter(|_| !self.insecure), missing) {
             return Err(format!(
-                "{name}: {at} can be reached from other machines, and nothing protects it; say insecure = true to allow that"
+                "{name}: {at} can be reached from other machines, and {missing}; say insecure = true to allow that"
             ));
         }
-        if self.calls_max == 0 {
-            return Err("calls-max must be at least 1".into());
+        for (name, least, value) in [
+            ("calls-max", 1, self.calls_max as u64),
+            ("connections-max", 1, self.connections_max as u64),
+            ("call-memory", 1 << 20, self.call_memory.0),
+        ] {
+            if value < least {
+                return Err(format!("{name} must be at least {least}"));
+            }
         }
         self.options().validate().map_err(|e| e.to_string())?;
         self.family_options().validate().map_err(|e| e.to_string())
@@ -240,11 +283,25 @@ mod tests {
             ("[tables]\nstrategy = \"fast\"", "line 2"),
             ("durability = \"maybe\"", "line 1"),
             ("calls-max = 0", "calls-max"),
+            ("call-memory = 5", "call-memory"),
+            ("[tls]\nkey = \"k\"", "certificate"),
+            (
+                "listen = \"0.0.0.0:1\"\n[tls]\ncertificate = \"c\"\nkey = \"k\"",
+                "neither tokens nor tls.client-ca",
+            ),
             ("write-memory = 0", "write_memory"),
         ] {
             let wrong = Config::parse(text).unwrap_err();
             assert!(wrong.contains(expected), "{text}: {wrong}");
         }
-        assert!(Config::parse("listen = \"0.0.0.0:1\"\ninsecure = true").is_ok());
+        let open = "listen = \"0.0.0.0:1\"\n";
+        let tls = "[tls]\ncertificate = \"c\"\nkey = \"k\"\n";
+        for right in [
+            "insecure = true".to_string(),
+            format!("tokens = \"t\"\n{tls}"),
+            format!("{tls}client-ca = \"a\""),
+        ] {
+            assert!(Config::parse(&format!("{open}{right}")).is_ok(), "{right}");
+        }
     }
 }

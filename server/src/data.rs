@@ -1,5 +1,7 @@
 //! Service `google.bigtable.v2.Bigtable`: rows are read and written.
 
+use crate::auth::Right;
+use crate::budget::{self, Budget, Lease, Peer};
 use crate::calls::Guard;
 use crate::mutate;
 use crate::proto::bigtable::bigtable_server::Bigtable;
@@ -16,6 +18,7 @@ use crate::status::{entry_status, status};
 use crate::tables::Table;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use prost::Message;
 use siltstone::Batch;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +30,10 @@ use tonic::{Request, Response, Status};
 
 /// Messages of one scan that may wait for the client.
 const MESSAGES_WAITING: usize = 2;
+/// Bytes that a turn of a scan takes, about.
+const TURN_BYTES: usize = 1 << 20;
+/// After how long a scan that found no memory looks again.
+const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// After how long a client that reads nothing of an answer is given up.
 const SEND_WAIT: Duration = Duration::from_secs(60);
 /// Rows that are read where the call came in.
@@ -53,17 +60,30 @@ impl Drop for Interest {
     }
 }
 
+/// A message that waits to be sent, and the memory it takes.
+type Waiting = (Result<ReadRowsResponse, Status>, Option<Arc<Lease>>);
+
 /// Sends a scan's messages, turn by turn, until it ends or the client is gone.
 async fn send_all(
     call: Guard,
     mut read: Read,
     first: Vec<ReadRowsResponse>,
-    into: mpsc::Sender<Result<ReadRowsResponse, Status>>,
+    budget: Arc<Budget>,
+    into: mpsc::Sender<Waiting>,
 ) {
     let mut next = first;
     loop {
+        let lease = match room(&budget, &mut read).await {
+            Ok(lease) => lease,
+            Err(e) => {
+                let _ = tokio::time::timeout(SEND_WAIT, into.send((Err(e), None))).await;
+                return;
+            }
+        };
+        let bytes: usize = next.iter().map(ReadRowsResponse::encoded_len).sum();
+        lease.add(bytes.saturating_sub(TURN_BYTES));
         for message in next {
-            let message = match into.try_send(Ok(message)) {
+            let message = match into.try_send((Ok(message), Some(lease.clone()))) {
                 Ok(()) => continue,
                 Err(mpsc::error::TrySendError::Closed(_)) => return,
                 Err(mpsc::error::TrySendError::Full(message)) => message,
@@ -75,12 +95,13 @@ async fn send_all(
                 return;
             }
         }
+        drop(lease);
         if read.is_ended() || into.is_closed() {
             return;
         }
         let held = call.clone();
         let turn = blocking(move || {
-            let _held = held;
+            held.check()?;
             let messages = read.messages();
             Ok((read, messages))
         });
@@ -88,10 +109,25 @@ async fn send_all(
         match turned {
             Ok((back, messages)) => (read, next) = (back, messages),
             Err(e) => {
-                let _ = tokio::time::timeout(SEND_WAIT, into.send(Err(e))).await;
+                let _ = tokio::time::timeout(SEND_WAIT, into.send((Err(e), None))).await;
                 return;
             }
         }
+    }
+}
+
+/// Waits until there is memory for a turn of a scan.
+async fn room(budget: &Arc<Budget>, read: &mut Read) -> Result<Arc<Lease>, Status> {
+    let began = tokio::time::Instant::now();
+    loop {
+        if let Some(lease) = budget.lend(TURN_BYTES) {
+            return Ok(lease);
+        }
+        if began.elapsed() >= SEND_WAIT {
+            return Err(budget::no_memory());
+        }
+        read.rest();
+        tokio::time::sleep(ROOM_AGAIN).await;
     }
 }
 
@@ -115,7 +151,9 @@ impl Bigtable for Data {
         &self,
         request: Request<ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        let call = self.0.begin(Call::ReadRows)?;
+        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
+        let call = self.0.begin(Call::ReadRows, request.metadata(), &rights)?;
+        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(|| self.0.budgets.peer());
         let tells_scanned = crate::features::last_scanned_row(request.metadata());
         let request = request.into_inner();
         let tables = self.0.tables.clone();
@@ -133,8 +171,8 @@ impl Bigtable for Data {
             return Ok(Response::new(Box::pin(stream::iter(first.into_iter().map(Ok)))));
         }
         let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(send_all(call, read, first, into));
-        let messages = ReceiverStream::new(messages).map(move |message| {
+        tokio::spawn(send_all(call, read, first, peer.answers, into));
+        let messages = ReceiverStream::new(messages).map(move |(message, _lease)| {
             let _interest = &interest;
             message
         });
@@ -145,7 +183,8 @@ impl Bigtable for Data {
         &self,
         request: Request<SampleRowKeysRequest>,
     ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        let call = self.0.begin(Call::SampleRowKeys)?;
+        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
+        let call = self.0.begin(Call::SampleRowKeys, request.metadata(), &rights)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
@@ -158,7 +197,8 @@ impl Bigtable for Data {
         &self,
         request: Request<MutateRowRequest>,
     ) -> Result<Response<MutateRowResponse>, Status> {
-        let call = self.0.begin(Call::MutateRow)?;
+        let rights = [(Right::Write, request.get_ref().table_name.as_str())];
+        let call = self.0.begin(Call::MutateRow, request.metadata(), &rights)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -178,7 +218,8 @@ impl Bigtable for Data {
         &self,
         request: Request<MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        let call = self.0.begin(Call::MutateRows)?;
+        let rights = [(Right::Write, request.get_ref().table_name.as_str())];
+        let call = self.0.begin(Call::MutateRows, request.metadata(), &rights)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -190,7 +231,9 @@ impl Bigtable for Data {
         &self,
         request: Request<CheckAndMutateRowRequest>,
     ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
-        let call = self.0.begin(Call::CheckAndMutateRow)?;
+        let table = request.get_ref().table_name.as_str();
+        let rights = [(Right::Read, table), (Right::Write, table)];
+        let call = self.0.begin(Call::CheckAndMutateRow, request.metadata(), &rights)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -203,6 +246,7 @@ impl Bigtable for Data {
         &self,
         request: Request<PingAndWarmRequest>,
     ) -> Result<Response<PingAndWarmResponse>, Status> {
+        self.0.who(request.metadata())?;
         crate::names::instance(&request.get_ref().name)?;
         Ok(Response::new(PingAndWarmResponse {}))
     }
@@ -211,7 +255,9 @@ impl Bigtable for Data {
         &self,
         request: Request<ReadModifyWriteRowRequest>,
     ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
-        let call = self.0.begin(Call::ReadModifyWriteRow)?;
+        let table = request.get_ref().table_name.as_str();
+        let rights = [(Right::Read, table), (Right::Write, table)];
+        let call = self.0.begin(Call::ReadModifyWriteRow, request.metadata(), &rights)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();

@@ -1,10 +1,12 @@
 //! The HTTP side: health, metrics, and the page that shows what the server does.
 
+use crate::auth::Who;
 use crate::server::Shared;
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -16,13 +18,29 @@ const PAGE: &str = include_str!("page.html");
 
 /// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
+    let of_all_tables = Router::new()
         .route("/", get(|| async { Html(PAGE) }))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/api/state", get(state))
+        .route_layer(middleware::from_fn_with_state(shared.clone(), may_monitor));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .merge(of_all_tables)
         .with_state(shared)
+}
+
+/// Lets through who may see what is said of all tables.
+async fn may_monitor(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    match shared.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header)) {
+        Ok(who) if who.may_monitor() => next.run(request).await,
+        Ok(_) => (StatusCode::FORBIDDEN, "the token has no right to monitor\n").into_response(),
+        Err(e) => {
+            let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"siltstone: the password is a token\"")];
+            (StatusCode::UNAUTHORIZED, ask, format!("{}\n", e.message())).into_response()
+        }
+    }
 }
 
 /// Whether it takes calls; else why not.
@@ -37,7 +55,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = tokio::task::spawn_blocking(move || shared.calls.render(&shared.tables.db)).await;
+    let text = tokio::task::spawn_blocking(move || shared.calls.render(&shared)).await;
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text.unwrap_or_default())
 }
 

@@ -1,6 +1,7 @@
 //! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`, as far as clients ask before they work: every instance that is named
 //! is there, has one cluster and one application profile. A list has the instances that have tables.
 
+use crate::auth::Who;
 use crate::names;
 use crate::proto::admin::{
     self, AppProfile, Cluster, GetAppProfileRequest, GetClusterRequest, GetInstanceRequest, Instance,
@@ -62,9 +63,20 @@ fn parent<'a>(name: &'a str, end: &str) -> Result<&'a str, Status> {
     }
 }
 
+impl InstanceAdmin {
+    /// The instances whose names begin so and that have tables which the caller may know of.
+    fn named(&self, who: &Who, prefix: &str) -> BTreeSet<String> {
+        let tables = self.0.tables.all();
+        let seen = tables.keys().filter(|name| name.starts_with(prefix) && who.sees(name));
+        seen.filter_map(|name| name.split_once("/tables/").map(|(instance, _)| instance.to_string()))
+            .collect()
+    }
+}
+
 #[tonic::async_trait]
 impl BigtableInstanceAdmin for InstanceAdmin {
     async fn get_instance(&self, request: Request<GetInstanceRequest>) -> Result<Response<Instance>, Status> {
+        self.0.who(request.metadata())?;
         Ok(Response::new(instance(names::instance(&request.get_ref().name)?)))
     }
 
@@ -72,18 +84,14 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListInstancesRequest>,
     ) -> Result<Response<ListInstancesResponse>, Status> {
-        let prefix = format!("{}/instances/", request.get_ref().parent);
-        let all = self.0.tables.all();
-        let named: BTreeSet<&str> = all
-            .keys()
-            .filter(|name| name.starts_with(&prefix))
-            .filter_map(|name| name.split_once("/tables/").map(|(instance, _)| instance))
-            .collect();
-        let instances = named.into_iter().map(instance).collect();
+        let who = self.0.who(request.metadata())?;
+        let named = self.named(&who, &format!("{}/instances/", request.get_ref().parent));
+        let instances = named.iter().map(|name| instance(name)).collect();
         Ok(Response::new(ListInstancesResponse { instances, ..Default::default() }))
     }
 
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Result<Response<Cluster>, Status> {
+        self.0.who(request.metadata())?;
         Ok(Response::new(cluster(parent(&request.get_ref().name, &format!("/clusters/{CLUSTER}"))?)))
     }
 
@@ -91,17 +99,12 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
         let clusters = match request.get_ref().parent.as_str() {
             // "-" names all instances, which have clusters alike.
             all if all.ends_with("/instances/-") => {
-                let prefix = all.trim_end_matches('-');
-                let tables = self.0.tables.all();
-                let named: BTreeSet<&str> = tables
-                    .keys()
-                    .filter(|name| name.starts_with(prefix))
-                    .filter_map(|name| name.split_once("/tables/").map(|(instance, _)| instance))
-                    .collect();
-                named.into_iter().map(cluster).collect()
+                let named = self.named(&who, all.trim_end_matches('-'));
+                named.iter().map(|name| cluster(name)).collect()
             }
             one => vec![cluster(names::instance(one)?)],
         };
@@ -112,6 +115,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<GetAppProfileRequest>,
     ) -> Result<Response<AppProfile>, Status> {
+        self.0.who(request.metadata())?;
         Ok(Response::new(profile(parent(&request.get_ref().name, &format!("/appProfiles/{PROFILE}"))?)))
     }
 
@@ -119,6 +123,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListAppProfilesRequest>,
     ) -> Result<Response<ListAppProfilesResponse>, Status> {
+        self.0.who(request.metadata())?;
         let app_profiles = vec![profile(names::instance(&request.get_ref().parent)?)];
         Ok(Response::new(ListAppProfilesResponse { app_profiles, ..Default::default() }))
     }

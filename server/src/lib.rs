@@ -10,13 +10,16 @@
 //! regions                  splits and joins of regions
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
-//! server, calls, http      listening and stopping; counting; health, metrics, page
+//! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
+//! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
 //!
 //! Each line uses what stands below it, but `server`, which makes them all.
 #![forbid(unsafe_code)]
 
 mod admin;
+mod auth;
+mod budget;
 mod calls;
 mod chunks;
 mod config;
@@ -29,6 +32,7 @@ mod filter;
 mod gc;
 mod http;
 mod instances;
+mod listen;
 mod load;
 mod mutate;
 mod names;
@@ -42,8 +46,11 @@ mod server;
 mod status;
 mod tables;
 
-pub use config::{Config, Size, TableConfig, WriteDurability};
+pub use auth::token_digest;
+pub use config::{Config, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
+#[doc(hidden)]
+pub use proto::METHODS;
 pub use server::Server;
 
 /// Wall-clock microseconds since 1970.

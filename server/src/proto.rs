@@ -25,3 +25,6 @@ pub(crate) mod table_admin {
 pub(crate) mod instance_admin {
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
 }
+
+/// The paths of all methods that are served.
+pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));

@@ -1,10 +1,13 @@
 //! A running server: the database, the listeners, the calls under way, and how it stops.
 
 use crate::admin::TableAdmin;
+use crate::auth::{Right, Tokens, Who};
+use crate::budget::{Budgets, CountedLayer};
 use crate::calls::{CallMetrics, Guard};
 use crate::config::Config;
 use crate::data::Data;
 use crate::instances::InstanceAdmin;
+use crate::listen::{Connections, Protocol, Terms, Tls};
 use crate::proto::bigtable::bigtable_server::BigtableServer;
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
@@ -16,17 +19,18 @@ use crate::{regions, rows};
 use siltstone::{Builder, Durability};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Status, transport};
 
 pub(crate) use crate::calls::Call;
 
-/// How often regions are looked at.
+/// Where a call's token stands.
+const AUTHORIZATION: &str = "authorization";
+/// How often regions, and files that may change, are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After how long of silence a client is asked whether it is there, and how long it may take to say so.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -41,6 +45,12 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) calls: CallMetrics,
     pub(crate) config: Config,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    /// Memory for calls.
+    pub(crate) budgets: Budgets,
+    /// Connections that are open.
+    pub(crate) connections: Arc<AtomicUsize>,
     /// It takes no new calls.
     pub(crate) stopping: AtomicBool,
 }
@@ -51,12 +61,25 @@ impl Shared {
         self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
     }
 
-    /// Lets a call in, or says that there are too many.
-    pub(crate) fn begin(self: &Arc<Self>, call: Call) -> Result<Guard, Status> {
+    /// Who makes a call.
+    pub(crate) fn who(&self, metadata: &MetadataMap) -> Result<Who, Status> {
+        let header = metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes);
+        self.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header))
+    }
+
+    /// Lets a call in that has these rights to tables, or says why not. All calls come through here.
+    pub(crate) fn begin(
+        &self,
+        call: Call,
+        metadata: &MetadataMap,
+        rights: &[(Right, &str)],
+    ) -> Result<Guard, Status> {
+        let who = self.who(metadata)?;
+        rights.iter().try_for_each(|(right, table)| who.may(*right, table))?;
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Status::unavailable("the server is stopping"));
         }
-        self.calls.begin(call, self.config.calls_max)
+        self.calls.begin(call, crate::calls::wait_of(metadata), self.config.calls_max)
     }
 }
 
@@ -70,11 +93,25 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Looks at the regions now and then, while something is written.
-async fn look_at_regions(shared: Arc<Shared>) {
+/// Reads certificates and tokens again if their files have changed.
+fn look_at_files(shared: &Shared) {
+    let tls = shared.tls.as_ref().map(|tls| ("certificates", tls.look()));
+    let tokens = shared.tokens.as_ref().map(|tokens| ("tokens", tokens.look()));
+    for (what, looked) in tls.into_iter().chain(tokens) {
+        match looked {
+            Ok(true) => tracing::info!(what, "read again, as the file changed"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(what, error, "the file changed and cannot be used; the old go on"),
+        }
+    }
+}
+
+/// Looks at the regions now and then, while something is written, and at files that may change.
+async fn look_now_and_then(shared: Arc<Shared>) {
     let mut seen = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
+        look_at_files(&shared);
         let shared = shared.clone();
         let look = move || {
             let statistics = shared.tables.db.statistics();
@@ -135,25 +172,31 @@ impl Server {
             Tables::open(db, base).map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
         let tables = opened.await.map_err(|e| e.to_string())??;
+        let terms = Terms {
+            tls: config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new),
+            budgets: Budgets::new(config.call_memory.0),
+            open: Arc::default(),
+            most: config.connections_max,
+        };
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
+            tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
+            tls: terms.tls.clone(),
+            budgets: terms.budgets.clone(),
+            connections: terms.open.clone(),
             durability: config.durability.into(),
             calls: CallMetrics::new()?,
             config,
             stopping: AtomicBool::new(false),
         });
-        let bind = |at: SocketAddr| async move {
-            let listener = TcpListener::bind(at).await.map_err(|e| format!("{at}: {e}"))?;
-            let at = listener.local_addr().map_err(|e| e.to_string())?;
-            Ok::<_, String>((listener, at))
-        };
-        let (grpc_listener, grpc) = bind(shared.config.listen).await?;
-        let (http_listener, http) = bind(shared.config.http).await?;
+        let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, terms.clone()).await?;
+        let for_http = Connections::listen(shared.config.http, Protocol::Http, terms).await?;
+        let (grpc, http) = (for_grpc.at(), for_http.at());
         let (stop, stopped) = watch::channel(false);
         let until = |mut stopped: watch::Receiver<bool>| async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let looker = tokio::spawn(look_at_regions(shared.clone()));
+        let looker = tokio::spawn(look_now_and_then(shared.clone()));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
         let router = transport::Server::builder()
@@ -161,6 +204,7 @@ impl Server {
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
+            .layer(CountedLayer)
             .add_service(health_service)
             .add_service(BigtableServer::new(Data(shared.clone())).max_decoding_message_size(REQUEST_MAX))
             .add_service(
@@ -168,16 +212,15 @@ impl Server {
                     .max_decoding_message_size(REQUEST_MAX),
             )
             .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())));
-        let (for_grpc, for_http) = (until(stopped.clone()), until(stopped));
+        let (grpc_stops, http_stops) = (until(stopped.clone()), until(stopped));
         let app = crate::http::router(shared.clone());
         let tasks = vec![
             tokio::spawn(async move {
-                let incoming = TcpListenerStream::new(grpc_listener);
-                let served = router.serve_with_incoming_shutdown(incoming, for_grpc).await;
+                let served = router.serve_with_incoming_shutdown(for_grpc, grpc_stops).await;
                 served.map_err(|e| format!("gRPC: {e}"))
             }),
             tokio::spawn(async move {
-                let served = axum::serve(http_listener, app).with_graceful_shutdown(for_http).await;
+                let served = axum::serve(for_http, app).with_graceful_shutdown(http_stops).await;
                 served.map_err(|e| format!("HTTP: {e}"))
             }),
         ];

@@ -15,6 +15,7 @@ mod repair;
 mod scan;
 mod serve;
 mod simulate;
+mod token;
 
 use crate::failure::Outcome;
 use clap::{Args, Subcommand};
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Serve(serve::Serve),
+    Token(token::Token),
     Get(get::Get),
     Put(put::Put),
     Delete(delete::Delete),
@@ -44,6 +46,7 @@ impl Command {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Command::Serve(command) => command.run(),
+            Command::Token(command) => command.run(),
             Command::Get(command) => command.run(),
             Command::Put(command) => command.run(),
             Command::Delete(command) => command.run(),

@@ -4,8 +4,9 @@ mod demo;
 
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
+use crate::logs;
 use clap::{Args, ValueEnum};
-use siltstone_server::{Config, Server, Size, WriteDurability};
+use siltstone_server::{Config, Server, Size, TlsConfig, WriteDurability};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,9 +40,30 @@ pub(crate) struct Serve {
     /// Memory for the cache and for writes together [default: 512MiB]
     #[arg(long, env = "SILTSTONE_MEMORY", value_parser = size)]
     memory: Option<Size>,
+    /// The server's certificate, in PEM; with --tls-key, connections are encrypted
+    #[arg(long, env = "SILTSTONE_TLS_CERTIFICATE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The server's key, in PEM
+    #[arg(long, env = "SILTSTONE_TLS_KEY", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Who signs the certificates of clients, in PEM; a client without one is turned away
+    #[arg(long, env = "SILTSTONE_TLS_CLIENT_CA", requires = "tls_certificate")]
+    tls_client_ca: Option<PathBuf>,
+    /// File of tokens and their rights, as `siltstone token` prints them; a call without one is turned away
+    #[arg(long, env = "SILTSTONE_TOKENS")]
+    tokens: Option<PathBuf>,
     /// Listen beyond this machine although nothing protects the server
     #[arg(long, env = "SILTSTONE_INSECURE")]
     insecure: bool,
+    /// What is logged to standard error: a level, or levels by part, such as warn,siltstone=debug
+    #[arg(long, env = "SILTSTONE_LOG", default_value = "info")]
+    log: String,
+    /// How it is written
+    #[arg(long, env = "SILTSTONE_LOG_FORMAT", default_value = "text")]
+    log_format: logs::Format,
+    /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the feature otel)
+    #[arg(long, env = "SILTSTONE_OTLP")]
+    otlp: Option<String>,
     /// Load the machine's package index as a table `packages`, unless it is there
     #[arg(long)]
     demo: bool,
@@ -64,6 +86,7 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         let demo = self.demo;
         let print = self.print_config;
+        let (log, format, collector) = (self.log.clone(), self.log_format, self.otlp.clone());
         let config = self.config()?;
         if print {
             print!("{}", config.to_toml());
@@ -71,6 +94,8 @@ impl Serve {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Failure::Failed(format!("threads for the server: {e}")))?;
+        let _entered = runtime.enter();
+        let _logs = logs::start(&log, format, collector.as_deref()).map_err(Failure::Usage)?;
         let (stop, mut stopped) = mpsc::unbounded_channel();
         interrupt::on_signal(move || {
             let _ = stop.send(());
@@ -109,6 +134,10 @@ impl Serve {
         config.http = self.http.unwrap_or(config.http);
         config.memory = self.memory.unwrap_or(config.memory);
         config.insecure |= self.insecure;
+        config.tokens = self.tokens.or(config.tokens);
+        if let (Some(certificate), Some(key)) = (self.tls_certificate, self.tls_key) {
+            config.tls = Some(TlsConfig { certificate, key, client_ca: self.tls_client_ca });
+        }
         if let Some(when) = self.durability {
             config.durability = match when {
                 When::Sync => WriteDurability::Sync,

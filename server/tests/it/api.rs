@@ -489,19 +489,11 @@ async fn what_is_too_large_or_makes_no_sense_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_health_and_metrics_are_there() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut t = Fixture::new().await;
     t.table(&["f"]).await;
     t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.unwrap();
     let at = t.server.page_at();
-    let get = async |path: &str| {
-        let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        socket.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
+    let get = async |path: &str| get(at, path).await;
     assert!(get("/healthz").await.contains("200 OK") && get("/readyz").await.contains("ready"));
     let metrics = get("/metrics").await;
     for name in [

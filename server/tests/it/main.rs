@@ -4,4 +4,5 @@ mod api;
 mod filters;
 mod model;
 mod regions;
+mod security;
 mod support;

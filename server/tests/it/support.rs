@@ -194,3 +194,19 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code,
         "{status:?}, expected {code:?} with {word}"
     );
 }
+
+/// The whole answer to a GET.
+pub(crate) async fn get(at: SocketAddr, path: &str) -> String {
+    get_with(at, path, "").await
+}
+
+/// The same with headers, each with its end of line.
+pub(crate) async fn get_with(at: SocketAddr, path: &str, headers: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n{headers}connection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}

@@ -1,0 +1,309 @@
+//! Who may do what: tokens, TLS, memory of calls, deadlines.
+
+use crate::support::{
+    BigtableClient, BigtableTableAdminClient, Change, Fixture, INSTANCE, Mutation, ReadRowsRequest, TABLE,
+    admin_v2, config, data_v2, mutation,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use siltstone_server::{Server, TlsConfig, token_digest};
+use std::path::Path;
+use std::time::Duration;
+use tonic::metadata::MetadataValue;
+use tonic::service::Interceptor;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic::{Code, Request, Status};
+
+fn entry(token: &str, rights: &str, tables: &str) -> String {
+    let digest = token_digest(token);
+    format!("[[token]]\nname = '{token}'\nsha256 = '{digest}'\nrights = [{rights}]\ntables = [{tables}]\n")
+}
+
+/// Sends a token with each call.
+#[derive(Clone)]
+struct With(&'static str);
+
+impl Interceptor for With {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let header = format!("Bearer {}", self.0).parse::<MetadataValue<_>>().unwrap();
+        request.metadata_mut().insert("authorization", header);
+        Ok(request)
+    }
+}
+
+fn set(row: &str) -> data_v2::MutateRowRequest {
+    let cell = mutation::SetCell {
+        family_name: "f".into(),
+        column_qualifier: "q".into(),
+        timestamp_micros: 1_000,
+        value: "v".into(),
+    };
+    data_v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: row.to_string().into(),
+        mutations: vec![Mutation { mutation: Some(Change::SetCell(cell)) }],
+        ..Default::default()
+    }
+}
+
+fn create(id: &str) -> admin_v2::CreateTableRequest {
+    let families = [("f".to_string(), admin_v2::ColumnFamily::default())];
+    let table = admin_v2::Table { column_families: families.into(), ..Default::default() };
+    admin_v2::CreateTableRequest {
+        parent: INSTANCE.into(),
+        table_id: id.into(),
+        table: Some(table),
+        ..Default::default()
+    }
+}
+
+fn read() -> ReadRowsRequest {
+    ReadRowsRequest { table_name: TABLE.into(), ..Default::default() }
+}
+
+#[tokio::test]
+async fn with_tokens_each_call_needs_one_with_the_right_to_its_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let text = [
+        entry("root", "'read', 'write', 'admin'", "'projects/p/*'"),
+        entry("reader", "'read'", &format!("'{TABLE}'")),
+        entry("other", "'read', 'write', 'admin'", "'projects/q/*'"),
+    ];
+    std::fs::write(&file, text.concat()).unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let data = |token| BigtableClient::with_interceptor(channel.clone(), With(token));
+    let admin = |token| BigtableTableAdminClient::with_interceptor(channel.clone(), With(token));
+    assert_eq!(admin("reader").create_table(create("t")).await.unwrap_err().code(), Code::PermissionDenied);
+    admin("root").create_table(create("t")).await.unwrap();
+    data("root").mutate_row(set("a")).await.unwrap();
+    assert_eq!(data("reader").mutate_row(set("b")).await.unwrap_err().code(), Code::PermissionDenied);
+    assert!(data("reader").read_rows(read()).await.is_ok());
+    assert_eq!(data("other").read_rows(read()).await.unwrap_err().code(), Code::PermissionDenied);
+    let list = || admin_v2::ListTablesRequest { parent: INSTANCE.into(), ..Default::default() };
+    assert_eq!(admin("reader").list_tables(list()).await.unwrap().into_inner().tables.len(), 1);
+    assert_eq!(admin("other").list_tables(list()).await.unwrap().into_inner().tables.len(), 0);
+    // The file changes: a token more, one less.
+    let changed =
+        [entry("late", "'write'", &format!("'{TABLE}'")), entry("root", "'admin'", "'projects/p/*'")];
+    std::fs::write(&file, changed.concat()).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while let Err(e) = data("late").mutate_row(set("c")).await {
+        assert!(e.code() == Code::Unauthenticated && std::time::Instant::now() < deadline, "{e}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(data("reader").read_rows(read()).await.unwrap_err().code(), Code::Unauthenticated);
+    fixture.server.stop().await.unwrap();
+}
+
+/// Every method that the server has, by its name on the wire, and nothing else: each must be refused.
+#[tokio::test]
+async fn without_a_token_no_method_of_any_service_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    std::fs::write(&file, entry("x", "'read'", "'*'")).unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let methods = siltstone_server::METHODS;
+    assert!(methods.len() > 20, "{methods:?}");
+    for path in methods {
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<(), ()>::default();
+        let path = path.parse().unwrap();
+        let refused = client.unary(Request::new(()), path, codec).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated, "{path:?}: {refused}", path = refused.message());
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+/// An authority, and what it signs.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// (certificate, key)
+    fn sign(&self, purpose: ExtendedKeyUsagePurpose) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        params.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn write_server(&self, dir: &Path) {
+        let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ServerAuth);
+        std::fs::write(dir.join("key.pem"), key).unwrap();
+        std::fs::write(dir.join("cert.pem"), certificate).unwrap();
+    }
+}
+
+async fn over_tls(
+    server: &Server,
+    authority: &str,
+    identity: Option<&(String, String)>,
+) -> Result<(), String> {
+    let mut tls =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)).domain_name("localhost");
+    if let Some((certificate, key)) = identity {
+        tls = tls.identity(Identity::from_pem(certificate, key));
+    }
+    let at = format!("https://localhost:{}", server.listens_at().port());
+    let channel = Channel::from_shared(at).unwrap().tls_config(tls).unwrap();
+    let channel = channel.connect().await.map_err(|e| e.to_string())?;
+    let ping = data_v2::PingAndWarmRequest { name: INSTANCE.into(), ..Default::default() };
+    BigtableClient::new(channel).ping_and_warm(ping).await.map(|_| ()).map_err(|e| e.to_string())
+}
+
+#[tokio::test]
+async fn tls_keeps_out_who_cannot_show_a_certificate_and_takes_new_ones_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (Authority::new(), Authority::new());
+    first.write_server(dir.path());
+    std::fs::write(dir.path().join("ca.pem"), first.pem()).unwrap();
+    let mut settings = config(dir.path());
+    settings.tls = Some(TlsConfig {
+        certificate: dir.path().join("cert.pem"),
+        key: dir.path().join("key.pem"),
+        client_ca: Some(dir.path().join("ca.pem")),
+    });
+    let server = Server::start(settings).await.unwrap();
+    let (ours, theirs) =
+        (first.sign(ExtendedKeyUsagePurpose::ClientAuth), second.sign(ExtendedKeyUsagePurpose::ClientAuth));
+    over_tls(&server, &first.pem(), Some(&ours)).await.unwrap();
+    assert!(over_tls(&server, &first.pem(), None).await.is_err());
+    assert!(over_tls(&server, &first.pem(), Some(&theirs)).await.is_err());
+    assert!(over_tls(&server, &second.pem(), Some(&ours)).await.is_err());
+    // Who speaks no TLS at all, or nothing, keeps nobody waiting.
+    let _silent = tokio::net::TcpStream::connect(server.listens_at()).await.unwrap();
+    let plain = Channel::from_shared(format!("http://{}", server.listens_at())).unwrap().connect().await;
+    assert!(plain.is_err() || BigtableClient::new(plain.unwrap()).read_rows(read()).await.is_err());
+    over_tls(&server, &first.pem(), Some(&ours)).await.unwrap();
+    second.write_server(dir.path());
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while let Err(e) = over_tls(&server, &second.pem(), Some(&ours)).await {
+        assert!(std::time::Instant::now() < deadline, "{e}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn files_that_are_no_certificates_are_named_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    Authority::new().write_server(dir.path());
+    std::fs::write(dir.path().join("cert.pem"), "nonsense").unwrap();
+    let mut settings = config(dir.path());
+    settings.tls = Some(TlsConfig {
+        certificate: dir.path().join("cert.pem"),
+        key: dir.path().join("key.pem"),
+        client_ca: None,
+    });
+    let refused = Server::start(settings.clone()).await.err().unwrap();
+    assert!(refused.contains("cert.pem"), "{refused}");
+    settings.tls = None;
+    settings.tokens = Some(dir.path().join("none.toml"));
+    let refused = Server::start(settings).await.err().unwrap();
+    assert!(refused.contains("none.toml"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_over_the_memory_for_calls_is_refused_and_others_go_on() {
+    let mut fixture = Fixture::with(|config| config.call_memory = siltstone_server::Size(8 << 20)).await;
+    fixture.table(&["f"]).await;
+    let large = |bytes: usize| {
+        let cell = mutation::SetCell {
+            family_name: "f".into(),
+            column_qualifier: "q".into(),
+            timestamp_micros: 1_000,
+            value: vec![7; bytes].into(),
+        };
+        vec![Change::SetCell(cell)]
+    };
+    for _ in 0..5 {
+        let refused = fixture.mutate("a", large(3 << 20)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(!refused.details().is_empty(), "it says when to try again");
+        fixture.mutate("b", large(1 << 20)).await.unwrap();
+    }
+    let rows = fixture.rows(ReadRowsRequest::default()).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_that_read_nothing_hold_no_more_than_the_memory_for_calls() {
+    let mut fixture = Fixture::with(|config| config.call_memory = siltstone_server::Size(8 << 20)).await;
+    fixture.table(&["f"]).await;
+    for row in 0..40 {
+        let cell = mutation::SetCell {
+            family_name: "f".into(),
+            column_qualifier: "q".into(),
+            timestamp_micros: 1_000,
+            value: vec![7; 500_000].into(),
+        };
+        fixture.mutate(&format!("row{row:03}"), vec![Change::SetCell(cell)]).await.unwrap();
+    }
+    // Each of these takes its stream, and nothing from it.
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let at = format!("http://{}", fixture.server.listens_at());
+        let channel =
+            Channel::from_shared(at).unwrap().initial_stream_window_size(65_535).connect().await.unwrap();
+        let mut client = BigtableClient::new(channel);
+        idle.push((client.read_rows(read()).await.unwrap(), client));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let metrics = crate::support::get(fixture.server.page_at(), "/metrics").await;
+    let used = metrics.lines().find_map(|line| line.strip_prefix("siltstone_call_memory_bytes ")).unwrap();
+    assert!((1.0..=5e6).contains(&used.parse::<f64>().unwrap()), "{used}");
+    drop(idle);
+    assert_eq!(fixture.rows(ReadRowsRequest::default()).await.unwrap().len(), 40);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_done() {
+    let mut fixture = Fixture::new().await;
+    fixture.table(&["f"]).await;
+    let mut request = Request::new(set("late"));
+    request.metadata_mut().insert("grpc-timeout", "0n".parse().unwrap());
+    let refused = fixture.data.mutate_row(request).await.unwrap_err();
+    assert!(matches!(refused.code(), Code::DeadlineExceeded | Code::Cancelled), "{refused}");
+    assert_eq!(fixture.rows(ReadRowsRequest::default()).await.unwrap().len(), 0);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_page_and_metrics_are_for_who_may_monitor() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let monitor = format!("[[token]]\nname = 'm'\nsha256 = '{}'\nrights = ['monitor']\n", token_digest("m"));
+    std::fs::write(&file, monitor + &entry("r", "'read'", "'*'")).unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let at = fixture.server.page_at();
+    for (path, token, expected) in [
+        ("/healthz", "", "200"),
+        ("/readyz", "", "200"),
+        ("/", "", "401"),
+        ("/metrics", "", "401"),
+        ("/api/state", "authorization: Bearer r\r\n", "403"),
+        ("/metrics", "authorization: Bearer m\r\n", "200"),
+        // "x:m"
+        ("/", "authorization: Basic eDpt\r\n", "200"),
+    ] {
+        let answer = crate::support::get_with(at, path, token).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{path} {token}: {answer}");
+    }
+    fixture.server.stop().await.unwrap();
+}
