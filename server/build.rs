@@ -43,6 +43,13 @@ const TABLE_ADMIN: Methods<'_> = &[
         "GenerateConsistencyTokenResponse",
         false,
     ),
+    ("create_backup", "CreateBackup", "CreateBackupRequest", "longrunning::Operation", false),
+    ("get_backup", "GetBackup", "GetBackupRequest", "Backup", false),
+    ("update_backup", "UpdateBackup", "UpdateBackupRequest", "Backup", false),
+    ("delete_backup", "DeleteBackup", "DeleteBackupRequest", "Empty", false),
+    ("list_backups", "ListBackups", "ListBackupsRequest", "ListBackupsResponse", false),
+    ("restore_table", "RestoreTable", "RestoreTableRequest", "longrunning::Operation", false),
+    ("copy_backup", "CopyBackup", "CopyBackupRequest", "longrunning::Operation", false),
     ("check_consistency", "CheckConsistency", "CheckConsistencyRequest", "CheckConsistencyResponse", false),
 ];
 
@@ -54,6 +61,9 @@ const INSTANCE_ADMIN: Methods<'_> = &[
     ("get_app_profile", "GetAppProfile", "GetAppProfileRequest", "AppProfile", false),
     ("list_app_profiles", "ListAppProfiles", "ListAppProfilesRequest", "ListAppProfilesResponse", false),
 ];
+
+const OPERATIONS: Methods<'_> =
+    &[("get_operation", "GetOperation", "GetOperationRequest", "Operation", false)];
 
 fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
@@ -75,10 +85,11 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> S
 }
 
 /// A service's package, name, messages and methods.
-const SERVICES: [(&str, &str, &str, Methods<'_>); 3] = [
+const SERVICES: [(&str, &str, &str, Methods<'_>); 4] = [
     ("google.bigtable.v2", "Bigtable", "data", DATA),
     ("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
     ("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
+    ("google.longrunning", "Operations", "longrunning", OPERATIONS),
 ];
 
 /// Writes a list of the paths of all methods, for tests that go through all.

@@ -1,20 +1,22 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
 use crate::auth::{Right, Who};
+use crate::backups;
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
-    self, CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
-    DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetTableRequest,
-    ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, UpdateTableRequest,
-    drop_row_range_request,
+    self, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest, CreateBackupRequest,
+    CreateTableRequest, DeleteBackupRequest, DeleteTableRequest, DropRowRangeRequest,
+    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetBackupRequest, GetTableRequest,
+    ListBackupsRequest, ListBackupsResponse, ListTablesRequest, ListTablesResponse,
+    ModifyColumnFamiliesRequest, RestoreTableRequest, UpdateBackupRequest, UpdateTableRequest,
+    drop_row_range_request, restore_table_request,
 };
-use crate::proto::longrunning::{self, Operation};
+use crate::proto::longrunning::Operation;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
 use crate::server::{Call, Shared};
 use crate::status::status;
-use prost::Message;
 use siltstone::Batch;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -33,18 +35,6 @@ fn see(who: &Who, table: &str) -> Result<(), Status> {
     match who.sees(table) {
         true => Ok(()),
         false => Err(Status::permission_denied(format!("the token has no right to {table}"))),
-    }
-}
-
-/// An operation that is finished when it is answered.
-fn finished(name: &str, kind: &str, response: &impl Message) -> Operation {
-    let type_url = format!("type.googleapis.com/google.bigtable.admin.v2.{kind}");
-    let any = prost_types::Any { type_url, value: response.encode_to_vec() };
-    Operation {
-        name: format!("operations/{name}/operations/finished"),
-        metadata: None,
-        done: true,
-        result: Some(longrunning::operation::Result::Response(any)),
     }
 }
 
@@ -139,7 +129,8 @@ impl BigtableTableAdmin for TableAdmin {
                 Ok(())
             })?;
             let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
-            Ok(Response::new(finished(name, "Table", &message)))
+            let none = None::<(&str, admin::UpdateTableMetadata)>;
+            Ok(Response::new(shared.finished.add(name, none, ("Table", &message))))
         };
         call.run(false, work).await
     }
@@ -248,5 +239,154 @@ impl BigtableTableAdmin for TableAdmin {
                 Err(Status::invalid_argument(format!("\"{other}\" is no consistency token of this server")))
             }
         }
+    }
+
+    async fn create_backup(
+        &self,
+        request: Request<CreateBackupRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let backup = request.get_ref().backup.as_ref();
+        let table = backup.map_or("", |backup| &backup.source_table);
+        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, table)])?;
+        let request = request.into_inner();
+        let shared = self.0.clone();
+        let work = move || {
+            let name = format!("{}/backups/{}", request.parent, request.backup_id);
+            names::backup(&name)?;
+            let asked = request.backup.unwrap_or_default();
+            let source_table = names::table(&asked.source_table)?;
+            let expires = backups::expiry(asked.expire_time)?;
+            let made = shared.tables.create_backup(&name, source_table, expires)?;
+            let metadata = admin::CreateBackupMetadata {
+                name: name.clone(),
+                source_table: made.source_table.clone(),
+                start_time: Some(backups::time(made.start_us)),
+                end_time: Some(backups::time(made.end_us)),
+            };
+            let response = ("Backup", &made.to_message(&name));
+            Ok(Response::new(shared.finished.add(&name, Some(("CreateBackupMetadata", metadata)), response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_backup(
+        &self,
+        request: Request<GetBackupRequest>,
+    ) -> Result<Response<admin::Backup>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let name = request.into_inner().name;
+        let backup = self.0.tables.backup(&name)?;
+        see(&who, &backup.source_table)?;
+        Ok(Response::new(backup.to_message(&name)))
+    }
+
+    async fn update_backup(
+        &self,
+        request: Request<UpdateBackupRequest>,
+    ) -> Result<Response<admin::Backup>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let UpdateBackupRequest { backup, update_mask } = request.into_inner();
+        let backup = backup.ok_or_else(|| Status::invalid_argument("no backup"))?;
+        if update_mask.unwrap_or_default().paths.iter().any(|path| path != "expire_time") {
+            return Err(Status::invalid_argument("of a backup only expire_time can be changed"));
+        }
+        let shared = self.0.clone();
+        let work = move || {
+            who.may(Right::Admin, &shared.tables.backup(&backup.name)?.source_table)?;
+            let changed = shared.tables.update_backup(&backup.name, backups::expiry(backup.expire_time)?)?;
+            Ok(Response::new(changed.to_message(&backup.name)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_backup(&self, request: Request<DeleteBackupRequest>) -> Result<Response<()>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        let work = move || {
+            who.may(Right::Admin, &shared.tables.backup(&name)?.source_table)?;
+            Ok(Response::new(shared.tables.delete_backup(&name)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_backups(
+        &self,
+        request: Request<ListBackupsRequest>,
+    ) -> Result<Response<ListBackupsResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let request = request.into_inner();
+        if !request.filter.is_empty() || !request.order_by.is_empty() {
+            return Err(Status::unimplemented("filter and order_by of a list of backups"));
+        }
+        let Some((instance, cluster)) = request.parent.split_once("/clusters/") else {
+            return Err(Status::invalid_argument(format!(
+                "\"{}\" is not the name of a cluster",
+                request.parent
+            )));
+        };
+        // "-" names all clusters of the instance.
+        let prefix = match cluster {
+            "-" => format!("{}/clusters/", names::instance(instance)?),
+            _ => format!("{}/backups/", request.parent),
+        };
+        let all = self.0.tables.backups()?.into_iter();
+        let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
+        let backups = named.map(|(name, backup)| backup.to_message(&name)).collect();
+        Ok(Response::new(ListBackupsResponse { backups, next_page_token: String::new() }))
+    }
+
+    async fn restore_table(
+        &self,
+        request: Request<RestoreTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let name = names::table_of(&request.get_ref().parent, &request.get_ref().table_id)?;
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, &name)])?;
+        let Some(restore_table_request::Source::Backup(source)) = request.into_inner().source else {
+            return Err(Status::invalid_argument("no backup to restore"));
+        };
+        let shared = self.0.clone();
+        let work = move || {
+            let backup = shared.tables.backup(&source)?;
+            who.may(Right::Admin, &backup.source_table)?;
+            let table = shared.tables.restore(&backup, &name)?;
+            let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
+            let metadata = admin::RestoreTableMetadata {
+                name: name.clone(),
+                source_type: admin::RestoreSourceType::Backup as i32,
+                source_info: Some(admin::restore_table_metadata::SourceInfo::BackupInfo(
+                    backup.info(&source),
+                )),
+                ..Default::default()
+            };
+            let metadata = Some(("RestoreTableMetadata", metadata));
+            Ok(Response::new(shared.finished.add(&name, metadata, ("Table", &message))))
+        };
+        call.run(false, work).await
+    }
+
+    async fn copy_backup(&self, request: Request<CopyBackupRequest>) -> Result<Response<Operation>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let request = request.into_inner();
+        let shared = self.0.clone();
+        let work = move || {
+            let name = format!("{}/backups/{}", request.parent, request.backup_id);
+            names::backup(&name)?;
+            let source = shared.tables.backup(&request.source_backup)?;
+            who.may(Right::Admin, &source.source_table)?;
+            let expires = backups::expiry(request.expire_time)?;
+            let copy = shared.tables.copy_backup(&name, &request.source_backup, expires)?;
+            let metadata = admin::CopyBackupMetadata {
+                name: name.clone(),
+                source_backup_info: Some(source.info(&request.source_backup)),
+                progress: None,
+            };
+            let response = ("Backup", &copy.to_message(&name));
+            Ok(Response::new(shared.finished.add(&name, Some(("CopyBackupMetadata", metadata)), response)))
+        };
+        call.run(false, work).await
     }
 }

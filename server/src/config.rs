@@ -1,6 +1,7 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
 use crate::regions::Limits;
+use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::strategy::StrategyOptions;
 use siltstone::{CacheFill, Compression, Durability, FamilyOptions, Options};
@@ -23,6 +24,8 @@ use std::time::SystemTime;
 pub struct Config {
     /// Where the database lies.
     pub dir: PathBuf,
+    /// Where backups of tables lie; by default beside the database, in a directory with `-backups` behind its name.
+    pub backups: Option<PathBuf>,
     /// Address of the gRPC API.
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
@@ -151,6 +154,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("siltstone-data"),
+            backups: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
             durability: WriteDurability::Sync,
@@ -228,6 +232,17 @@ impl Config {
         }
         self.options().validate().map_err(|e| e.to_string())?;
         self.family_options().validate().map_err(|e| e.to_string())
+    }
+
+    /// Directories beside the database's.
+    pub(crate) fn places(&self) -> Places {
+        let beside = |end: &str| {
+            let mut name = self.dir.clone().into_os_string();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let backups = self.backups.clone().unwrap_or_else(|| beside("-backups"));
+        Places { backups, restoring: beside("-restoring") }
     }
 
     pub(crate) fn limits(&self) -> Limits {

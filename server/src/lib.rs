@@ -7,6 +7,7 @@
 //! data, admin, instances   the services: requests in, answers out
 //! read, mutate             a scan under way; mutations as batches, reads before writes
 //! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
+//! backups, operations      backups of tables; long-running operations, all finished
 //! regions                  splits and joins of regions
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
@@ -19,6 +20,7 @@
 
 mod admin;
 mod auth;
+mod backups;
 mod budget;
 mod calls;
 mod chunks;
@@ -36,6 +38,7 @@ mod listen;
 mod load;
 mod mutate;
 mod names;
+mod operations;
 mod proto;
 mod read;
 mod reader;

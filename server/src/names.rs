@@ -42,6 +42,26 @@ pub(crate) fn table_of(parent: &str, id: &str) -> Result<String, Status> {
     }
 }
 
+/// Checks the name of a backup.
+pub(crate) fn backup(name: &str) -> Result<&str, Status> {
+    match name.split_once("/backups/") {
+        Some((parent, id)) if cluster(parent).is_ok() && is_id(id) => Ok(name),
+        _ => Err(Status::invalid_argument(format!(
+            "\"{name}\" is not the name of a backup: projects/PROJECT/instances/INSTANCE/clusters/CLUSTER/backups/BACKUP"
+        ))),
+    }
+}
+
+/// Checks the name of a cluster.
+fn cluster(name: &str) -> Result<&str, Status> {
+    match name.split_once("/clusters/") {
+        Some((parent, id)) if instance(parent).is_ok() && is_id(id) => Ok(name),
+        _ => Err(Status::invalid_argument(format!(
+            "\"{name}\" is not the name of a cluster: projects/PROJECT/instances/INSTANCE/clusters/CLUSTER"
+        ))),
+    }
+}
+
 fn is_id(id: &str) -> bool {
     (1..=50).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
@@ -75,6 +95,8 @@ mod tests {
         {
             assert!(table(wrong).is_err(), "{wrong}");
         }
+        let backup_name = "projects/p/instances/i/clusters/c/backups/b";
+        assert!(backup(backup_name).is_ok() && backup("projects/p/instances/i/backups/b").is_err());
         assert!(family("cf-1").is_ok() && family("").is_err() && family("a b").is_err());
     }
 }

@@ -26,5 +26,11 @@ pub(crate) mod instance_admin {
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
 }
 
+/// Service `google.longrunning.Operations`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub(crate) mod operations {
+    include!(concat!(env!("OUT_DIR"), "/google.longrunning.Operations.rs"));
+}
+
 /// The paths of all methods that are served.
 pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));

@@ -5,8 +5,9 @@ use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, aggregate::Aggregator};
 use serde::{Deserialize, Serialize};
-use siltstone::{FamilyOptions, Timestamps};
+use siltstone::{Builder, FamilyOptions, Options, Timestamps};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tonic::Status;
 
 /// A table as it is stored.
@@ -44,6 +45,13 @@ pub(crate) enum Aggregate {
     Sum,
     Min,
     Max,
+}
+
+/// Opens databases whose families are stores of tables.
+pub(crate) fn builder(options: Options) -> Builder {
+    Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
+        builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
+    })
 }
 
 impl Aggregate {

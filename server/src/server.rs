@@ -8,15 +8,16 @@ use crate::config::Config;
 use crate::data::Data;
 use crate::instances::InstanceAdmin;
 use crate::listen::{Connections, Protocol, Terms, Tls};
+use crate::operations::{Finished, OperationsService};
 use crate::proto::bigtable::bigtable_server::BigtableServer;
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
+use crate::proto::operations::operations_server::OperationsServer;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
 use crate::regions::Looked;
-use crate::schema::Aggregate;
 use crate::status::status;
 use crate::tables::{Table, Tables};
-use crate::{regions, rows};
-use siltstone::{Builder, Durability};
+use crate::{regions, rows, schema};
+use siltstone::Durability;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ pub(crate) use crate::calls::Call;
 const AUTHORIZATION: &str = "authorization";
 /// How often regions, and files that may change, are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After how many looks backups are looked for whose time is over.
+const LOOKS_FOR_EXPIRED: u64 = 60;
 /// After how long of silence a client is asked whether it is there, and how long it may take to say so.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How long calls under way may take when the server stops.
@@ -44,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
     pub(crate) durability: Durability,
     pub(crate) calls: CallMetrics,
+    pub(crate) finished: Finished,
     pub(crate) config: Config,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -109,11 +113,14 @@ fn look_at_files(shared: &Shared) {
 /// Looks at the regions now and then, while something is written, and at files that may change.
 async fn look_now_and_then(shared: Arc<Shared>) {
     let mut seen = None;
-    loop {
+    for look in 0u64.. {
         tokio::time::sleep(LOOK_EVERY).await;
         look_at_files(&shared);
-        let shared = shared.clone();
+        let (shared, expire) = (shared.clone(), look % LOOKS_FOR_EXPIRED == 0);
         let look = move || {
+            if expire {
+                shared.tables.drop_expired_backups(crate::now_us())?;
+            }
             let statistics = shared.tables.db.statistics();
             let now = Some((statistics.user_bytes, statistics.merges, statistics.flushes));
             let looked =
@@ -163,13 +170,10 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, String> {
         config.check()?;
         let (dir, options, base) = (config.dir.clone(), config.options(), config.family_options());
+        let places = config.places();
         let opened = tokio::task::spawn_blocking(move || {
-            let builder =
-                Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
-                    builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
-                });
-            let db = builder.open(&dir).map_err(|e| e.to_string())?;
-            Tables::open(db, base).map_err(|e| format!("{}: {}", dir.display(), e.message()))
+            let db = schema::builder(options).open(&dir).map_err(|e| e.to_string())?;
+            Tables::open(db, base, places).map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
         let tables = opened.await.map_err(|e| e.to_string())??;
         let terms = Terms {
@@ -186,6 +190,7 @@ impl Server {
             connections: terms.open.clone(),
             durability: config.durability.into(),
             calls: CallMetrics::new()?,
+            finished: Finished::default(),
             config,
             stopping: AtomicBool::new(false),
         });
@@ -211,7 +216,8 @@ impl Server {
                 BigtableTableAdminServer::new(TableAdmin(shared.clone()))
                     .max_decoding_message_size(REQUEST_MAX),
             )
-            .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())));
+            .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())))
+            .add_service(OperationsServer::new(OperationsService(shared.clone())));
         let (grpc_stops, http_stops) = (until(stopped.clone()), until(stopped));
         let app = crate::http::router(shared.clone());
         let tasks = vec![

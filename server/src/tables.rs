@@ -20,6 +20,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
@@ -42,13 +43,24 @@ const ROW_LOCKS: usize = 256;
 /// All tables.
 pub(crate) struct Tables {
     pub(crate) db: Db,
-    records: Family,
+    pub(crate) records: Family,
+    pub(crate) places: Places,
     /// What engine families are made with, besides what their rules say.
     base: FamilyOptions,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// One change of the set of tables at a time.
     changing: Mutex<()>,
+    /// One change of the set of backups at a time.
+    pub(crate) backing_up: Mutex<()>,
     row_locks: Vec<Mutex<()>>,
+}
+
+/// Directories beside the database's.
+pub(crate) struct Places {
+    /// Of backups.
+    pub(crate) backups: PathBuf,
+    /// Of databases that are being restored, on the same file system as the database.
+    pub(crate) restoring: PathBuf,
 }
 
 /// One table.
@@ -139,7 +151,7 @@ fn store_name(table: u64, family: u32, number: Option<u64>) -> String {
 }
 
 /// (table, family) of a store's name.
-fn owner_of(store: &str) -> Option<(u64, u32)> {
+pub(crate) fn owner_of(store: &str) -> Option<(u64, u32)> {
     let mut parts = store.strip_prefix('t')?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
@@ -150,7 +162,7 @@ fn record_key(name: &str) -> Vec<u8> {
 
 impl Tables {
     /// The tables of a database, after what was left of changes that did not come to their end has been put right.
-    pub(crate) fn open(db: Db, base: FamilyOptions) -> Result<Self, Status> {
+    pub(crate) fn open(db: Db, base: FamilyOptions, places: Places) -> Result<Self, Status> {
         let records = match db.family(RECORDS) {
             Err(e) if e.kind() == ErrorKind::NotFound => db.create_family(RECORDS, FamilyOptions::default()),
             found => found,
@@ -172,8 +184,9 @@ impl Tables {
             }
         }
         let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
-        let tables =
-            Self { db, records, base, by_name: ArcSwap::default(), changing: Mutex::default(), row_locks };
+        let (by_name, changing, backing_up) = Default::default();
+        let tables = Self { db, records, places, base, by_name, changing, backing_up, row_locks };
+        tables.clean_backups()?;
         let mut stores = tables.all_stores()?;
         let mut by_name = BTreeMap::new();
         for (name, schema) in schemas {
@@ -297,9 +310,7 @@ impl Tables {
         splits: &[impl AsRef<[u8]>],
     ) -> Result<Arc<Table>, Status> {
         let _changing = self.changing.lock();
-        if self.by_name.load().contains_key(name) {
-            return Err(Status::already_exists(format!("table {name} exists")));
-        }
+        self.refuse_table(name)?;
         let splits: BTreeSet<&[u8]> =
             splits.iter().map(AsRef::as_ref).filter(|row| !row.is_empty()).collect();
         splits.iter().try_for_each(|row| rows::check_row(row))?;
@@ -318,12 +329,62 @@ impl Tables {
             self.drop_all(stores.values().flatten());
             return Err(e);
         }
-        let layout = self.layout(schema, &mut stores)?;
+        self.publish(name, schema, &mut stores)
+    }
+
+    /// Lets a table whose record is written be seen.
+    fn publish(
+        &self,
+        name: &str,
+        schema: Schema,
+        stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
+    ) -> Result<Arc<Table>, Status> {
+        let layout = self.layout(schema, stores)?;
+        Self::give_rules(&layout)?;
         let table = Arc::new(Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
         Ok(table)
+    }
+
+    /// Refuses a name that a table has.
+    pub(crate) fn refuse_table(&self, name: &str) -> Result<(), Status> {
+        match self.by_name.load().contains_key(name) {
+            true => Err(Status::already_exists(format!("table {name} exists"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Creates a table out of stores that another database has left in directories ([`siltstone::Db::detach`]): the name each had
+    /// there, and its directory.
+    pub(crate) fn create_from(
+        &self,
+        name: &str,
+        schema: Schema,
+        moved: &[(String, PathBuf)],
+    ) -> Result<Arc<Table>, Status> {
+        let _changing = self.changing.lock();
+        self.refuse_table(name)?;
+        let schema = Schema { id: self.next_id()?, ..schema };
+        let mut stores: BTreeMap<(u64, u32), Vec<Family>> = BTreeMap::new();
+        let made = moved.iter().try_for_each(|(store, at)| {
+            let (_, family) = owner_of(store).ok_or_else(|| Status::internal(format!("store {store}")))?;
+            let number = store.split('.').nth(2).and_then(|number| number.parse().ok());
+            let new = store_name(schema.id, family, number);
+            self.forget_store(&new)?;
+            let attached = self.db.attach(&new, at).map_err(status)?;
+            stores.entry((schema.id, family)).or_default().push(attached);
+            Ok(())
+        });
+        let made = made
+            .and_then(|()| self.create_stores(&schema, &[], &mut stores))
+            .and_then(|()| self.write_record(name, &schema));
+        if let Err(e) = made {
+            self.drop_all(stores.values().flatten());
+            return Err(e);
+        }
+        self.publish(name, schema, &mut stores)
     }
 
     /// Makes the stores of families that have none, cut at these keys; all or none.

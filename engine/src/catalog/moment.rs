@@ -5,12 +5,13 @@
 
 use super::Catalog;
 use super::recover::needed_logs;
+use crate::DEFAULT_FAMILY;
 use crate::commit::Store;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{LogEnd, LogHold, file_name};
 use crate::shape::TableInfo;
-use crate::types::TableId;
-use crate::version::edit::State;
+use crate::types::{StoreId, TableId};
+use crate::version::edit::{Change, State, StoreState};
 use crate::version::manifest::Manifest;
 use crate::version::{TableHandle, TablesHeld};
 use std::collections::BTreeMap;
@@ -38,11 +39,19 @@ pub(crate) struct Held {
 }
 
 impl Catalog {
-    /// The database between two writes. As long as the manifest stays locked its tables and log files stay too.
-    pub(crate) fn moment(&self, manifest: &Manifest) -> Result<Moment> {
+    /// The database between two writes, without the families that are not picked. As long as the manifest stays locked its
+    /// tables and log files stay too.
+    pub(crate) fn moment(&self, manifest: &Manifest, picks: &dyn Fn(&str) -> bool) -> Result<Moment> {
         let log = self.commit.log()?;
         let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;
         let mut state = manifest.state().clone();
+        let is_left = |store: &StoreState| store.name != DEFAULT_FAMILY && !picks(&store.name);
+        let left: Vec<StoreId> =
+            state.stores.iter().filter(|(_, store)| is_left(store)).map(|(id, _)| *id).collect();
+        for id in left {
+            // As if it had been dropped just then.
+            state.apply(&Change::DropStore { id }).map_err(Error::invalid)?;
+        }
         let mut logs = Vec::new();
         let mut next = end.file;
         for file in log.files() {
@@ -64,12 +73,12 @@ impl Catalog {
         Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
     }
 
-    pub(crate) fn hold_moment(&self) -> Result<Held> {
+    pub(crate) fn hold_moment(&self, picks: &dyn Fn(&str) -> bool) -> Result<Held> {
         // No family may be on its way between the manifest and the list of families.
         let _one = self.families.lock();
         let manifest = self.manifest.lock();
         let log = self.commit.log()?.hold();
-        let moment = self.moment(&manifest)?;
+        let moment = self.moment(&manifest, picks)?;
         let created_us = self.commit.env.clock.wall_us();
         let shapes = moment.state.stores.values().map(|store| &store.shape);
         let mut tables: BTreeMap<TableId, Arc<TableInfo>> = BTreeMap::new();

@@ -50,7 +50,8 @@ impl Inner {
 
     fn copy_to(&self, to: &Path) -> Result<SeqNo> {
         let storage = &*self.commit.env.storage;
-        let Held { moment, tables, log: held_log, files: held_files, .. } = self.catalog.hold_moment()?;
+        let Held { moment, tables, log: held_log, files: held_files, .. } =
+            self.catalog.hold_moment(&|_| true)?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
         self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;

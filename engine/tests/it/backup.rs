@@ -366,3 +366,47 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
         }
     }
 }
+
+/// A family split in two, one beside it, all in memory, tables and log; only the split one is picked.
+#[test]
+fn a_backup_of_some_families_has_these_whole_and_nothing_of_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    let left = db.create_family("t.left", FamilyOptions::default()).unwrap();
+    let other = db.create_family("other", FamilyOptions::default()).unwrap();
+    let write = |round: u32| {
+        for n in 0..2_000u32 {
+            let value = format!("{round} {n} {}", "x".repeat(100));
+            let family = db.family(if n < 1_000 { "t.left" } else { "t.right" });
+            family.as_ref().unwrap_or(&left).put(n.to_be_bytes(), &value).unwrap();
+            other.put(n.to_be_bytes(), &value).unwrap();
+        }
+    };
+    write(0);
+    db.flush().unwrap();
+    left.split(1_000u32.to_be_bytes(), "t.right").unwrap();
+    write(1);
+    let expected: Vec<_> = (0..2_000u32).map(|n| format!("1 {n} {}", "x".repeat(100)).into_bytes()).collect();
+    let whole = db.backup(dir.path().join("whole")).unwrap();
+    let some = db.backup_families(&to, &|name| name.starts_with("t."), &mut |_| {}).unwrap();
+    assert!(some.bytes < whole.bytes, "{} of {}", some.bytes, whole.bytes);
+    // The tables of a backup of all serve one of some, and the other way round.
+    let again = db.backup_families(&to, &|name| name.starts_with("t."), &mut |_| {}).unwrap();
+    assert!(again.copied_bytes < some.copied_bytes);
+    write(2);
+    let restored = restore(&to, Some(some.id), &dir.path().join("restored"));
+    assert_eq!(restored.families(), ["default", "t.left", "t.right"]);
+    let all = |db: &Db, names: [&str; 2]| -> Vec<Vec<u8>> {
+        let entries = names.into_iter().flat_map(|name| db.family(name).unwrap().scan::<&[u8]>(..));
+        entries.map(|entry| entry.unwrap().value.to_vec()).collect()
+    };
+    assert_eq!(all(&restored, ["t.left", "t.right"]), expected);
+    // From there the families move into the database that goes on.
+    for name in ["left", "right"] {
+        let moving = dir.path().join(name);
+        restored.detach(&format!("t.{name}"), &moving).unwrap();
+        let attached = db.attach(&format!("u.{name}"), &moving).unwrap();
+        assert_eq!(attached.range(), db.family(&format!("t.{name}")).unwrap().range());
+    }
+    assert_eq!(all(&db, ["u.left", "u.right"]), expected);
+}

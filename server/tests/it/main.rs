@@ -1,6 +1,7 @@
 //! The server as clients see it: a real one on loopback, reached through the public messages and clients.
 
 mod api;
+mod backups;
 mod filters;
 mod model;
 mod regions;

@@ -42,6 +42,12 @@ impl Fixture {
         Self::open(dir, settings).await
     }
 
+    /// A server on the directory of one that was stopped.
+    pub(crate) async fn at(dir: tempfile::TempDir) -> Self {
+        let settings = config(dir.path());
+        Self::open(dir, settings).await
+    }
+
     async fn open(dir: tempfile::TempDir, settings: Config) -> Self {
         let server = Server::start(settings).await.unwrap();
         let at = format!("http://{}", server.listens_at());
@@ -56,8 +62,7 @@ impl Fixture {
         let Self { server, dir, data, admin } = self;
         drop((data, admin));
         server.stop().await.unwrap();
-        let settings = config(dir.path());
-        Self::open(dir, settings).await
+        Self::at(dir).await
     }
 
     /// Makes the table `t` with these families.
@@ -103,8 +108,9 @@ impl Fixture {
         &mut self,
         request: ReadRowsRequest,
     ) -> Result<Vec<(String, Vec<String>)>, Status> {
-        let table_name = TABLE.into();
-        let mut stream = self.data.read_rows(ReadRowsRequest { table_name, ..request }).await?.into_inner();
+        let table_name = if request.table_name.is_empty() { TABLE.into() } else { request.table_name };
+        let request = ReadRowsRequest { table_name, ..request };
+        let mut stream = self.data.read_rows(request).await?.into_inner();
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         let (mut key, mut family, mut qualifier) = (Vec::new(), String::new(), Vec::new());
         let (mut value, mut cells, mut in_row, mut at) = (Vec::new(), Vec::new(), false, 0);
@@ -149,6 +155,11 @@ impl Fixture {
 
     pub(crate) async fn read_all(&mut self) -> String {
         self.read(ReadRowsRequest::default()).await.unwrap()
+    }
+
+    /// All rows of another table.
+    pub(crate) async fn read_from(&mut self, table: &str) -> String {
+        self.read(ReadRowsRequest { table_name: table.into(), ..Default::default() }).await.unwrap()
     }
 
     pub(crate) async fn read_with(&mut self, filter: data_v2::row_filter::Filter) -> String {

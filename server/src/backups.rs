@@ -1,0 +1,279 @@
+//! Backups of tables: made of the engine's backups, restored by moving their families into the database that goes on.
+//!
+//! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's, and a record in the
+//! engine family `tables` that says what the table was like. Files that an earlier backup has are not copied again. The record is
+//! written last, and deleted first: an engine backup without a record is removed at the next start. A copy of a backup is one more
+//! record of the same engine backup, which goes when no record names it.
+//!
+//! To restore, the engine backup becomes a database beside ours, whose families are detached and attached here under a new table's
+//! id, by links. The table is there from the moment its record is written; before that, its stores are orphans as any others.
+
+use crate::names;
+use crate::proto::admin;
+use crate::schema::{self, Schema};
+use crate::status::status;
+use crate::tables::{self, Table, Tables};
+use serde::{Deserialize, Serialize};
+use siltstone::storage::Env;
+use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use tonic::Status;
+
+/// What the names of backups begin with among the records.
+const BACKUP: &[u8] = b"backup/";
+
+/// A backup as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Backup {
+    /// The engine's backup.
+    id: u64,
+    /// Full name of the table it is of.
+    pub(crate) source_table: String,
+    /// Full name of the backup it was copied from, or empty.
+    #[serde(default)]
+    pub(crate) source_backup: String,
+    schema: Schema,
+    pub(crate) start_us: u64,
+    pub(crate) end_us: u64,
+    /// When it may be deleted.
+    expire_us: u64,
+    bytes: u64,
+}
+
+pub(crate) fn time(us: u64) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
+    }
+}
+
+/// When a backup expires: in the future.
+pub(crate) fn expiry(time: Option<prost_types::Timestamp>) -> Result<u64, Status> {
+    let time = time.ok_or_else(|| Status::invalid_argument("a backup needs an expire_time"))?;
+    let us = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos / 1_000));
+    match u64::try_from(us) {
+        Ok(us) if us > crate::now_us() => Ok(us),
+        _ => Err(Status::invalid_argument("expire_time is not in the future")),
+    }
+}
+
+impl Backup {
+    pub(crate) fn to_message(&self, name: &str) -> admin::Backup {
+        admin::Backup {
+            name: name.to_string(),
+            source_table: self.source_table.clone(),
+            source_backup: self.source_backup.clone(),
+            expire_time: Some(time(self.expire_us)),
+            start_time: Some(time(self.start_us)),
+            end_time: Some(time(self.end_us)),
+            size_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
+            state: admin::backup::State::Ready as i32,
+            backup_type: admin::backup::BackupType::Standard as i32,
+            ..Default::default()
+        }
+    }
+
+    pub(crate) fn info(&self, name: &str) -> admin::BackupInfo {
+        admin::BackupInfo {
+            backup: name.to_string(),
+            start_time: Some(time(self.start_us)),
+            end_time: Some(time(self.end_us)),
+            source_table: self.source_table.clone(),
+            source_backup: self.source_backup.clone(),
+        }
+    }
+}
+
+fn record_key(name: &str) -> Vec<u8> {
+    [BACKUP, name.as_bytes()].concat()
+}
+
+fn record(name: &str, value: &[u8]) -> Result<Backup, Status> {
+    serde_json::from_slice(value).map_err(|e| Status::data_loss(format!("the record of backup {name}: {e}")))
+}
+
+impl Tables {
+    fn engine_backups(&self) -> Backups {
+        Backups::new(&Env::local(), &self.places.backups)
+    }
+
+    /// The backup of that name.
+    pub(crate) fn backup(&self, name: &str) -> Result<Backup, Status> {
+        names::backup(name)?;
+        match self.records.get(record_key(name)).map_err(status)? {
+            Some(value) => record(name, &value),
+            None => Err(Status::not_found(format!("no backup {name}"))),
+        }
+    }
+
+    /// All backups, by name.
+    pub(crate) fn backups(&self) -> Result<Vec<(String, Backup)>, Status> {
+        let named = self.records.scan_prefix(BACKUP).map(|entry| {
+            let entry = entry.map_err(status)?;
+            let name = String::from_utf8_lossy(&entry.key[BACKUP.len()..]).into_owned();
+            let backup = record(&name, &entry.value)?;
+            Ok((name, backup))
+        });
+        named.collect()
+    }
+
+    fn write_backup(&self, name: &str, backup: Option<&Backup>) -> Result<(), Status> {
+        let mut batch = Batch::new();
+        match backup {
+            Some(backup) => {
+                let record = serde_json::to_vec(backup).map_err(|e| Status::internal(e.to_string()))?;
+                batch.put(&self.records, record_key(name), record);
+            }
+            None => drop(batch.delete(&self.records, record_key(name))),
+        }
+        self.db.write_with(&batch, Durability::Sync).map(|_| ()).map_err(status)
+    }
+
+    fn refuse_taken(&self, name: &str) -> Result<(), Status> {
+        match self.backup(name) {
+            Ok(_) => Err(Status::already_exists(format!("backup {name} exists"))),
+            Err(e) if e.code() == tonic::Code::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Backs a table up as it is now.
+    pub(crate) fn create_backup(
+        &self,
+        name: &str,
+        source_table: &str,
+        expire_us: u64,
+    ) -> Result<Backup, Status> {
+        let _one = self.backing_up.lock();
+        self.refuse_taken(name)?;
+        let schema = self.get(source_table)?.now().schema.clone();
+        let start_us = crate::now_us();
+        let picks = |store: &str| tables::owner_of(store).is_some_and(|(table, _)| table == schema.id);
+        let made = self.db.backup_families(&self.places.backups, &picks, &mut |_| {}).map_err(status)?;
+        let backup = Backup {
+            id: made.id,
+            source_table: source_table.to_string(),
+            source_backup: String::new(),
+            schema: Schema { deletion_protection: false, ..schema },
+            start_us,
+            end_us: crate::now_us(),
+            expire_us,
+            bytes: made.bytes,
+        };
+        if let Err(e) = self.write_backup(name, Some(&backup)) {
+            self.delete_engine_backup(made.id);
+            return Err(e);
+        }
+        Ok(backup)
+    }
+
+    /// One more name for a backup.
+    pub(crate) fn copy_backup(&self, name: &str, source: &str, expire_us: u64) -> Result<Backup, Status> {
+        let _one = self.backing_up.lock();
+        self.refuse_taken(name)?;
+        let copy = Backup { source_backup: source.to_string(), expire_us, ..self.backup(source)? };
+        self.write_backup(name, Some(&copy))?;
+        Ok(copy)
+    }
+
+    /// Gives a backup another time to expire.
+    pub(crate) fn update_backup(&self, name: &str, expire_us: u64) -> Result<Backup, Status> {
+        let _one = self.backing_up.lock();
+        let backup = Backup { expire_us, ..self.backup(name)? };
+        self.write_backup(name, Some(&backup))?;
+        Ok(backup)
+    }
+
+    /// Deletes a backup; its files go with the last copy.
+    pub(crate) fn delete_backup(&self, name: &str) -> Result<(), Status> {
+        let _one = self.backing_up.lock();
+        let backup = self.backup(name)?;
+        self.write_backup(name, None)?;
+        if self.backups()?.iter().all(|(_, other)| other.id != backup.id) {
+            self.delete_engine_backup(backup.id);
+        }
+        Ok(())
+    }
+
+    fn delete_engine_backup(&self, id: u64) {
+        match self.engine_backups().delete(id) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(id, %error, "the files of a backup are left until the next start");
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes the backups whose time is over. Returns how many.
+    pub(crate) fn drop_expired_backups(&self, now_us: u64) -> Result<usize, Status> {
+        let expired: Vec<_> = self.backups()?.into_iter().filter(|(_, of)| of.expire_us <= now_us).collect();
+        for (name, _) in &expired {
+            self.delete_backup(name)?;
+            tracing::info!(backup = name, "expired");
+        }
+        Ok(expired.len())
+    }
+
+    /// Removes what changes that did not come to their end have left: engine backups that no record names, and databases that
+    /// were being restored.
+    pub(crate) fn clean_backups(&self) -> Result<(), Status> {
+        remove_dir(&self.places.restoring)?;
+        if !self.places.backups.exists() {
+            return Ok(());
+        }
+        let named: BTreeSet<u64> = self.backups()?.iter().map(|(_, backup)| backup.id).collect();
+        for made in self.engine_backups().list().map_err(status)? {
+            if !named.contains(&made.id) {
+                self.delete_engine_backup(made.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a table of a backup.
+    pub(crate) fn restore(&self, backup: &Backup, table: &str) -> Result<Arc<Table>, Status> {
+        let _one = self.backing_up.lock();
+        self.refuse_table(table)?;
+        let restoring = &self.places.restoring;
+        remove_dir(restoring)?;
+        std::fs::create_dir(restoring).map_err(|e| io("create", restoring, &e))?;
+        let restored = self.restore_by(backup, table, restoring);
+        // What cannot be removed now is at the next start.
+        let _ = remove_dir(restoring);
+        restored
+    }
+
+    fn restore_by(&self, backup: &Backup, table: &str, restoring: &Path) -> Result<Arc<Table>, Status> {
+        let from = restoring.join("whole");
+        self.engine_backups().restore(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
+        let options = Options { memory_budget: 64 << 20, write_memory: 16 << 20, ..Options::default() };
+        let db = schema::builder(options).open(&from).map_err(status)?;
+        let mut moved = Vec::new();
+        for store in db.families() {
+            let Some((_, family)) = tables::owner_of(&store) else { continue };
+            // One that was dropped while the backup was made.
+            if backup.schema.families.values().all(|own| own.id != family) {
+                continue;
+            }
+            let at = restoring.join(&store);
+            db.detach(&store, &at).map_err(status)?;
+            moved.push((store, at));
+        }
+        db.close().map_err(status)?;
+        self.create_from(table, backup.schema.clone(), &moved)
+    }
+}
+
+fn io(what: &str, path: &Path, error: &std::io::Error) -> Status {
+    Status::internal(format!("{what} {}: {error}", path.display()))
+}
+
+fn remove_dir(dir: &Path) -> Result<(), Status> {
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io("remove", dir, &e)),
+        _ => Ok(()),
+    }
+}

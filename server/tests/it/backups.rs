@@ -1,0 +1,170 @@
+//! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy.
+
+use crate::support::{Fixture, INSTANCE, TABLE, admin_v2, refused, set};
+use admin_v2::restore_table_request::Source;
+use prost_types::Timestamp;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tonic::Code;
+
+const CLUSTER: &str = "projects/p/instances/i/clusters/c";
+
+fn in_an_hour() -> Option<Timestamp> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    Some(Timestamp { seconds: i64::try_from(now).unwrap() + 3_600, nanos: 0 })
+}
+
+fn create(id: &str) -> admin_v2::CreateBackupRequest {
+    let backup =
+        admin_v2::Backup { source_table: TABLE.into(), expire_time: in_an_hour(), ..Default::default() };
+    admin_v2::CreateBackupRequest { parent: CLUSTER.into(), backup_id: id.into(), backup: Some(backup) }
+}
+
+fn restore(id: &str, table: &str) -> admin_v2::RestoreTableRequest {
+    let source = Some(Source::Backup(format!("{CLUSTER}/backups/{id}")));
+    admin_v2::RestoreTableRequest { parent: INSTANCE.into(), table_id: table.into(), source }
+}
+
+fn delete(id: &str) -> admin_v2::DeleteBackupRequest {
+    admin_v2::DeleteBackupRequest { name: format!("{CLUSTER}/backups/{id}") }
+}
+
+fn files(dir: &Path) -> usize {
+    std::fs::read_dir(dir)
+        .map_or(0, |files| files.filter(|file| file.as_ref().unwrap().file_name() != "LOCK").count())
+}
+
+async fn ids(t: &mut Fixture) -> Vec<String> {
+    let request = admin_v2::ListBackupsRequest { parent: CLUSTER.into(), ..Default::default() };
+    let backups = t.admin.list_backups(request).await.unwrap().into_inner().backups;
+    backups.iter().map(|backup| backup.name.rsplit('/').next().unwrap().to_string()).collect()
+}
+
+async fn read_table(t: &mut Fixture, table: &str) -> String {
+    t.read_from(&format!("{INSTANCE}/tables/{table}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_is_the_table_as_it_was_and_becomes_a_table_of_its_own() {
+    let mut t = Fixture::new().await;
+    let gc = admin_v2::GcRule { rule: Some(admin_v2::gc_rule::Rule::MaxNumVersions(1)) };
+    t.table_with(&[
+        ("f", admin_v2::ColumnFamily { gc_rule: Some(gc), ..Default::default() }),
+        ("g", admin_v2::ColumnFamily::default()),
+    ])
+    .await;
+    for n in 0..100 {
+        let cells = vec![set("f", "q", 1_000, format!("{n}")), set("g", "q", 1_000, "x")];
+        t.mutate(&format!("r{n:03}"), cells).await.unwrap();
+    }
+    // Regions, tables and memory.
+    t.server.split(TABLE, b"r050").await.unwrap();
+    t.server.compact(TABLE).await.unwrap();
+    t.mutate("r000", vec![set("f", "q", 2_000, "newer")]).await.unwrap();
+    let before = t.read_all().await;
+    let operation = t.admin.create_backup(create("one")).await.unwrap().into_inner();
+    assert!(operation.done && operation.metadata.is_some());
+    t.mutate("r000", vec![set("f", "q", 3_000, "after")]).await.unwrap();
+    refused(t.admin.create_backup(create("one")).await, Code::AlreadyExists, "one");
+    refused(t.admin.create_backup(create("a b")).await, Code::InvalidArgument, "backups/BACKUP");
+    let now = t.read_all().await;
+    refused(t.admin.restore_table(restore("one", "t")).await, Code::AlreadyExists, "tables/t");
+    refused(t.admin.restore_table(restore("none", "u")).await, Code::NotFound, "none");
+    t.admin.restore_table(restore("one", "u")).await.unwrap();
+    assert_eq!((read_table(&mut t, "u").await, t.read_all().await), (before.clone(), now.clone()));
+    // Rules, regions and rows are the new table's own.
+    let regions = t.server.regions(&format!("{INSTANCE}/tables/u")).unwrap();
+    assert_eq!(regions, [b"".to_vec(), b"r050".to_vec()]);
+    let request = admin_v2::DeleteTableRequest { name: TABLE.into() };
+    t.admin.delete_table(request).await.unwrap();
+    let mut t = t.again().await;
+    assert_eq!(read_table(&mut t, "u").await, before);
+    t.admin.restore_table(restore("one", "t")).await.unwrap();
+    assert_eq!(t.read_all().await, before);
+    t.mutate("r000", vec![set("f", "q", 9_000, "newest")]).await.unwrap();
+    assert!(t.read_all().await.starts_with("r000 f:q@9000=newest g:q@1000=x\n"));
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_backup_go_with_its_last_copy_and_what_was_left_half_made_at_the_next_start() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.unwrap();
+    t.admin.create_backup(create("one")).await.unwrap();
+    let dir = t.dir.path().join("data-backups");
+    let made = files(&dir);
+    let copy = admin_v2::CopyBackupRequest {
+        parent: CLUSTER.into(),
+        backup_id: "two".into(),
+        source_backup: format!("{CLUSTER}/backups/one"),
+        expire_time: in_an_hour(),
+    };
+    t.admin.copy_backup(copy).await.unwrap();
+    assert_eq!((ids(&mut t).await, files(&dir)), (vec!["one".into(), "two".into()], made));
+    t.admin.delete_backup(delete("one")).await.unwrap();
+    refused(t.admin.delete_backup(delete("one")).await, Code::NotFound, "one");
+    assert_eq!((ids(&mut t).await, files(&dir)), (vec!["two".into()], made));
+    let name = format!("{CLUSTER}/backups/two");
+    let asked = t.admin.get_backup(admin_v2::GetBackupRequest { name }).await.unwrap().into_inner();
+    assert_eq!((asked.source_table.as_str(), asked.source_backup.ends_with("/one")), (TABLE, true));
+    assert!(asked.size_bytes > 0 && asked.state == admin_v2::backup::State::Ready as i32);
+    // As a crash between the files and the record, and one in the midst of restoring, leave it.
+    let (data, restoring) = (t.dir.path().join("data"), t.dir.path().join("data-restoring"));
+    let Fixture { server, dir: place, data: client, admin } = t;
+    drop((client, admin));
+    server.stop().await.unwrap();
+    siltstone::Db::open(&data).unwrap().backup(&dir).unwrap();
+    std::fs::create_dir_all(restoring.join("whole")).unwrap();
+    assert!(files(&dir) > made);
+    let mut t = Fixture::at(place).await;
+    assert_eq!((files(&dir), restoring.exists()), (made, false));
+    t.admin.restore_table(restore("two", "u")).await.unwrap();
+    assert_eq!(read_table(&mut t, "u").await, "r f:q@1000=v");
+    t.admin.delete_backup(delete("two")).await.unwrap();
+    assert_eq!(files(&dir), 0);
+    refused(t.admin.restore_table(restore("two", "v")).await, Code::NotFound, "two");
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_is_damaged_is_refused_and_leaves_nothing() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.unwrap();
+    t.server.compact(TABLE).await.unwrap();
+    t.admin.create_backup(create("one")).await.unwrap();
+    let dir = t.dir.path().join("data-backups");
+    let table = std::fs::read_dir(&dir).unwrap().map(|file| file.unwrap().path());
+    let table = table.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let word = table.file_name().unwrap().to_string_lossy().into_owned();
+    refused(t.admin.restore_table(restore("one", "u")).await, Code::DataLoss, &word);
+    let list = admin_v2::ListTablesRequest { parent: INSTANCE.into(), ..Default::default() };
+    assert_eq!(t.admin.list_tables(list).await.unwrap().into_inner().tables.len(), 1);
+    assert!(!t.dir.path().join("data-restoring").exists());
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_has_a_time_in_the_future_to_expire_at() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let mut past = create("one");
+    past.backup.as_mut().unwrap().expire_time = Some(Timestamp { seconds: 1, nanos: 0 });
+    refused(t.admin.create_backup(past).await, Code::InvalidArgument, "future");
+    t.admin.create_backup(create("one")).await.unwrap();
+    let mut backup = admin_v2::Backup { name: format!("{CLUSTER}/backups/one"), ..Default::default() };
+    let update = |backup: &admin_v2::Backup| admin_v2::UpdateBackupRequest {
+        backup: Some(backup.clone()),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["expire_time".into()] }),
+    };
+    refused(t.admin.update_backup(update(&backup)).await, Code::InvalidArgument, "expire_time");
+    backup.expire_time = in_an_hour().map(|time| Timestamp { seconds: time.seconds + 60, ..time });
+    let updated = t.admin.update_backup(update(&backup)).await.unwrap().into_inner();
+    assert_eq!(updated.expire_time, backup.expire_time);
+    t.server.stop().await.unwrap();
+}
