@@ -26,6 +26,14 @@ const DATA: Methods<'_> = &[
         "ReadModifyWriteRowResponse",
         false,
     ),
+    (
+        "generate_initial_change_stream_partitions",
+        "GenerateInitialChangeStreamPartitions",
+        "GenerateInitialChangeStreamPartitionsRequest",
+        "GenerateInitialChangeStreamPartitionsResponse",
+        true,
+    ),
+    ("read_change_stream", "ReadChangeStream", "ReadChangeStreamRequest", "ReadChangeStreamResponse", true),
 ];
 
 const TABLE_ADMIN: Methods<'_> = &[

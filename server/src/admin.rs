@@ -118,15 +118,21 @@ impl BigtableTableAdmin for TableAdmin {
         if paths.is_empty() {
             return Err(Status::invalid_argument("update_mask is empty"));
         }
-        if let Some(other) = paths.iter().find(|path| *path != "deletion_protection") {
+        let known = ["deletion_protection", "change_stream_config", "change_stream_config.retention_period"];
+        if let Some(other) = paths.iter().find(|path| !known.contains(&path.as_str())) {
             return Err(Status::unimplemented(format!("update of \"{other}\" of a table")));
         }
         let shared = self.0.clone();
         let work = move || {
             let name = names::table(&table.name)?;
             let changed = shared.tables.alter(name, |schema| {
-                schema.deletion_protection = table.deletion_protection;
-                Ok(())
+                if paths.iter().any(|path| path == known[0]) {
+                    schema.deletion_protection = table.deletion_protection;
+                }
+                match paths.iter().any(|path| path != known[0]) {
+                    true => schema.stream_changes(table.change_stream_config.as_ref()),
+                    false => Ok(()),
+                }
             })?;
             let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
             let none = None::<(&str, admin::UpdateTableMetadata)>;

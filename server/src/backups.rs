@@ -157,7 +157,7 @@ impl Tables {
             id: made.id,
             source_table: source_table.to_string(),
             source_backup: String::new(),
-            schema: Schema { deletion_protection: false, ..schema },
+            schema: Schema { deletion_protection: false, change_retention_us: None, ..schema },
             start_us,
             end_us: crate::now_us(),
             expire_us,

@@ -23,16 +23,18 @@ pub(crate) enum Call {
     MutateRows,
     CheckAndMutateRow,
     ReadModifyWriteRow,
+    ReadChangeStream,
     Admin,
 }
 
-const CALLS: [(Call, &str); 7] = [
+const CALLS: [(Call, &str); 8] = [
     (Call::ReadRows, "ReadRows"),
     (Call::SampleRowKeys, "SampleRowKeys"),
     (Call::MutateRow, "MutateRow"),
     (Call::MutateRows, "MutateRows"),
     (Call::CheckAndMutateRow, "CheckAndMutateRow"),
     (Call::ReadModifyWriteRow, "ReadModifyWriteRow"),
+    (Call::ReadChangeStream, "ReadChangeStream"),
     (Call::Admin, "Admin"),
 ];
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
+    /// Bytes of log that are kept for streams of changes beyond what the database needs.
+    pub change_log: Size,
     /// Connections that may be open at a time; more are closed at once.
     pub connections_max: usize,
     /// Memory for calls under way: half for requests, half for answers. A connection may use half of either.
@@ -166,6 +168,7 @@ impl Default for Config {
             tls: None,
             tokens: None,
             insecure: false,
+            change_log: Size(256 << 20),
             connections_max: 4_096,
             call_memory: Size(2 << 30),
             region_bytes: Size(1 << 30),
@@ -261,6 +264,7 @@ impl Config {
             write_memory: self.write_memory.0,
             workers: self.workers,
             rate_limit: self.rate_limit.0,
+            changes_kept: self.change_log.0,
             cache_fill: self.cache_fill,
             latencies: true,
             ..Options::default()

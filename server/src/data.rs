@@ -3,13 +3,15 @@
 use crate::auth::Right;
 use crate::budget::{self, Budget, Lease, Peer};
 use crate::calls::Guard;
+use crate::changes::{self, ChangeRead};
 use crate::mutate;
 use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
-    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse,
-    MutateRowsRequest, MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse,
-    ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest, ReadRowsResponse,
-    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
+    GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
+    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
+    ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
+    ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
 use crate::read::Read;
 use crate::rows;
@@ -34,6 +36,8 @@ const MESSAGES_WAITING: usize = 2;
 const TURN_BYTES: usize = 1 << 20;
 /// After how long a scan that found no memory looks again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
+/// After how long a stream of changes that found nothing looks again.
+const CHANGES_AGAIN: Duration = Duration::from_millis(20);
 /// After how long a client that reads nothing of an answer is given up.
 const SEND_WAIT: Duration = Duration::from_secs(60);
 /// Rows that are read where the call came in.
@@ -116,6 +120,48 @@ async fn send_all(
     }
 }
 
+/// Sends changes as they come, until the stream ends, the client is gone, or the server stops.
+async fn send_changes(
+    shared: Arc<Shared>,
+    call: Guard,
+    mut read: ChangeRead,
+    into: mpsc::Sender<Result<ReadChangeStreamResponse, Status>>,
+) {
+    while !read.is_ended() && !into.is_closed() {
+        if shared.stopping.load(Ordering::Relaxed) {
+            let _ = into.try_send(Err(Status::unavailable("the server is stopping")));
+            return;
+        }
+        let held = call.clone();
+        let turn = blocking(move || {
+            held.check()?;
+            let turn = read.turn();
+            Ok((read, turn))
+        });
+        let turned = turn.await.and_then(|(back, turn)| Ok((back, turn?)));
+        let turn = match turned {
+            Ok((back, turn)) => {
+                read = back;
+                turn
+            }
+            Err(e) => {
+                let _ = tokio::time::timeout(SEND_WAIT, into.send(Err(e))).await;
+                return;
+            }
+        };
+        for message in turn.messages {
+            // One that reads nothing for long is given up, and goes on from its last token.
+            let sent = tokio::time::timeout(SEND_WAIT, into.send(Ok(message))).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+        if turn.waits {
+            tokio::time::sleep(CHANGES_AGAIN).await;
+        }
+    }
+}
+
 /// Waits until there is memory for a turn of a scan.
 async fn room(budget: &Arc<Budget>, read: &mut Read) -> Result<Arc<Lease>, Status> {
     let began = tokio::time::Instant::now();
@@ -146,6 +192,9 @@ impl Bigtable for Data {
     type ReadRowsStream = Streaming<ReadRowsResponse>;
     type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
+    type GenerateInitialChangeStreamPartitionsStream =
+        Streaming<GenerateInitialChangeStreamPartitionsResponse>;
+    type ReadChangeStreamStream = Streaming<ReadChangeStreamResponse>;
 
     async fn read_rows(
         &self,
@@ -264,6 +313,31 @@ impl Bigtable for Data {
         let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability);
         let row = call.run(false, work).await?;
         Ok(Response::new(ReadModifyWriteRowResponse { row: Some(row) }))
+    }
+
+    async fn generate_initial_change_stream_partitions(
+        &self,
+        request: Request<GenerateInitialChangeStreamPartitionsRequest>,
+    ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
+        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
+        let _call = self.0.begin(Call::ReadChangeStream, request.metadata(), &rights)?;
+        let name = crate::names::table(&request.get_ref().table_name)?;
+        changes::check_enabled(&*self.0.tables.get(name)?, name)?;
+        let partition = Some(changes::partition());
+        Ok(Response::new(one(GenerateInitialChangeStreamPartitionsResponse { partition })))
+    }
+
+    async fn read_change_stream(
+        &self,
+        request: Request<ReadChangeStreamRequest>,
+    ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
+        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
+        let call = self.0.begin(Call::ReadChangeStream, request.metadata(), &rights)?;
+        let (tables, request) = (self.0.tables.clone(), request.into_inner());
+        let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;
+        let (into, messages) = mpsc::channel(MESSAGES_WAITING);
+        tokio::spawn(send_changes(self.0.clone(), call, read, into));
+        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 

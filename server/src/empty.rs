@@ -2,10 +2,11 @@
 
 use crate::proto::bigtable::bigtable_server::{Bigtable, BigtableServer};
 use crate::proto::data::{
-    CheckAndMutateRowRequest, CheckAndMutateRowResponse, MutateRowRequest, MutateRowResponse,
-    MutateRowsRequest, MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse,
-    ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest, ReadRowsResponse,
-    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
+    GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
+    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
+    ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
+    ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
     read_rows_response::{CellChunk, cell_chunk::RowStatus},
 };
 use bytes::Bytes;
@@ -39,6 +40,9 @@ impl Bigtable for Empty {
     type ReadRowsStream = Streaming<ReadRowsResponse>;
     type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
+    type GenerateInitialChangeStreamPartitionsStream =
+        Streaming<GenerateInitialChangeStreamPartitionsResponse>;
+    type ReadChangeStreamStream = Streaming<ReadChangeStreamResponse>;
 
     async fn read_rows(
         &self,
@@ -81,6 +85,20 @@ impl Bigtable for Empty {
         &self,
         _: Request<CheckAndMutateRowRequest>,
     ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn generate_initial_change_stream_partitions(
+        &self,
+        _: Request<GenerateInitialChangeStreamPartitionsRequest>,
+    ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
+        unimplemented()
+    }
+
+    async fn read_change_stream(
+        &self,
+        _: Request<ReadChangeStreamRequest>,
+    ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
         unimplemented()
     }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! data, admin, instances   the services: requests in, answers out
-//! read, mutate             a scan under way; mutations as batches, reads before writes
+//! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
 //! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
 //! backups, operations      backups of tables; long-running operations, all finished
 //! regions                  splits and joins of regions
@@ -23,6 +23,7 @@ mod auth;
 mod backups;
 mod budget;
 mod calls;
+mod changes;
 mod chunks;
 mod config;
 mod data;

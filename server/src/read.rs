@@ -9,7 +9,7 @@ use crate::filter::{Filter, Need};
 use crate::proto::data::row_range::{EndKey, StartKey};
 use crate::proto::data::{
     FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
-    RequestStats, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
+    RequestStats, RowRange, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
 use crate::reader::{Rows, View};
 use crate::rows::{self, Span};
@@ -201,23 +201,7 @@ fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
         spans.push(rows::row_span(key));
     }
     for range in &rows.row_ranges {
-        let (from, start) = match &range.start_key {
-            Some(StartKey::StartKeyClosed(key)) if !key.is_empty() => (Some(key), rows::row_start(key)),
-            Some(StartKey::StartKeyOpen(key)) if !key.is_empty() => (Some(key), rows::row_end(key)),
-            _ => (None, Vec::new()),
-        };
-        let (to, end) = match &range.end_key {
-            Some(EndKey::EndKeyOpen(key)) if !key.is_empty() => (Some(key), Some(rows::row_start(key))),
-            Some(EndKey::EndKeyClosed(key)) if !key.is_empty() => (Some(key), Some(rows::row_end(key))),
-            _ => (None, None),
-        };
-        if let (Some(from), Some(to)) = (from, to)
-            && from > to
-        {
-            let message = format!("row range from \"{}\" to \"{}\"", from.escape_ascii(), to.escape_ascii());
-            return Err(Status::invalid_argument(format!("{message} is inverted")));
-        }
-        spans.push(Span { start, end });
+        spans.push(span_of(range)?);
     }
     spans.retain(|span| !span.is_empty());
     spans.sort_by(|a, b| a.start.cmp(&b.start));
@@ -235,10 +219,30 @@ fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     Ok(merged)
 }
 
+/// The keys of a range of rows.
+pub(crate) fn span_of(range: &RowRange) -> Result<Span, Status> {
+    let (from, start) = match &range.start_key {
+        Some(StartKey::StartKeyClosed(key)) if !key.is_empty() => (Some(key), rows::row_start(key)),
+        Some(StartKey::StartKeyOpen(key)) if !key.is_empty() => (Some(key), rows::row_end(key)),
+        _ => (None, Vec::new()),
+    };
+    let (to, end) = match &range.end_key {
+        Some(EndKey::EndKeyOpen(key)) if !key.is_empty() => (Some(key), Some(rows::row_start(key))),
+        Some(EndKey::EndKeyClosed(key)) if !key.is_empty() => (Some(key), Some(rows::row_end(key))),
+        _ => (None, None),
+    };
+    if let (Some(from), Some(to)) = (from, to)
+        && from > to
+    {
+        let message = format!("row range from \"{}\" to \"{}\"", from.escape_ascii(), to.escape_ascii());
+        return Err(Status::invalid_argument(format!("{message} is inverted")));
+    }
+    Ok(Span { start, end })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::data::RowRange;
 
     fn range(start: Option<StartKey>, end: Option<EndKey>) -> RowRange {
         RowRange { start_key: start, end_key: end }

@@ -30,6 +30,10 @@ impl Span {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        *key >= self.start[..] && self.end.as_deref().is_none_or(|end| key < end)
+    }
+
     /// What both have.
     pub(crate) fn intersect(&self, start: &[u8], end: Option<&[u8]>) -> Self {
         let own = self.end.as_deref();

@@ -21,6 +21,9 @@ pub(crate) struct Schema {
     pub(crate) next_family: u32,
     #[serde(default)]
     pub(crate) deletion_protection: bool,
+    /// How long changes are to be streamed, in microseconds; `None` where they are not.
+    #[serde(default)]
+    pub(crate) change_retention_us: Option<u64>,
     /// Where its maker wanted it cut: never joined there.
     #[serde(default)]
     pub(crate) cuts: Vec<Vec<u8>>,
@@ -155,10 +158,30 @@ impl Schema {
     /// Of a table to be created.
     pub(crate) fn new(id: u64, table: &admin::Table) -> Result<Self, Status> {
         let mut schema = Self { id, deletion_protection: table.deletion_protection, ..Self::default() };
+        schema.stream_changes(table.change_stream_config.as_ref())?;
         for (name, family) in &table.column_families {
             schema.add(name, family)?;
         }
         Ok(schema)
+    }
+
+    /// Whether changes are streamed, and for how long.
+    pub(crate) fn stream_changes(
+        &mut self,
+        config: Option<&admin::ChangeStreamConfig>,
+    ) -> Result<(), Status> {
+        let retention = config.map(|config| {
+            let period =
+                config.retention_period.unwrap_or(prost_types::Duration { seconds: 86_400, nanos: 0 });
+            match u64::try_from(period.seconds) {
+                Ok(seconds) if (1..=7 * 86_400).contains(&seconds) => Ok(seconds * 1_000_000),
+                _ => {
+                    Err(Status::invalid_argument("retention_period must be between a second and seven days"))
+                }
+            }
+        });
+        self.change_retention_us = retention.transpose()?;
+        Ok(())
     }
 
     /// Adds a family.
@@ -192,6 +215,12 @@ impl Schema {
                 self.families.iter().map(|(name, family)| (name.clone(), family.to_message())).collect();
         }
         table.deletion_protection = self.deletion_protection;
+        table.change_stream_config = self.change_retention_us.map(|us| admin::ChangeStreamConfig {
+            retention_period: Some(prost_types::Duration {
+                seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+                nanos: 0,
+            }),
+        });
         table
     }
 }

@@ -116,6 +116,7 @@ async fn look_now_and_then(shared: Arc<Shared>) {
     for look in 0u64.. {
         tokio::time::sleep(LOOK_EVERY).await;
         look_at_files(&shared);
+        shared.tables.note_moment();
         let (shared, expire) = (shared.clone(), look % LOOKS_FOR_EXPIRED == 0);
         let look = move || {
             if expire {
@@ -270,6 +271,16 @@ impl Server {
     pub async fn join(&self, table: &str, row: &[u8]) -> Result<(), String> {
         let at = rows::row_start(row);
         self.with_table(table, move |tables, table| tables.join(&table, &at)).await
+    }
+
+    /// Writes all memory to tables, so that as little of the log as can be is needed.
+    ///
+    /// # Errors
+    /// What the engine answers.
+    pub async fn flush(&self) -> Result<(), String> {
+        let db = self.shared.tables.db.clone();
+        let done = blocking(move || db.flush().map_err(status)).await;
+        done.map_err(|e| e.message().to_string())
     }
 
     /// Merges all of a table's cells, so that nothing of what is deleted or gone is left on disk.

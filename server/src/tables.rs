@@ -18,8 +18,8 @@ use crate::schema::{Aggregate, FamilySchema, Schema};
 use crate::status::status;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions};
-use std::collections::{BTreeMap, BTreeSet};
+use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,8 @@ const MOVE_WAIT: Duration = Duration::from_millis(100);
 /// Families of a table, and stores that it is made with, at most.
 const FAMILIES_MAX: usize = 1_000;
 const STORES_MAX: usize = 10_000;
+/// Moments that are noted, one a second: a day.
+const MOMENTS_MAX: usize = 86_400;
 /// Locks of rows that are read before they are written.
 const ROW_LOCKS: usize = 256;
 
@@ -48,6 +50,8 @@ pub(crate) struct Tables {
     /// What engine families are made with, besides what their rules say.
     base: FamilyOptions,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
+    /// Moments, and the sequence numbers up to which had been written by then.
+    moments: Mutex<VecDeque<(u64, SeqNo)>>,
     /// One change of the set of tables at a time.
     changing: Mutex<()>,
     /// One change of the set of backups at a time.
@@ -184,8 +188,9 @@ impl Tables {
             }
         }
         let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
-        let (by_name, changing, backing_up) = Default::default();
-        let tables = Self { db, records, places, base, by_name, changing, backing_up, row_locks };
+        let (by_name, changing, backing_up, moments) = Default::default();
+        let tables = Self { db, records, places, base, by_name, moments, changing, backing_up, row_locks };
+        tables.note_moment();
         tables.clean_backups()?;
         let mut stores = tables.all_stores()?;
         let mut by_name = BTreeMap::new();
@@ -222,6 +227,40 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// The sequence numbers at which stores were attached.
+    pub(crate) fn attached(&self) -> BTreeSet<u64> {
+        let tables = self.all();
+        let layouts = tables.values().map(|table| table.now());
+        let of = |layout: Arc<Layout>| -> Vec<u64> {
+            let stores = layout.families.iter().flat_map(|family| &family.regions);
+            stores.filter_map(|(_, store)| Some(store.attached_at()?.0)).collect()
+        };
+        layouts.flat_map(of).collect()
+    }
+
+    /// Notes up to where has been written by now.
+    pub(crate) fn note_moment(&self) {
+        let mut moments = self.moments.lock();
+        // In this order: what has that number was written before.
+        let seq = self.db.snapshot().seq();
+        let now = crate::now_us();
+        if moments.back().is_some_and(|(at, _)| *at > now) {
+            // The clock was set back: of earlier moments nothing is known.
+            moments.clear();
+        }
+        moments.push_back((now, seq));
+        if moments.len() > MOMENTS_MAX {
+            moments.pop_front();
+        }
+    }
+
+    /// A sequence number behind which everything is that was written at that time or later.
+    pub(crate) fn seq_before(&self, us: u64) -> SeqNo {
+        let moments = self.moments.lock();
+        let behind = moments.partition_point(|(at, _)| *at < us);
+        behind.checked_sub(1).map_or(SeqNo::ZERO, |at| moments[at].1)
     }
 
     /// One call at a time reads a row to write it.

@@ -105,6 +105,7 @@ pub struct Changes {
     follower: Option<Follower>,
     db: Shared,
     failed: bool,
+    lost: Option<(SeqNo, SeqNo)>,
     /// The family of the last write.
     family: Option<(StoreId, Option<Arc<str>>)>,
 }
@@ -128,7 +129,7 @@ impl Db {
             return Err(Error::new(ErrorKind::ChangesLost, message));
         }
         let follower = Some(log.follow(&commit.env, seq));
-        Ok(Changes { follower, db: self.inner.clone(), failed: false, family: None })
+        Ok(Changes { follower, db: self.inner.clone(), failed: false, lost: None, family: None })
     }
 }
 
@@ -136,6 +137,11 @@ impl Changes {
     /// The sequence number up to which it has come, with what was lost: where another stream goes on.
     pub fn seq(&self) -> SeqNo {
         self.follower.as_ref().map_or(SeqNo::ZERO, Follower::position)
+    }
+
+    /// The first and the last sequence number that the last error of kind [`ChangesLost`](ErrorKind::ChangesLost) was about.
+    pub fn lost(&self) -> Option<(SeqNo, SeqNo)> {
+        self.lost
     }
 
     /// The next batch, if there is one by now.
@@ -173,6 +179,7 @@ impl Changes {
             Followed::Nothing => Ok(None),
             Followed::Frame => Ok(batch),
             Followed::Missing(from, to) => {
+                self.lost = Some((from, to));
                 let message = format!("the log does not hold the writes {from} to {to}");
                 Err(Error::new(ErrorKind::ChangesLost, message))
             }

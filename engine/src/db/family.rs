@@ -162,6 +162,12 @@ impl Family {
         (*self.store.version().bounds).clone()
     }
 
+    /// The sequence number that [`Db::attach`](crate::Db::attach) gave it: one that no write in the log has. `None` for a family
+    /// that was created here.
+    pub fn attached_at(&self) -> Option<SeqNo> {
+        Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
+    }
+
     /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys below, a new family of
     /// that name has those from there on, with the same options. Memory, log and tables go by key; tables over the key are
     /// shared until merges write them apart. Scans and snapshots from before see what they saw. From now on each refuses the

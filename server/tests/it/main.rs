@@ -2,6 +2,7 @@
 
 mod api;
 mod backups;
+mod changes;
 mod filters;
 mod model;
 mod regions;

@@ -1,0 +1,384 @@
+//! A call of ReadChangeStream: what was written to a table, from the engine's stream of changes.
+//!
+//! The engine's stream has the writes of all stores in the order in which they became visible, out of the log. Here those of one
+//! table and a range of rows are picked, and put together row by row as the mutations that a client would send. A token is the
+//! sequence number of a row's last write; a stream goes on behind it. So a table has one partition, which is all of it, whatever its
+//! regions: reading it in parts would read the log once for each part.
+//!
+//! The log is kept for this up to `change-log` bytes. Who asks for more than is there is told so (`OUT_OF_RANGE`), never given a part.
+//! A table whose changes are streamed has its regions not joined: a store that is gone has no name any more, and its writes in the
+//! log would belong to nobody.
+
+use crate::backups::time;
+use crate::proto::data::mutation::{self, Mutation as Kind};
+use crate::proto::data::read_change_stream_request::StartFrom;
+use crate::proto::data::read_change_stream_response::{
+    CloseStream, DataChange, Heartbeat, MutationChunk, StreamRecord, data_change, mutation_chunk::ChunkInfo,
+};
+use crate::proto::data::{
+    Mutation, ReadChangeStreamRequest, ReadChangeStreamResponse, RowRange, StreamContinuationToken,
+    StreamPartition, TimestampRange, Value, value,
+};
+use crate::proto::rpc;
+use crate::read::span_of;
+use crate::rows::{self, Span};
+use crate::status::status;
+use crate::tables::{Table, Tables, owner_of};
+use bytes::Bytes;
+use prost::Message;
+use siltstone::{Change, ChangeBatch, ChangeKind, Changes, ErrorKind, SeqNo, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// Bytes of changes for one message, about, and of a piece of a value.
+const MESSAGE_BYTES: usize = 1 << 20;
+/// Bytes of changes that one turn reads, about.
+const TURN_BYTES: usize = 1 << 20;
+/// Batches that one turn reads, so that a stream of a quiet table in a busy server says something.
+const TURN_BATCHES: usize = 10_000;
+/// How often a client hears something, unless it says: at least this often, and not more often than that.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
+
+/// The one partition of a table.
+pub(crate) fn partition() -> StreamPartition {
+    StreamPartition { row_range: Some(RowRange::default()) }
+}
+
+/// A stream of changes under way.
+pub(crate) struct ChangeRead {
+    tables: Arc<Tables>,
+    table: Arc<Table>,
+    partition: StreamPartition,
+    span: Span,
+    changes: Changes,
+    /// Nothing that was written earlier is wanted.
+    from_us: u64,
+    /// Nothing that was written from then on.
+    end_us: Option<u64>,
+    /// The log did not hold everything, and it is not known yet whether something is missed.
+    lost: Option<Status>,
+    heartbeat: Duration,
+    told: Instant,
+    ended: bool,
+}
+
+/// What a turn came to.
+pub(crate) struct Turn {
+    pub(crate) messages: Vec<ReadChangeStreamResponse>,
+    /// There was no more for now.
+    pub(crate) waits: bool,
+}
+
+fn response(record: StreamRecord) -> ReadChangeStreamResponse {
+    ReadChangeStreamResponse { stream_record: Some(record) }
+}
+
+fn micros(time: &prost_types::Timestamp) -> u64 {
+    let us = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos / 1_000));
+    u64::try_from(us).unwrap_or(0)
+}
+
+impl ChangeRead {
+    /// Checks the request and begins.
+    pub(crate) fn new(tables: Arc<Tables>, request: &ReadChangeStreamRequest) -> Result<Self, Status> {
+        let table = tables.get(crate::names::table(&request.table_name)?)?;
+        check_enabled(&table, &request.table_name)?;
+        let partition = request.partition.clone().unwrap_or_else(partition);
+        let span = span_of(&partition.row_range.clone().unwrap_or_default())?;
+        let now = crate::now_us();
+        let (from, from_us) = match &request.start_from {
+            None => (tables.db.snapshot().seq(), 0),
+            Some(StartFrom::StartTime(time)) => {
+                let us = micros(time);
+                if us > now {
+                    return Err(Status::invalid_argument("start_time is in the future"));
+                }
+                (tables.seq_before(us), us)
+            }
+            Some(StartFrom::ContinuationTokens(tokens)) => {
+                let seq = |token: &StreamContinuationToken| {
+                    let seq = u64::from_str_radix(&token.token, 16).map(SeqNo);
+                    seq.map_err(|_| {
+                        Status::invalid_argument(format!("\"{}\" is no token of this server", token.token))
+                    })
+                };
+                let seqs: Result<Vec<_>, _> = tokens.tokens.iter().map(seq).collect();
+                // Where one goes on from several, from the one that is furthest behind: some comes twice, and nothing is missed.
+                let first = seqs?.into_iter().min();
+                (first.ok_or_else(|| Status::invalid_argument("no continuation token"))?, 0)
+            }
+        };
+        let heartbeat = request.heartbeat_duration.map_or(HEARTBEAT, |d| {
+            let millis = d.seconds.saturating_mul(1_000).saturating_add(i64::from(d.nanos / 1_000_000));
+            let wanted = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+            wanted.clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1)
+        });
+        let changes = tables.db.changes_since(from).map_err(status)?;
+        Ok(Self {
+            tables,
+            table,
+            partition,
+            span,
+            changes,
+            from_us,
+            end_us: request.end_time.as_ref().map(micros),
+            lost: None,
+            heartbeat,
+            told: Instant::now(),
+            ended: false,
+        })
+    }
+
+    /// Whether there is nothing more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The next changes, or a sign of life, or nothing for now.
+    pub(crate) fn turn(&mut self) -> Result<Turn, Status> {
+        let mut messages = Vec::new();
+        let (mut bytes, mut waits) = (0, false);
+        for _ in 0..TURN_BATCHES {
+            let now = crate::now_us();
+            match self.changes.next_batch() {
+                Ok(Some(batch)) => {
+                    if self.end_us.is_some_and(|end| batch.written_us >= end) {
+                        self.close(&mut messages);
+                        break;
+                    }
+                    self.take(&batch, &mut messages)?;
+                }
+                Ok(None) => {
+                    // Nothing that is left tells how old it was.
+                    if let Some(lost) = self.lost.take() {
+                        return Err(lost);
+                    }
+                    if self.end_us.is_some_and(|end| now >= end) {
+                        self.close(&mut messages);
+                    }
+                    waits = true;
+                }
+                Err(e) if e.kind() == ErrorKind::ChangesLost && self.nothing_lost() => {}
+                Err(e) if e.kind() == ErrorKind::ChangesLost && self.from_us > 0 => {
+                    self.lost = Some(status(e))
+                }
+                Err(e) => return Err(status(e)),
+            }
+            bytes += messages.last().map_or(0, Message::encoded_len);
+            if waits || self.ended || bytes >= TURN_BYTES {
+                break;
+            }
+        }
+        if !messages.is_empty() {
+            self.told = Instant::now();
+        } else if self.told.elapsed() >= self.heartbeat {
+            self.told = Instant::now();
+            messages.push(response(StreamRecord::Heartbeat(Heartbeat {
+                continuation_token: Some(self.token()),
+                estimated_low_watermark: Some(time(crate::now_us())),
+            })));
+        }
+        Ok(Turn { messages, waits })
+    }
+
+    /// Whether what is not in the log was never there: the moments at which stores were attached, of tables that were restored.
+    fn nothing_lost(&self) -> bool {
+        let Some((first, last)) = self.changes.lost() else { return false };
+        let attached = self.tables.attached();
+        (first.0..=last.0).take_while(|seq| attached.contains(seq)).count() as u64 == last.0 - first.0 + 1
+    }
+
+    fn token(&self) -> StreamContinuationToken {
+        let token = format!("{:016x}", self.changes.seq().0);
+        StreamContinuationToken { partition: Some(self.partition.clone()), token }
+    }
+
+    fn close(&mut self, messages: &mut Vec<ReadChangeStreamResponse>) {
+        self.ended = true;
+        messages.push(response(StreamRecord::CloseStream(CloseStream {
+            status: Some(rpc::Status::default()),
+            ..Default::default()
+        })));
+    }
+
+    /// Picks of a batch what is of the table, the rows and the time.
+    fn take(
+        &mut self,
+        batch: &ChangeBatch,
+        messages: &mut Vec<ReadChangeStreamResponse>,
+    ) -> Result<(), Status> {
+        if batch.written_us < self.from_us {
+            // What was lost is older still.
+            self.lost = None;
+            return Ok(());
+        }
+        if let Some(lost) = self.lost.take() {
+            return Err(lost);
+        }
+        let layout = self.table.now();
+        let mut row: Option<RowChange> = None;
+        for change in &batch.changes {
+            let owner = change.family.as_deref().and_then(owner_of);
+            let Some((_, family)) = owner.filter(|(table, _)| *table == layout.schema.id) else { continue };
+            let named = layout.families.iter().find(|own| own.id == family);
+            // A family that was deleted meanwhile has no name any more.
+            let Some(named) = named else { continue };
+            let Some((key, mutation)) = mutation_of(&named.name, change) else { continue };
+            if !self.span.has(&key) {
+                continue;
+            }
+            let key = Bytes::copy_from_slice(&rows::row_of(&key));
+            if row.as_ref().is_none_or(|row| row.key != key)
+                && let Some(done) = row.replace(RowChange::new(key, batch.written_us))
+            {
+                done.finish(messages);
+            }
+            if let Some(row) = &mut row {
+                row.add(mutation, change.seq, messages);
+            }
+        }
+        if let Some(done) = row {
+            done.finish(messages);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the changes of a table are streamed.
+pub(crate) fn check_enabled(table: &Table, name: &str) -> Result<(), Status> {
+    match table.now().schema.change_retention_us {
+        Some(_) => Ok(()),
+        None => Err(Status::failed_precondition(format!("the changes of table {name} are not streamed"))),
+    }
+}
+
+/// The row's part of a key, and the mutation that a client would send; `None` for what is of more than one row.
+fn mutation_of(family: &str, change: &Change) -> Option<(Vec<u8>, Kind)> {
+    let parts = |key: &[u8]| {
+        let len = rows::row_len(key)?;
+        Some((key[..len].to_vec(), Bytes::copy_from_slice(&key[len..])))
+    };
+    let micros = |at: Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
+    let family_name = family.to_string();
+    let of_column = |column_qualifier: Bytes, time_range: Option<TimestampRange>| {
+        let family_name = family_name.clone();
+        Kind::DeleteFromColumn(mutation::DeleteFromColumn { family_name, column_qualifier, time_range })
+    };
+    match &change.kind {
+        ChangeKind::Put { key, timestamp, value } => {
+            let (row, column_qualifier) = parts(key)?;
+            let (timestamp_micros, value) = (micros(*timestamp), Bytes::copy_from_slice(value));
+            let set = mutation::SetCell { family_name, column_qualifier, timestamp_micros, value };
+            Some((row, Kind::SetCell(set)))
+        }
+        ChangeKind::Merge { key, timestamp, operand } => {
+            let (row, qualifier) = parts(key)?;
+            let value = |kind: value::Kind| Some(Value { kind: Some(kind), ..Default::default() });
+            let column_qualifier = value(value::Kind::RawValue(qualifier));
+            let timestamp = value(value::Kind::RawTimestampMicros(micros(*timestamp)));
+            let input = value(value::Kind::RawValue(Bytes::copy_from_slice(operand)));
+            let merge = mutation::MergeToCell { family_name, column_qualifier, timestamp, input };
+            Some((row, Kind::MergeToCell(merge)))
+        }
+        ChangeKind::Delete { key, .. } => {
+            let (row, qualifier) = parts(key)?;
+            Some((row, of_column(qualifier, None)))
+        }
+        ChangeKind::DeleteRange { range, from, to } => {
+            let (row, qualifier) = parts(&range.start)?;
+            let end = range.end.as_deref()?;
+            if end == rows::row_end(&rows::row_of(&row)) && qualifier.is_empty() {
+                return Some((row, Kind::DeleteFromFamily(mutation::DeleteFromFamily { family_name })));
+            }
+            // One column between two times.
+            let is_column = end.strip_suffix(b"\0") == Some(&range.start[..]);
+            let end_timestamp_micros = if *to == Timestamp::MAX { 0 } else { micros(*to) + 1 };
+            let times = TimestampRange { start_timestamp_micros: micros(*from), end_timestamp_micros };
+            is_column.then(|| (row, of_column(qualifier, Some(times))))
+        }
+        _ => None,
+    }
+}
+
+/// The mutations of one row that were written together.
+struct RowChange {
+    key: Bytes,
+    written_us: u64,
+    last: SeqNo,
+    chunks: Vec<MutationChunk>,
+    bytes: usize,
+    began: bool,
+}
+
+impl RowChange {
+    fn new(key: Bytes, written_us: u64) -> Self {
+        Self { key, written_us, last: SeqNo::ZERO, chunks: Vec::new(), bytes: 0, began: false }
+    }
+
+    fn add(&mut self, mutation: Kind, seq: SeqNo, messages: &mut Vec<ReadChangeStreamResponse>) {
+        self.last = seq;
+        match mutation {
+            Kind::SetCell(set) if set.value.len() > MESSAGE_BYTES => {
+                let whole = set.value.len();
+                for begin in (0..whole).step_by(MESSAGE_BYTES) {
+                    let end = (begin + MESSAGE_BYTES).min(whole);
+                    let of = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
+                    let chunk_info = Some(ChunkInfo {
+                        chunked_value_size: of(whole),
+                        chunked_value_offset: of(begin),
+                        last_chunk: end == whole,
+                    });
+                    let piece = mutation::SetCell { value: set.value.slice(begin..end), ..set.clone() };
+                    self.push(chunk_info, Kind::SetCell(piece), messages);
+                }
+            }
+            mutation => self.push(None, mutation, messages),
+        }
+    }
+
+    fn push(
+        &mut self,
+        chunk_info: Option<ChunkInfo>,
+        mutation: Kind,
+        messages: &mut Vec<ReadChangeStreamResponse>,
+    ) {
+        let chunk = MutationChunk { chunk_info, mutation: Some(Mutation { mutation: Some(mutation) }) };
+        let bytes = chunk.encoded_len();
+        if self.bytes + bytes > MESSAGE_BYTES && !self.chunks.is_empty() {
+            self.send(false, messages);
+        }
+        self.bytes += bytes;
+        self.chunks.push(chunk);
+    }
+
+    /// One message of the row: the first says whose it is, the last where to go on from.
+    fn send(&mut self, done: bool, messages: &mut Vec<ReadChangeStreamResponse>) {
+        let written = Some(time(self.written_us));
+        let mut change = DataChange {
+            r#type: data_change::Type::Continuation as i32,
+            chunks: std::mem::take(&mut self.chunks),
+            done,
+            ..Default::default()
+        };
+        self.bytes = 0;
+        if !std::mem::replace(&mut self.began, true) {
+            change.r#type = data_change::Type::User as i32;
+            change.source_cluster_id = crate::instances::CLUSTER.to_string();
+            change.row_key = self.key.clone();
+            change.commit_timestamp = written;
+            // Of two with the same time the later has the higher.
+            change.tiebreaker = i32::try_from(self.last.0 & 0x7fff_ffff).unwrap_or_default();
+        }
+        if done {
+            change.token = format!("{:016x}", self.last.0);
+            change.estimated_low_watermark = written;
+        }
+        messages.push(response(StreamRecord::DataChange(change)));
+    }
+
+    fn finish(mut self, messages: &mut Vec<ReadChangeStreamResponse>) {
+        self.send(true, messages);
+    }
+}
