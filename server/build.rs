@@ -73,6 +73,12 @@ const INSTANCE_ADMIN: Methods<'_> = &[
 const OPERATIONS: Methods<'_> =
     &[("get_operation", "GetOperation", "GetOperationRequest", "Operation", false)];
 
+const OPERATOR: Methods<'_> = &[
+    ("state", "State", "Empty", "Json", false),
+    ("table", "Table", "TableName", "Json", false),
+    ("alter_settings", "AlterSettings", "AlterSettings", "Json", false),
+];
+
 fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
     for (rust, wire, input, output, streams) in methods {
@@ -93,11 +99,12 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> S
 }
 
 /// A service's package, name, messages and methods.
-const SERVICES: [(&str, &str, &str, Methods<'_>); 4] = [
+const SERVICES: [(&str, &str, &str, Methods<'_>); 5] = [
     ("google.bigtable.v2", "Bigtable", "data", DATA),
     ("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
     ("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
     ("google.longrunning", "Operations", "longrunning", OPERATIONS),
+    ("siltstone.v1", "Operator", "operator_messages", OPERATOR),
 ];
 
 /// Writes a list of the paths of all methods, for tests that go through all.
@@ -117,6 +124,9 @@ fn main() {
     let services =
         SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods));
     list_methods();
-    Builder::new().build_client(false).compile(&services);
+    // Of the last one, our own, there is no client elsewhere.
+    let (own, public) = services.split_last().expect("there are services");
+    Builder::new().build_client(false).compile(public);
+    Builder::new().compile(std::slice::from_ref(own));
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -15,6 +15,7 @@ mod interrupt;
 mod logs;
 mod open;
 mod progress;
+mod remote;
 mod text;
 
 use clap::Parser;

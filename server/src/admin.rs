@@ -1,6 +1,6 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
-use crate::auth::{Right, Who};
+use crate::auth::Right;
 use crate::backups;
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
@@ -29,14 +29,6 @@ const SPLITS_MAX: usize = 100;
 
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
-
-/// Whether it may be known that a table is there.
-fn see(who: &Who, table: &str) -> Result<(), Status> {
-    match who.sees(table) {
-        true => Ok(()),
-        false => Err(Status::permission_denied(format!("the token has no right to {table}"))),
-    }
-}
 
 #[tonic::async_trait]
 impl BigtableTableAdmin for TableAdmin {
@@ -101,7 +93,7 @@ impl BigtableTableAdmin for TableAdmin {
     async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
         let who = self.0.who(request.metadata())?;
         let request = request.get_ref();
-        see(&who, &request.name)?;
+        who.check_sees(&request.name)?;
         let table = self.0.tables.get(names::table(&request.name)?)?;
         Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
     }
@@ -226,7 +218,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GenerateConsistencyTokenRequest>,
     ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
-        see(&self.0.who(request.metadata())?, &request.get_ref().name)?;
+        self.0.who(request.metadata())?.check_sees(&request.get_ref().name)?;
         self.0.tables.get(names::table(&request.get_ref().name)?)?;
         // One server: what was written is seen by all that read later.
         Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token: "consistent".into() }))
@@ -236,7 +228,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CheckConsistencyRequest>,
     ) -> Result<Response<CheckConsistencyResponse>, Status> {
-        see(&self.0.who(request.metadata())?, &request.get_ref().name)?;
+        self.0.who(request.metadata())?.check_sees(&request.get_ref().name)?;
         let request = request.get_ref();
         self.0.tables.get(names::table(&request.name)?)?;
         match request.consistency_token.as_str() {
@@ -282,7 +274,7 @@ impl BigtableTableAdmin for TableAdmin {
         let who = self.0.who(request.metadata())?;
         let name = request.into_inner().name;
         let backup = self.0.tables.backup(&name)?;
-        see(&who, &backup.source_table)?;
+        who.check_sees(&backup.source_table)?;
         Ok(Response::new(backup.to_message(&name)))
     }
 
@@ -347,8 +339,8 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<RestoreTableRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let name = names::table_of(&request.get_ref().parent, &request.get_ref().table_id)?;
         let who = self.0.who(request.metadata())?;
+        let name = names::table_of(&request.get_ref().parent, &request.get_ref().table_id)?;
         let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, &name)])?;
         let Some(restore_table_request::Source::Backup(source)) = request.into_inner().source else {
             return Err(Status::invalid_argument("no backup to restore"));

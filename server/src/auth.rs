@@ -187,6 +187,15 @@ impl Who {
         self.0.as_ref().is_none_or(|all| all.iter().any(|grant| grant.is_of(table)))
     }
 
+    /// # Errors
+    /// `PERMISSION_DENIED` where it may not even be known that the table is there.
+    pub(crate) fn check_sees(&self, table: &str) -> Result<(), Status> {
+        match self.sees(table) {
+            true => Ok(()),
+            false => Err(Status::permission_denied(format!("the token has no right to {table}"))),
+        }
+    }
+
     pub(crate) fn may_monitor(&self) -> bool {
         self.has(Right::Monitor, |_| true)
     }

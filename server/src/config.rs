@@ -1,13 +1,15 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
 use crate::regions::Limits;
+use crate::settings::with_option;
 use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use siltstone::strategy::StrategyOptions;
-use siltstone::{CacheFill, Compression, Durability, FamilyOptions, Options};
+use siltstone::{CacheFill, Durability, FamilyOptions, Options};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use tonic::Status;
 
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
 ///
@@ -59,8 +61,12 @@ pub struct Config {
     pub region_bytes: Size,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
-    /// What the families of new tables are made with.
-    pub tables: TableConfig,
+    /// Options of all tables' stores, where nothing else is set for them.
+    #[serde(with = "texts")]
+    pub tables: Settings,
+    /// Options of some tables, or of families of them. Later entries go over earlier ones, and what `siltstone table alter` sets
+    /// goes over all.
+    pub table: Vec<TableConfig>,
 }
 
 /// Files of keys and certificates, in PEM. They are read again when they change.
@@ -75,15 +81,70 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Settings of new tables.
+/// Options of the engine's families as text, by name.
+pub type Settings = BTreeMap<String, String>;
+
+/// Settings of the tables, or of the families, that it names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TableConfig {
-    /// When and what to merge.
-    #[serde(with = "as_text")]
-    pub strategy: StrategyOptions,
-    /// Compression of blocks.
-    pub compression: Compression,
+    /// Full name of a table; one that ends in `*` means all that begin with what stands before it.
+    pub name: String,
+    /// One column family; all of them where there is none.
+    #[serde(default)]
+    pub family: Option<String>,
+    /// What `siltstone family show` lists, such as `compression = "zstd:3"`.
+    #[serde(with = "texts")]
+    pub settings: Settings,
+}
+
+impl TableConfig {
+    fn is_of(&self, table: &str, family: &str) -> bool {
+        let is_named = match self.name.strip_suffix('*') {
+            Some(begin) => table.starts_with(begin),
+            None => self.name == table,
+        };
+        is_named && self.family.as_ref().is_none_or(|own| own == family)
+    }
+}
+
+/// What the stores of tables are made with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreSettings {
+    all: Settings,
+    some: Vec<TableConfig>,
+}
+
+impl StoreSettings {
+    /// Of a family of a table: later entries over earlier ones.
+    pub(crate) fn of(&self, table: &str, family: &str) -> Result<FamilyOptions, Status> {
+        let own = self.some.iter().filter(|entry| entry.is_of(table, family)).map(|entry| &entry.settings);
+        let mut set = std::iter::once(&self.all).chain(own).flatten();
+        let options =
+            set.try_fold(FamilyOptions::default(), |options, (name, text)| with_option(&options, name, text));
+        options.map_err(Status::invalid_argument)
+    }
+}
+
+/// Options as a TOML table: texts, numbers and truth values.
+mod texts {
+    use super::Settings;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<S: Serializer>(settings: &Settings, to: S) -> Result<S::Ok, S::Error> {
+        settings.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Settings, D::Error> {
+        let values = BTreeMap::<String, toml::Value>::deserialize(from)?;
+        let texts = values.into_iter().map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+            crate::settings::check(&name, &text).map_err(D::Error::custom)?;
+            Ok((name, text))
+        });
+        texts.collect()
+    }
 }
 
 /// When a write is answered.
@@ -130,23 +191,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// What is written as text, such as `leveled{table_bytes=8MiB}`.
-mod as_text {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    pub(super) fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-        from: D,
-    ) -> Result<T, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
 /// When a file was last changed, if it is there.
 pub(crate) fn changed_at(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
@@ -173,15 +217,9 @@ impl Default for Config {
             call_memory: Size(2 << 30),
             region_bytes: Size(1 << 30),
             calls_max: 4_096,
-            tables: TableConfig::default(),
+            tables: Settings::new(),
+            table: Vec::new(),
         }
-    }
-}
-
-impl Default for TableConfig {
-    fn default() -> Self {
-        let family = FamilyOptions::default();
-        Self { strategy: family.strategy, compression: family.compression }
     }
 }
 
@@ -234,7 +272,12 @@ impl Config {
             }
         }
         self.options().validate().map_err(|e| e.to_string())?;
-        self.family_options().validate().map_err(|e| e.to_string())
+        let of = self.store_settings();
+        let entries = self.table.iter().map(|entry| (&*entry.name, entry.family.as_deref().unwrap_or("")));
+        entries.chain([("", "")]).try_for_each(|(table, family)| {
+            let options = of.of(table, family).map_err(|e| e.message().to_string())?;
+            options.validate().map_err(|e| e.to_string())
+        })
     }
 
     /// Directories beside the database's.
@@ -275,9 +318,8 @@ impl Config {
     }
 
     /// What stores are made with.
-    pub(crate) fn family_options(&self) -> FamilyOptions {
-        let TableConfig { strategy, compression } = self.tables.clone();
-        FamilyOptions { strategy, compression, ..FamilyOptions::default() }
+    pub(crate) fn store_settings(&self) -> StoreSettings {
+        StoreSettings { all: self.tables.clone(), some: self.table.clone() }
     }
 }
 
@@ -299,7 +341,9 @@ mod tests {
             ("dir = \"x\"\nmemroy = 1", "line 2"),
             ("memory = \"many\"", "line 1"),
             ("listen = \"0.0.0.0:1\"", "insecure"),
-            ("[tables]\nstrategy = \"fast\"", "line 2"),
+            ("[tables]\nstrategy = \"fast\"", "fast"),
+            ("[tables]\nversions = 3", "rules"),
+            ("[[table]]\nname = \"t\"\nsettings = { blokc_bytes = 5 }", "block_bytes"),
             ("durability = \"maybe\"", "line 1"),
             ("calls-max = 0", "calls-max"),
             ("call-memory = 5", "call-memory"),

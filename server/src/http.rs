@@ -65,7 +65,7 @@ async fn state(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], text.unwrap_or_default())
 }
 
-fn picture(shared: &Shared) -> Value {
+pub(crate) fn picture(shared: &Shared) -> Value {
     let db = &shared.tables.db;
     let tables: Vec<Value> = shared
         .tables

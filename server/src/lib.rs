@@ -8,9 +8,11 @@
 //! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
 //! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
 //! backups, operations      backups of tables; long-running operations, all finished
+//! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
+//! settings                 options of stores as text
 //! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
 //! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
@@ -40,6 +42,7 @@ mod load;
 mod mutate;
 mod names;
 mod operations;
+mod operator;
 mod proto;
 mod read;
 mod reader;
@@ -47,15 +50,21 @@ mod regions;
 mod rows;
 mod schema;
 mod server;
+mod settings;
 mod status;
 mod tables;
 
 pub use auth::token_digest;
-pub use config::{Config, Size, TableConfig, TlsConfig, WriteDurability};
+pub use config::{Config, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
 #[doc(hidden)]
+pub use operator::{AlterSettings, Json, TableName};
+#[doc(hidden)]
 pub use proto::METHODS;
+#[doc(hidden)]
+pub use proto::operator::operator_client::OperatorClient;
 pub use server::Server;
+pub use settings::{option_texts, with_option};
 
 /// Wall-clock microseconds since 1970.
 fn now_us() -> u64 {

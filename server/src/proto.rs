@@ -32,5 +32,14 @@ pub(crate) mod operations {
     include!(concat!(env!("OUT_DIR"), "/google.longrunning.Operations.rs"));
 }
 
+/// Service `siltstone.v1.Operator`, with a client for the command line.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub mod operator {
+    include!(concat!(env!("OUT_DIR"), "/siltstone.v1.Operator.rs"));
+}
+
+/// The messages of that.
+pub(crate) use crate::operator as operator_messages;
+
 /// The paths of all methods that are served.
 pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));

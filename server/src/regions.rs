@@ -104,9 +104,10 @@ impl Tables {
     pub(crate) fn look(&self, limits: Limits) -> Result<Looked, Status> {
         let mut looked = Looked::default();
         let mut failed = None;
-        for table in self.all().values() {
+        for (name, table) in self.all().iter() {
             // Of one table that cannot be changed now the others are not to suffer.
-            if let Err(e) = self.look_at(table, limits, &mut looked) {
+            let given = self.give_rest(name, table);
+            if let Err(e) = given.and_then(|()| self.look_at(table, limits, &mut looked)) {
                 failed = Some(e);
             }
         }
@@ -115,7 +116,6 @@ impl Tables {
 
     fn look_at(&self, table: &Arc<Table>, limits: Limits, looked: &mut Looked) -> Result<(), Status> {
         let layout = table.now();
-        Self::give_rules(&layout)?;
         let cuts = cuts(&layout);
         for at in &cuts {
             let is_cut =

@@ -4,6 +4,7 @@ use crate::gc::Gc;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, aggregate::Aggregator};
+use crate::settings::with_option;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
 use std::collections::BTreeMap;
@@ -36,6 +37,9 @@ pub(crate) struct FamilySchema {
     pub(crate) id: u32,
     #[serde(default)]
     pub(crate) gc: Gc,
+    /// Options of its stores that were set for it, as text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) settings: BTreeMap<String, String>,
     /// What its cells add up to; fixed when it is created.
     #[serde(default)]
     pub(crate) aggregate: Option<Aggregate>,
@@ -113,7 +117,7 @@ impl Aggregate {
 impl FamilySchema {
     pub(crate) fn from_message(id: u32, family: &admin::ColumnFamily) -> Result<Self, Status> {
         let aggregate = Aggregate::from_message(family.value_type.as_ref())?;
-        Ok(Self { id, gc: Gc::from_message(family.gc_rule.as_ref())?, aggregate })
+        Ok(Self { id, gc: Gc::from_message(family.gc_rule.as_ref())?, settings: BTreeMap::new(), aggregate })
     }
 
     pub(crate) fn to_message(&self) -> admin::ColumnFamily {
@@ -121,16 +125,24 @@ impl FamilySchema {
         admin::ColumnFamily { gc_rule: self.gc.to_message(), value_type }
     }
 
-    /// Of the engine family of each of its regions.
-    pub(crate) fn options(&self, base: &FamilyOptions) -> FamilyOptions {
+    /// Of the engine family of each of its regions: what the server's settings say, and over it what was set for this family.
+    ///
+    /// # Errors
+    /// A setting that this version of the engine does not take.
+    pub(crate) fn options(&self, base: FamilyOptions) -> Result<FamilyOptions, Status> {
         let (versions, ttl_us) = self.gc.limits();
-        FamilyOptions {
+        let set =
+            self.settings.iter().try_fold(base, |options, (name, text)| with_option(&options, name, text));
+        let set = set.map_err(Status::invalid_argument)?;
+        let options = FamilyOptions {
             timestamps: Timestamps::Explicit,
             versions,
             ttl_us,
             merge_operator: self.aggregate.map(|aggregate| aggregate.operator().to_string()),
-            ..base.clone()
-        }
+            ..set
+        };
+        options.validate().map_err(|e| Status::invalid_argument(e.to_string()))?;
+        Ok(options)
     }
 
     /// Takes over the rules of an update; the type of values stays as it is.

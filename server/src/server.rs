@@ -9,9 +9,11 @@ use crate::data::Data;
 use crate::instances::InstanceAdmin;
 use crate::listen::{Connections, Protocol, Terms, Tls};
 use crate::operations::{Finished, OperationsService};
+use crate::operator::OperatorService;
 use crate::proto::bigtable::bigtable_server::BigtableServer;
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use crate::proto::operations::operations_server::OperationsServer;
+use crate::proto::operator::operator_server::OperatorServer;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
 use crate::regions::Looked;
 use crate::status::status;
@@ -170,7 +172,7 @@ impl Server {
     /// A text that names what failed: the settings, the directory, an address.
     pub async fn start(config: Config) -> Result<Self, String> {
         config.check()?;
-        let (dir, options, base) = (config.dir.clone(), config.options(), config.family_options());
+        let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
         let places = config.places();
         let opened = tokio::task::spawn_blocking(move || {
             let db = schema::builder(options).open(&dir).map_err(|e| e.to_string())?;
@@ -218,7 +220,8 @@ impl Server {
                     .max_decoding_message_size(REQUEST_MAX),
             )
             .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())))
-            .add_service(OperationsServer::new(OperationsService(shared.clone())));
+            .add_service(OperationsServer::new(OperationsService(shared.clone())))
+            .add_service(OperatorServer::new(OperatorService(shared.clone())));
         let (grpc_stops, http_stops) = (until(stopped.clone()), until(stopped));
         let app = crate::http::router(shared.clone());
         let tasks = vec![

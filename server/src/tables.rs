@@ -11,6 +11,7 @@
 //! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join changes which store has
 //! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
 
+use crate::config::StoreSettings;
 use crate::filter::{Filter, Need};
 use crate::gc::Gc;
 use crate::rows;
@@ -22,6 +23,7 @@ use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tonic::Status;
 
@@ -48,7 +50,7 @@ pub(crate) struct Tables {
     pub(crate) records: Family,
     pub(crate) places: Places,
     /// What engine families are made with, besides what their rules say.
-    base: FamilyOptions,
+    base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// Moments, and the sequence numbers up to which had been written by then.
     moments: Mutex<VecDeque<(u64, SeqNo)>>,
@@ -72,6 +74,8 @@ pub(crate) struct Table {
     now: ArcSwap<Layout>,
     /// Held for writing while stores change hands.
     moves: RwLock<()>,
+    /// Its stores have the options that they are to have.
+    is_given: AtomicBool,
 }
 
 /// A table as it is at a moment.
@@ -128,6 +132,10 @@ impl Layout {
 }
 
 impl Table {
+    fn new(layout: Layout) -> Self {
+        Self { now: ArcSwap::from_pointee(layout), moves: RwLock::default(), is_given: AtomicBool::new(true) }
+    }
+
     /// The table as it is.
     pub(crate) fn now(&self) -> Arc<Layout> {
         self.now.load_full()
@@ -166,7 +174,7 @@ fn record_key(name: &str) -> Vec<u8> {
 
 impl Tables {
     /// The tables of a database, after what was left of changes that did not come to their end has been put right.
-    pub(crate) fn open(db: Db, base: FamilyOptions, places: Places) -> Result<Self, Status> {
+    pub(crate) fn open(db: Db, base: StoreSettings, places: Places) -> Result<Self, Status> {
         let records = match db.family(RECORDS) {
             Err(e) if e.kind() == ErrorKind::NotFound => db.create_family(RECORDS, FamilyOptions::default()),
             found => found,
@@ -196,9 +204,8 @@ impl Tables {
         let mut by_name = BTreeMap::new();
         for (name, schema) in schemas {
             let layout = tables.layout(schema, &mut stores)?;
-            Self::give_rules(&layout)?;
-            let table = Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() };
-            by_name.insert(name, Arc::new(table));
+            tables.give_options(&name, &layout)?;
+            by_name.insert(name, Arc::new(Table::new(layout)));
         }
         tables.by_name.store(Arc::new(by_name));
         Ok(tables)
@@ -215,16 +222,36 @@ impl Tables {
         Ok(stores)
     }
 
-    /// Gives the engine the rules that stores have not yet.
-    pub(crate) fn give_rules(layout: &Layout) -> Result<(), Status> {
+    /// What the stores of a family are to have.
+    pub(crate) fn options(
+        &self,
+        table: &str,
+        family: &str,
+        of: &FamilySchema,
+    ) -> Result<FamilyOptions, Status> {
+        of.options(self.base.of(table, family)?)
+    }
+
+    /// Gives the engine the rules and settings that stores do not have yet.
+    fn give_options(&self, table: &str, layout: &Layout) -> Result<(), Status> {
         for family in &layout.families {
-            let (versions, ttl_us) = family.gc.limits();
+            let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
+            let options = self.options(table, &family.name, schema)?;
             for (_, store) in &family.regions {
-                let options = store.options();
-                if (options.versions, options.ttl_us) != (versions, ttl_us) {
-                    store.alter(FamilyOptions { versions, ttl_us, ..options }).map_err(status)?;
+                if store.options() != options {
+                    store.alter(options.clone()).map_err(status)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Gives a table's stores their options, if a change came to no end in that.
+    pub(crate) fn give_rest(&self, name: &str, table: &Table) -> Result<(), Status> {
+        if !table.is_given.load(Ordering::Relaxed) {
+            let _changing = self.changing.lock();
+            self.give_options(name, &table.now())?;
+            table.is_given.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -363,7 +390,7 @@ impl Tables {
             return Err(Status::invalid_argument(message));
         }
         let mut stores = BTreeMap::new();
-        self.create_stores(&schema, &schema.cuts, &mut stores)?;
+        self.create_stores(name, &schema, &schema.cuts, &mut stores)?;
         if let Err(e) = self.write_record(name, &schema) {
             self.drop_all(stores.values().flatten());
             return Err(e);
@@ -379,8 +406,8 @@ impl Tables {
         stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
     ) -> Result<Arc<Table>, Status> {
         let layout = self.layout(schema, stores)?;
-        Self::give_rules(&layout)?;
-        let table = Arc::new(Table { now: ArcSwap::from_pointee(layout), moves: RwLock::default() });
+        self.give_options(name, &layout)?;
+        let table = Arc::new(Table::new(layout));
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
@@ -417,7 +444,7 @@ impl Tables {
             Ok(())
         });
         let made = made
-            .and_then(|()| self.create_stores(&schema, &[], &mut stores))
+            .and_then(|()| self.create_stores(name, &schema, &[], &mut stores))
             .and_then(|()| self.write_record(name, &schema));
         if let Err(e) = made {
             self.drop_all(stores.values().flatten());
@@ -429,26 +456,29 @@ impl Tables {
     /// Makes the stores of families that have none, cut at these keys; all or none.
     fn create_stores(
         &self,
+        table: &str,
         schema: &Schema,
         cuts: &[Vec<u8>],
         stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
     ) -> Result<(), Status> {
         let mut made: Vec<Family> = Vec::new();
-        let new: Vec<&FamilySchema> =
-            schema.families.values().filter(|family| !stores.contains_key(&(schema.id, family.id))).collect();
-        for family in new {
+        let is_new = |family: &FamilySchema| !stores.contains_key(&(schema.id, family.id));
+        let new: Vec<_> = schema.families.iter().filter(|(_, family)| is_new(family)).collect();
+        for (name, family) in new {
             let first = made.len();
-            let done = self.create_store(schema, family).and_then(|store| {
-                made.push(store.clone());
-                let mut last = store;
-                for (number, at) in (0..).zip(cuts) {
-                    let name = store_name(schema.id, family.id, Some(number));
-                    self.forget_store(&name)?;
-                    last = last.split(at, &name).map_err(status)?.1;
-                    made.push(last.clone());
-                }
-                Ok(())
-            });
+            let options = self.options(table, name, family);
+            let done =
+                options.and_then(|options| self.create_store(schema, family, options)).and_then(|store| {
+                    made.push(store.clone());
+                    let mut last = store;
+                    for (number, at) in (0..).zip(cuts) {
+                        let name = store_name(schema.id, family.id, Some(number));
+                        self.forget_store(&name)?;
+                        last = last.split(at, &name).map_err(status)?.1;
+                        made.push(last.clone());
+                    }
+                    Ok(())
+                });
             if let Err(e) = done {
                 self.drop_all(&made);
                 return Err(e);
@@ -458,10 +488,15 @@ impl Tables {
         Ok(())
     }
 
-    fn create_store(&self, schema: &Schema, family: &FamilySchema) -> Result<Family, Status> {
+    fn create_store(
+        &self,
+        schema: &Schema,
+        family: &FamilySchema,
+        options: FamilyOptions,
+    ) -> Result<Family, Status> {
         let name = store_name(schema.id, family.id, None);
         self.forget_store(&name)?;
-        self.db.create_family(&name, family.options(&self.base)).map_err(status)
+        self.db.create_family(&name, options).map_err(status)
     }
 
     /// Drops a store of that name, which a change that failed has left.
@@ -513,6 +548,8 @@ impl Tables {
         let before = table.now();
         let mut schema = before.schema.clone();
         change(&mut schema)?;
+        // Settings that cannot be must not be written down.
+        schema.families.iter().try_for_each(|(family, of)| self.options(name, family, of).map(drop))?;
         let mut stores: BTreeMap<(u64, u32), Vec<Family>> = BTreeMap::new();
         for family in &before.families {
             let all = family.regions.iter().map(|(_, store)| store.clone()).collect();
@@ -525,7 +562,7 @@ impl Tables {
             let message = format!("{} families, the limit is {FAMILIES_MAX}", schema.families.len());
             return Err(Status::invalid_argument(message));
         }
-        self.create_stores(&schema, &cuts, &mut stores)?;
+        self.create_stores(name, &schema, &cuts, &mut stores)?;
         if let Err(e) = self.write_record(name, &schema) {
             let old: BTreeSet<u32> = before.families.iter().map(|family| family.id).collect();
             self.drop_all(
@@ -536,7 +573,9 @@ impl Tables {
         let layout = Arc::new(self.layout(schema, &mut stores)?);
         table.now.store(layout.clone());
         // What fails from here on is tried again at the next look, or start.
-        Self::give_rules(&layout)?;
+        table.is_given.store(false, Ordering::Relaxed);
+        self.give_options(name, &layout)?;
+        table.is_given.store(true, Ordering::Relaxed);
         let left = stores.keys().map(|(_, family)| *family).collect::<BTreeSet<_>>();
         before
             .families

@@ -5,6 +5,7 @@ use super::load::is_stream;
 use super::scan::{bounds, is_explicit, row};
 use crate::failure::{Failure, Outcome};
 use crate::format::Format;
+use crate::remote::Access;
 use crate::text::count;
 use crate::{interrupt, open, progress};
 use clap::Args;
@@ -22,7 +23,8 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Example: siltstone dump /tmp/db rows.jsonl
          siltstone dump /tmp/db - --format tsv | sort
-         siltstone dump /tmp/db rows.table")]
+         siltstone dump /tmp/db rows.table
+         siltstone dump --server 127.0.0.1:8086 packages cells.jsonl")]
 pub(crate) struct Dump {
     #[command(flatten)]
     place: Place,
@@ -31,6 +33,11 @@ pub(crate) struct Dump {
     /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Form>,
+    /// Export all cells of a table of a running server, which is named instead of the directory; https://HOST:PORT for TLS
+    #[arg(long, conflicts_with_all = ["format", "family"])]
+    server: Option<String>,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// What a dump can be.
@@ -60,6 +67,9 @@ impl Form {
 
 impl Dump {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(server) = &self.server {
+            return self.of_server(server);
+        }
         let is_table = self.file.extension().is_some_and(|end| end.eq_ignore_ascii_case("table"));
         let form = match self.format {
             Some(form) => form.rows(),
@@ -83,7 +93,41 @@ impl Dump {
     }
 }
 
+impl Dump {
+    fn of_server(&self, server: &str) -> Outcome {
+        let remote = self.access.connect(server)?;
+        let table = self.place.db.to_string_lossy();
+        if is_stream(&self.file) {
+            interrupt::leaves("not all cells are printed");
+            let out = BufWriter::new(std::io::stdout().lock());
+            return super::cells::dump(&remote, &table, out).map(drop);
+        }
+        let cells = to_file(&self.file, |part, failed, _| {
+            let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(failed)?);
+            super::cells::dump(&remote, &table, out)
+        })?;
+        println!("dumped {} to {}", count(cells, "cell"), self.file.display());
+        Ok(())
+    }
+}
+
 fn dump_to_file(family: &Family, form: Option<Format>, file: &Path) -> Outcome<u64> {
+    to_file(file, |part, failed, special| match form {
+        Some(format) => {
+            let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(failed)?);
+            dump(family, format, out, failed, !special)
+        }
+        None if special => Err(Failure::Usage(format!("a table is a file, not what {} is", file.display()))),
+        None => dump_table(family, part),
+    })
+}
+
+/// Has a file written: under another name first, if it is no device or pipe. `write` is told the name, how to say that writing
+/// failed, and whether it is one of these.
+fn to_file(
+    file: &Path,
+    write: impl FnOnce(&Path, &dyn Fn(std::io::Error) -> Failure, bool) -> Outcome<u64>,
+) -> Outcome<u64> {
     // A device or pipe is written directly; a file under another name first.
     let special = std::fs::metadata(file).is_ok_and(|metadata| !metadata.is_file());
     match special {
@@ -95,16 +139,7 @@ fn dump_to_file(family: &Family, form: Option<Format>, file: &Path) -> Outcome<u
     part.push(if special { "" } else { ".part" });
     let part = PathBuf::from(part);
     let failed = |e: std::io::Error| Failure::Failed(format!("write {}: {e}", file.display()));
-    let rows = match form {
-        Some(format) => {
-            let out = BufWriter::with_capacity(1 << 20, File::create(&part).map_err(failed)?);
-            dump(family, format, out, failed, !special)
-        }
-        None if special => {
-            return Err(Failure::Usage(format!("a table is a file, not what {} is", file.display())));
-        }
-        None => dump_table(family, &part),
-    };
+    let rows = write(&part, &failed, special);
     if special {
         return rows;
     }

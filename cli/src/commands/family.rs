@@ -5,13 +5,11 @@ use crate::failure::{Failure, Outcome};
 use crate::text::count;
 use crate::{interrupt, open};
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-use siltstone::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
-use siltstone::{Db, FamilyOptions, parse_size, size_text};
+use serde_json::json;
+use siltstone::{Db, FamilyOptions, size_text};
+use siltstone_server::{option_texts, with_option};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// List, create, alter, drop, split, join, detach and attach column families
 #[derive(Args)]
@@ -133,8 +131,8 @@ impl Show {
             println!("{}", serde_json::to_string_pretty(&options)?);
             return Ok(());
         }
-        for (name, value) in settings(&options)? {
-            println!("{name}={}", text(&options, &name, &value));
+        for (name, text) in option_texts(&options).map_err(Failure::Failed)? {
+            println!("{name}={text}");
         }
         Ok(())
     }
@@ -156,76 +154,11 @@ impl Set {
             let (name, value) = text.split_once('=').ok_or_else(|| {
                 Failure::Usage(format!("`{text}` sets nothing; expected --set OPTION=VALUE"))
             })?;
-            options = with(&options, name.trim(), value.trim()).map_err(Failure::Usage)?;
+            options = with_option(&options, name.trim(), value.trim()).map_err(Failure::Usage)?;
         }
         options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(options)
     }
-}
-
-fn settings(options: &FamilyOptions) -> Result<Map<String, Value>, serde_json::Error> {
-    match serde_json::to_value(options)? {
-        Value::Object(settings) => Ok(settings),
-        _ => Ok(Map::new()),
-    }
-}
-
-/// The text of an option that has a way of its own to be written.
-fn short(options: &FamilyOptions, name: &str) -> Option<String> {
-    match name {
-        "strategy" => Some(options.strategy.to_string()),
-        "memory" => Some(options.memory.to_string()),
-        "hot_keys" => Some(options.hot_keys.to_string()),
-        _ => None,
-    }
-}
-
-fn read(name: &str, text: &str) -> Result<Value, String> {
-    fn value<T: FromStr<Err = String> + Serialize>(text: &str) -> Result<Value, String> {
-        serde_json::to_value(text.parse::<T>()?).map_err(|e| e.to_string())
-    }
-    match name {
-        "strategy" => value::<StrategyOptions>(text),
-        "memory" => value::<MemoryPolicy>(text),
-        "hot_keys" => value::<HotKeys>(text),
-        _ => Ok(Value::from(text)),
-    }
-}
-
-/// An option as `--set` takes it: in short where that says all.
-fn text(options: &FamilyOptions, name: &str, value: &Value) -> String {
-    match short(options, name) {
-        Some(text) if read(name, &text).is_ok_and(|read| read == *value) => text,
-        _ => value.as_str().map_or_else(|| value.to_string(), str::to_string),
-    }
-}
-
-/// The options with one of another value. What kind of value it takes, the option itself says.
-fn with(options: &FamilyOptions, name: &str, text: &str) -> Result<FamilyOptions, String> {
-    let settings = settings(options).map_err(|e| e.to_string())?;
-    if !settings.contains_key(name) {
-        let names: Vec<&str> = settings.keys().map(String::as_str).collect();
-        return Err(format!("there is no option `{name}`; there are {}", names.join(", ")));
-    }
-    let duration =
-        || humantime::parse_duration(text).ok().and_then(|time| u64::try_from(time.as_micros()).ok());
-    let kinds = [
-        serde_json::from_str(text).ok(),
-        read(name, text).ok(),
-        name.ends_with("_us").then(duration).flatten().map(Value::from),
-        parse_size(text).ok().map(Value::from),
-    ];
-    let mut why = read(name, text).err().unwrap_or_default();
-    for value in kinds.into_iter().flatten() {
-        let mut settings = settings.clone();
-        settings.insert(name.to_string(), value);
-        match serde_json::from_value(Value::Object(settings)) {
-            Ok(options) => return Ok(options),
-            Err(e) if why.is_empty() => why = e.to_string(),
-            Err(_) => {}
-        }
-    }
-    Err(format!("option {name} cannot be `{text}`: {why}"))
 }
 
 /// Create a family
@@ -393,39 +326,5 @@ impl Attach {
     fn run(self) -> Outcome {
         let what = "the family is there whole or not at all";
         changing(open::to_write(&self.db)?, what, |db| Ok(db.attach(&self.name, &self.dir).map(drop)?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_takes_numbers_texts_sizes_and_times() {
-        let mut options = FamilyOptions::default();
-        for (name, text) in [
-            ("write_memory", "64MiB"),
-            ("ttl_us", "30days"),
-            ("block_bytes", "8192"),
-            ("compression", "zstd:3"),
-            ("strategy", "geometric{r=2}"),
-            ("timestamps", "explicit"),
-            ("log_tables", "true"),
-            ("filter", "old"),
-        ] {
-            options = with(&options, name, text).unwrap();
-        }
-        assert_eq!((options.write_memory, options.ttl_us), (64 << 20, 30 * 86_400 * 1_000_000));
-        assert_eq!((options.block_bytes, options.log_tables), (8192, true));
-        assert_eq!(options.filter.as_deref(), Some("old"));
-        assert_eq!(with(&options, "filter", "null").unwrap().filter, None);
-        // Everything that `show` prints is taken back.
-        for (name, value) in settings(&options).unwrap() {
-            let text = text(&options, &name, &value);
-            assert_eq!(with(&options, &name, &text).unwrap(), options, "{name}={text}");
-        }
-        assert!(with(&options, "strateg", "sma").unwrap_err().contains("there are active_share"));
-        assert!(with(&options, "versions", "many").unwrap_err().contains("option versions cannot be `many`"));
-        assert!(with(&options, "strategy", "flat").unwrap_err().contains("flat"));
     }
 }

@@ -3,6 +3,7 @@
 use super::scan::is_explicit;
 use crate::failure::{Failure, Outcome};
 use crate::format::{Format, Malformed, Row};
+use crate::remote::Access;
 use crate::text::count;
 use crate::{interrupt, open, progress};
 use clap::Args;
@@ -26,9 +27,10 @@ bytes that are not UTF-8 inside the strings. A third field is a timestamp, for f
 byte order mark at the beginning are skipped.
 
 Example: siltstone load /tmp/db rows.tsv
-         gunzip < rows.csv.gz | siltstone load /tmp/db - --format csv")]
+         gunzip < rows.csv.gz | siltstone load /tmp/db - --format csv
+         siltstone load --server 127.0.0.1:8086 packages cells.jsonl")]
 pub(crate) struct Load {
-    /// Directory of the database
+    /// Directory of the database; with --server, the table
     db: PathBuf,
     /// The file; - for standard input
     file: PathBuf,
@@ -41,6 +43,11 @@ pub(crate) struct Load {
     /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Format>,
+    /// Load cells into a table of a running server, as `siltstone dump --server` writes them; https://HOST:PORT for TLS
+    #[arg(long, conflicts_with_all = ["format", "family", "create_family"])]
+    server: Option<String>,
+    #[command(flatten)]
+    access: Access,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -52,6 +59,9 @@ const BATCH_ROWS: usize = 1_000;
 
 impl Load {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(server) = &self.server {
+            return self.to_server(server);
+        }
         let format = Format::choose(self.format, &self.file)?;
         // A missing file must not leave a fresh database behind.
         let (input, total) = input(&self.file)?;
@@ -92,6 +102,30 @@ impl Load {
             let rate = count((stored as f64 / seconds.max(1e-9)) as u64, "row");
             let rows = count(stored, "row");
             println!("loaded {rows}, {}, in {seconds:.2} s ({rate} a second)", size_text(bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Load {
+    fn to_server(&self, server: &str) -> Outcome {
+        let (input, total) = input(&self.file)?;
+        let remote = self.access.connect(server)?;
+        let table = self.db.to_string_lossy();
+        let bar = progress::bytes(total);
+        let begun = Instant::now();
+        // What waits for a pipe cannot look whether a signal came.
+        match total {
+            Some(_) => interrupt::on_signal(|| None),
+            None => interrupt::leaves("not all cells are stored"),
+        }
+        let lines = BufReader::with_capacity(1 << 20, bar.wrap_read(input));
+        let cells = super::cells::load(&remote, &table, lines, &bar)?;
+        bar.finish_and_clear();
+        let seconds = begun.elapsed().as_secs_f64();
+        match self.json {
+            true => println!("{}", serde_json::json!({ "cells": cells, "seconds": seconds })),
+            false => println!("loaded {} into {table} in {seconds:.2} s", count(cells, "cell")),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The commands, one a file: its options, its `run`, and what it prints.
 
 mod backup;
+mod cells;
 mod check;
 mod compact;
 mod delete;
@@ -15,7 +16,9 @@ mod repair;
 mod scan;
 mod serve;
 mod simulate;
+mod table;
 mod token;
+mod top;
 
 use crate::failure::Outcome;
 use clap::{Args, Subcommand};
@@ -25,6 +28,8 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     Serve(serve::Serve),
     Token(token::Token),
+    Table(table::Table),
+    Top(top::Top),
     Get(get::Get),
     Put(put::Put),
     Delete(delete::Delete),
@@ -47,6 +52,8 @@ impl Command {
         match self {
             Command::Serve(command) => command.run(),
             Command::Token(command) => command.run(),
+            Command::Table(command) => command.run(),
+            Command::Top(command) => command.run(),
             Command::Get(command) => command.run(),
             Command::Put(command) => command.run(),
             Command::Delete(command) => command.run(),

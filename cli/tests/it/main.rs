@@ -6,6 +6,7 @@ mod families;
 mod formats;
 mod packages;
 mod reports;
+mod server;
 mod signals;
 
 use std::io::Write;

@@ -79,8 +79,9 @@ async fn regions_are_split_by_size_and_joined_when_small_and_samples_tell() {
     let mut t = Fixture::with(|config| {
         config.region_bytes = siltstone_server::Size(2 << 20);
         config.write_memory = siltstone_server::Size(1 << 20);
-        config.tables.compression = siltstone::Compression::None;
-        config.tables.strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}".parse().unwrap();
+        config.tables.insert("compression".into(), "none".into());
+        let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}";
+        config.tables.insert("strategy".into(), strategy.into());
     })
     .await;
     t.table(&["f"]).await;
