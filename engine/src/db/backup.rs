@@ -65,6 +65,7 @@ impl Db {
 }
 
 impl Inner {
+    // Over 70 lines: one row of steps whose order is what the page above is about.
     fn backup(
         &self,
         dir: &Path,
