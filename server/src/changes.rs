@@ -185,9 +185,9 @@ impl ChangeRead {
 
     /// Whether what is not in the log was never there: the moments at which stores were attached, of tables that were restored.
     fn nothing_lost(&self) -> bool {
-        let Some((first, last)) = self.changes.lost() else { return false };
-        let attached = self.tables.attached();
-        (first.0..=last.0).take_while(|seq| attached.contains(seq)).count() as u64 == last.0 - first.0 + 1
+        self.changes
+            .lost()
+            .is_some_and(|(first, last)| self.tables.were_attached(first, last).unwrap_or(false))
     }
 
     fn token(&self) -> StreamContinuationToken {

@@ -34,6 +34,9 @@ const NEXT_ID: &[u8] = b"next-id";
 /// What the names of tables begin with among the records.
 const TABLE: &[u8] = b"table/";
 
+/// What the notes of attached stores begin with.
+const ATTACHED: &[u8] = b"attached/";
+
 /// How long a split or join waits for calls under way, and keeps others waiting.
 const MOVE_WAIT: Duration = Duration::from_millis(100);
 /// Families of a table, and stores that it is made with, at most.
@@ -190,15 +193,16 @@ impl Tables {
         }
         let named: BTreeSet<(u64, u32)> =
             schemas.values().flat_map(|s| s.families.values().map(|f| (s.id, f.id))).collect();
-        for store in db.families() {
-            if owner_of(&store).is_some_and(|owner| !named.contains(&owner)) {
-                db.drop_family(&store).map_err(status)?;
-            }
-        }
         let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
         let (by_name, changing, backing_up, moments) = Default::default();
         let tables = Self { db, records, places, base, by_name, moments, changing, backing_up, row_locks };
         tables.note_moment();
+        for store in tables.db.families() {
+            if owner_of(&store).is_some_and(|owner| !named.contains(&owner)) {
+                tables.note_attached(&tables.db.family(&store).map_err(status)?)?;
+                tables.db.drop_family(&store).map_err(status)?;
+            }
+        }
         tables.clean_backups()?;
         let mut stores = tables.all_stores()?;
         let mut by_name = BTreeMap::new();
@@ -256,15 +260,25 @@ impl Tables {
         Ok(())
     }
 
-    /// The sequence numbers at which stores were attached.
-    pub(crate) fn attached(&self) -> BTreeSet<u64> {
-        let tables = self.all();
-        let layouts = tables.values().map(|table| table.now());
-        let of = |layout: Arc<Layout>| -> Vec<u64> {
-            let stores = layout.families.iter().flat_map(|family| &family.regions);
-            stores.filter_map(|(_, store)| Some(store.attached_at()?.0)).collect()
-        };
-        layouts.flat_map(of).collect()
+    /// Notes that a store was attached, so that its sequence number, which no write has, is not taken for a loss by who streams
+    /// changes.
+    fn note_attached(&self, store: &Family) -> Result<(), Status> {
+        let Some(seq) = store.attached_at() else { return Ok(()) };
+        let mut batch = Batch::new();
+        batch.put(&self.records, [ATTACHED, &seq.0.to_be_bytes()].concat(), []);
+        self.db.write_with(&batch, Durability::Sync).map_err(status)?;
+        Ok(())
+    }
+
+    /// Whether at each of these sequence numbers a store was attached.
+    pub(crate) fn were_attached(&self, first: SeqNo, last: SeqNo) -> Result<bool, Status> {
+        for seq in first.0..=last.0 {
+            let key = [ATTACHED, &seq.to_be_bytes()].concat();
+            if self.records.get(key).map_err(status)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Notes up to where has been written by now.
@@ -440,8 +454,8 @@ impl Tables {
             let new = store_name(schema.id, family, number);
             self.forget_store(&new)?;
             let attached = self.db.attach(&new, at).map_err(status)?;
-            stores.entry((schema.id, family)).or_default().push(attached);
-            Ok(())
+            stores.entry((schema.id, family)).or_default().push(attached.clone());
+            self.note_attached(&attached)
         });
         let made = made
             .and_then(|()| self.create_stores(name, &schema, &[], &mut stores))

@@ -1,0 +1,181 @@
+//! The server as a process: started, killed, started again, and what it takes of memory.
+
+pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
+pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
+
+use admin::bigtable_table_admin_client::BigtableTableAdminClient;
+use data::bigtable_client::BigtableClient;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) const INSTANCE: &str = "projects/p/instances/i";
+pub(crate) const TABLE: &str = "projects/p/instances/i/tables/t";
+/// How long a server may take to answer after it was started.
+const START_WAIT: Duration = Duration::from_secs(60);
+
+/// A server and its place. Ended with this.
+pub(crate) struct Server {
+    child: Option<Child>,
+    pub(crate) dir: tempfile::TempDir,
+    port: u16,
+}
+
+/// The binary beside ours.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().expect("our own path");
+    own.with_file_name("siltstone")
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+impl Server {
+    /// A server with this configuration, which answers.
+    pub(crate) async fn start(config: &str) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        std::fs::write(dir.path().join("siltstone.toml"), config).map_err(|e| e.to_string())?;
+        let mut server = Self { child: None, dir, port: free_port() };
+        server.start_again().await?;
+        Ok(server)
+    }
+
+    /// Starts it where it was; returns when it answers.
+    pub(crate) async fn start_again(&mut self) -> Result<(), String> {
+        let place = self.dir.path();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(place.join("log"));
+        let log = log.map_err(|e| e.to_string())?;
+        let child = Command::new(binary())
+            .arg("serve")
+            .arg(place.join("data"))
+            .args(["--config", &place.join("siltstone.toml").to_string_lossy()])
+            .args(["--listen", &format!("127.0.0.1:{}", self.port), "--http", "127.0.0.1:0"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.map_err(|e| format!("{}: {e}", binary().display()))?);
+        let began = Instant::now();
+        while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+            if let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) {
+                return Err(format!("the server ended with {status}: {}", self.log()));
+            }
+            if began.elapsed() > START_WAIT {
+                return Err(format!("the server does not answer: {}", self.log()));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// What it said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Ends it, without a word.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Whether it is still there.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A channel that connects when it is used, again and again.
+    pub(crate) fn channel(&self) -> Channel {
+        channel(self.port)
+    }
+
+    pub(crate) fn data(&self) -> BigtableClient<Channel> {
+        BigtableClient::new(self.channel())
+    }
+
+    pub(crate) fn admin(&self) -> BigtableTableAdminClient<Channel> {
+        BigtableTableAdminClient::new(self.channel())
+    }
+
+    /// Makes the table.
+    pub(crate) async fn create(&self, families: &[&str]) -> Result<(), String> {
+        let families = families.iter().map(|name| ((*name).to_string(), admin::ColumnFamily::default()));
+        let table = admin::Table {
+            column_families: families.collect(),
+            change_stream_config: Some(admin::ChangeStreamConfig::default()),
+            ..Default::default()
+        };
+        let request = admin::CreateTableRequest {
+            parent: INSTANCE.into(),
+            table_id: "t".into(),
+            table: Some(table),
+            ..Default::default()
+        };
+        self.admin().create_table(request).await.map(drop).map_err(|e| format!("create the table: {e}"))
+    }
+
+    /// Bytes of memory that it has, now and at most.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let pid = self.child.as_ref().map_or(0, Child::id);
+        let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+        let status = status.unwrap_or_default();
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+            kib.unwrap_or(0) << 10
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub(crate) fn channel(port: u16) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
+    endpoint.connect_timeout(Duration::from_secs(5)).connect_lazy()
+}
+
+/// A cell to be set.
+pub(crate) fn set(family: &str, qualifier: &str, at: i64, value: Vec<u8>) -> data::Mutation {
+    let set = data::mutation::SetCell {
+        family_name: family.into(),
+        column_qualifier: qualifier.to_string().into(),
+        timestamp_micros: at,
+        value: value.into(),
+    };
+    data::Mutation { mutation: Some(data::mutation::Mutation::SetCell(set)) }
+}
+
+/// Calls `seen` with each cell of a table: row, family, qualifier, value.
+pub(crate) async fn scan(
+    client: &mut BigtableClient<Channel>,
+    request: data::ReadRowsRequest,
+    mut seen: impl FnMut(&[u8], &str, &[u8], &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let failed = |e: tonic::Status| format!("a scan: {e}");
+    let mut stream = client.read_rows(request).await.map_err(failed)?.into_inner();
+    let (mut row, mut family, mut qualifier) = (bytes::Bytes::new(), String::new(), Vec::new());
+    while let Some(message) = stream.message().await.map_err(failed)? {
+        for chunk in message.chunks {
+            if !chunk.row_key.is_empty() {
+                row = chunk.row_key;
+            }
+            family = chunk.family_name.unwrap_or(family);
+            qualifier = chunk.qualifier.unwrap_or(qualifier);
+            seen(&row, &family, &qualifier, &chunk.value)?;
+        }
+    }
+    Ok(())
+}

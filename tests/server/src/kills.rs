@@ -1,0 +1,251 @@
+//! Kills under load. Writers own rows and write a number, over and over, into two families at once; they note what they try and
+//! what was acknowledged. After each kill every row must have the same number in both families, no less than was acknowledged
+//! and no more than was tried. Meanwhile regions are split, a stream of changes is read from its last token on, and
+//! backups are made and restored.
+
+use crate::child::{Server, TABLE, admin, data, scan, set};
+use data::read_change_stream_request::StartFrom;
+use data::read_change_stream_response::StreamRecord;
+use siltstone::Rng;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const WRITERS: usize = 6;
+const ROWS: u64 = 150;
+/// Bytes beside each number, so that regions grow.
+const FILLING: usize = 3_000;
+const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"1MiB\"\nchange-log = \"4GiB\"\n\
+    [tables]\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
+const BACKUP: &str = "projects/p/instances/i/clusters/c/backups/b";
+const RESTORED: &str = "projects/p/instances/i/tables/restored";
+
+/// What is known of the rows.
+#[derive(Default)]
+struct Oracle {
+    /// By row: what was acknowledged, and what was tried.
+    rows: Mutex<HashMap<String, (u64, u64)>>,
+    acknowledged: AtomicU64,
+}
+
+impl Oracle {
+    fn rows(&self) -> HashMap<String, (u64, u64)> {
+        self.rows.lock().expect("no writer panics").clone()
+    }
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let mut value = number.to_string().into_bytes();
+    value.push(b' ');
+    value.resize(value.len() + FILLING, b'.');
+    value
+}
+
+fn number(value: &[u8]) -> Result<u64, String> {
+    let text = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| format!("a value is \"{}\"", value.escape_ascii()))
+}
+
+async fn write(port: u16, writer: usize, seed: u64, oracle: Arc<Oracle>, stop: Arc<AtomicBool>) {
+    let mut client = data::bigtable_client::BigtableClient::new(crate::child::channel(port));
+    let mut random = Rng::new(seed ^ (writer as u64 + 1));
+    while !stop.load(Ordering::Relaxed) {
+        let row = format!("{:03}-{writer}", random.next_u64() % ROWS);
+        let next = {
+            let mut rows = oracle.rows.lock().expect("no writer panics");
+            let known = rows.entry(row.clone()).or_default();
+            known.1 += 1;
+            known.1
+        };
+        let mutations = vec![set("f", "n", 1_000, value(next)), set("g", "n", 1_000, value(next))];
+        let request = data::MutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: row.clone().into(),
+            mutations,
+            ..Default::default()
+        };
+        match client.mutate_row(request).await {
+            Ok(_) => {
+                oracle.rows.lock().expect("no writer panics").entry(row).or_default().0 = next;
+                oracle.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Every row of a table against what was known before and after it was read.
+async fn check(
+    server: &Server,
+    table: &str,
+    before: &HashMap<String, (u64, u64)>,
+    after: impl Fn() -> HashMap<String, (u64, u64)>,
+) -> Result<(), String> {
+    let mut found: HashMap<String, [Option<u64>; 2]> = HashMap::new();
+    let request = data::ReadRowsRequest { table_name: table.into(), ..Default::default() };
+    scan(&mut server.data(), request, |row, family, _, value| {
+        let row = String::from_utf8_lossy(row).into_owned();
+        found.entry(row).or_default()[usize::from(family == "g")] = Some(number(value)?);
+        Ok(())
+    })
+    .await?;
+    let after = after();
+    for (row, [f, g]) in &found {
+        if f != g {
+            return Err(format!("row {row} of {table} is half: {f:?} and {g:?}"));
+        }
+        let tried = after.get(row).map_or(0, |known| known.1);
+        if f.is_none_or(|number| number > tried) {
+            return Err(format!("row {row} of {table} has {f:?}, and {tried} were tried"));
+        }
+    }
+    for (row, (acknowledged, _)) in before {
+        let has = found.get(row).and_then(|[f, _]| *f).unwrap_or(0);
+        if has < *acknowledged {
+            return Err(format!("row {row} of {table} has {has}, and {acknowledged} was acknowledged"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads changes up to now from the last token on, and notes the numbers of each row.
+async fn follow(
+    server: &Server,
+    token: &mut String,
+    followed: &mut HashMap<String, u64>,
+) -> Result<u64, String> {
+    let tokens = vec![data::StreamContinuationToken { token: token.clone(), ..Default::default() }];
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?;
+    let time = |seconds: u64, nanos: u32| prost_types::Timestamp {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanos: i32::try_from(nanos).unwrap_or_default(),
+    };
+    let start_from = match token.is_empty() {
+        true => StartFrom::StartTime(time(1, 0)),
+        false => StartFrom::ContinuationTokens(data::StreamContinuationTokens { tokens }),
+    };
+    let request = data::ReadChangeStreamRequest {
+        table_name: TABLE.into(),
+        start_from: Some(start_from),
+        end_time: Some(time(now.as_secs(), now.subsec_nanos())),
+        ..Default::default()
+    };
+    let failed = |e: tonic::Status| format!("a stream of changes: {e}");
+    let mut stream = server.data().read_change_stream(request).await.map_err(failed)?.into_inner();
+    let mut changes = 0;
+    while let Some(message) = stream.message().await.map_err(failed)? {
+        let Some(StreamRecord::DataChange(change)) = message.stream_record else { continue };
+        let row = String::from_utf8_lossy(&change.row_key).into_owned();
+        let numbers =
+            change.chunks.iter().filter_map(|chunk| match chunk.mutation.as_ref()?.mutation.as_ref()? {
+                data::mutation::Mutation::SetCell(set) => Some(number(&set.value)),
+                _ => None,
+            });
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+        let [f, g] = numbers[..] else { return Err(format!("a change of row {row} has {numbers:?}")) };
+        let last = followed.insert(row.clone(), f).unwrap_or(0);
+        if f != g || f <= last {
+            return Err(format!("row {row} changes from {last} to {f} and {g}"));
+        }
+        *token = change.token;
+        changes += 1;
+    }
+    Ok(changes)
+}
+
+/// Backs the table up under load, restores it beside, checks what was restored, and deletes both.
+async fn back_up(server: &Server, oracle: &Oracle) -> Result<(), String> {
+    let mut client = server.admin();
+    let before = oracle.rows();
+    let expires = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) + 3_600;
+    let expire_time =
+        prost_types::Timestamp { seconds: i64::try_from(expires).unwrap_or(i64::MAX), nanos: 0 };
+    let (parent, id) = BACKUP.split_once("/backups/").unwrap_or_default();
+    let backup =
+        admin::Backup { source_table: TABLE.into(), expire_time: Some(expire_time), ..Default::default() };
+    let (parent, backup_id) = (parent.to_string(), id.to_string());
+    let request = admin::CreateBackupRequest { parent, backup_id, backup: Some(backup) };
+    client.create_backup(request).await.map_err(|e| format!("a backup: {e}"))?;
+    let after = oracle.rows();
+    let source = Some(admin::restore_table_request::Source::Backup(BACKUP.into()));
+    let (parent, table_id) = (crate::child::INSTANCE.to_string(), "restored".to_string());
+    let request = admin::RestoreTableRequest { parent, table_id, source };
+    client.restore_table(request).await.map_err(|e| format!("a restore: {e}"))?;
+    check(server, RESTORED, &before, || after.clone()).await?;
+    forget_backup(server).await
+}
+
+async fn forget_backup(server: &Server) -> Result<(), String> {
+    let gone = |result: Result<_, tonic::Status>| match result {
+        Err(e) if e.code() != tonic::Code::NotFound => Err(format!("delete what was restored: {e}")),
+        _ => Ok(()),
+    };
+    let mut client = server.admin();
+    gone(client.delete_table(admin::DeleteTableRequest { name: RESTORED.into() }).await)?;
+    gone(client.delete_backup(admin::DeleteBackupRequest { name: BACKUP.into() }).await)
+}
+
+/// So many kills.
+pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+    let mut server = Server::start(CONFIG).await?;
+    server.create(&["f", "g"]).await?;
+    let mut random = Rng::new(seed);
+    let (oracle, stop) = (Arc::new(Oracle::default()), Arc::new(AtomicBool::new(false)));
+    let port = server.port();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(port, writer, seed, oracle.clone(), stop.clone())))
+        .collect();
+    let (mut token, mut followed, mut changes, mut backups) = (String::new(), HashMap::new(), 0, 0);
+    for kill in 0..count {
+        tokio::time::sleep(Duration::from_millis(random.next_u64() % 400)).await;
+        if kill % 8 == 5 {
+            back_up(&server, &oracle).await?;
+            backups += 1;
+        }
+        // One in four comes into the middle of a backup or a restore.
+        let in_backup = kill % 4 == 2;
+        let after = Duration::from_millis(random.next_u64() % 100);
+        if in_backup {
+            tokio::select! {
+                // What it makes of being killed is not of interest here.
+                _ = back_up(&server, &oracle) => {}
+                () = tokio::time::sleep(after) => {}
+            }
+        }
+        let before = oracle.rows();
+        server.kill();
+        server.start_again().await?;
+        forget_backup(&server).await?;
+        check(&server, TABLE, &before, || oracle.rows())
+            .await
+            .map_err(|e| format!("after kill {kill}: {e}"))?;
+        changes += follow(&server, &mut token, &mut followed).await?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.map_err(|e| e.to_string())?;
+    }
+    let known = oracle.rows();
+    check(&server, TABLE, &known, || known.clone()).await?;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    changes += follow(&server, &mut token, &mut followed).await?;
+    for (row, (acknowledged, tried)) in &known {
+        let last = followed.get(row).copied().unwrap_or(0);
+        if last < *acknowledged || last > *tried {
+            return Err(format!("the stream ends row {row} at {last}, {acknowledged} was acknowledged"));
+        }
+    }
+    let mut regions = 0;
+    let request = data::SampleRowKeysRequest { table_name: TABLE.into(), ..Default::default() };
+    let mut samples = server.data().sample_row_keys(request).await.map_err(|e| e.to_string())?.into_inner();
+    while samples.message().await.map_err(|e| e.to_string())?.is_some() {
+        regions += 1;
+    }
+    let acknowledged = oracle.acknowledged.load(Ordering::Relaxed);
+    Ok(format!(
+        "{count} kills, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
+         {regions} samples of regions"
+    ))
+}

@@ -1,0 +1,232 @@
+//! Damaged and random messages to every method: the server answers each, lives on, and takes no memory for what is not there.
+
+use crate::child::{INSTANCE, Server, TABLE, data, set};
+use bytes::{Buf, BufMut};
+use prost::Message;
+use siltstone::Rng;
+use siltstone_server::METHODS;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Code, Request, Status};
+
+const SENDERS: u64 = 8;
+/// How much the server may take over what it has with a budget of 64 MiB.
+const MEMORY_MAX: u64 = 320 << 20;
+const CONFIG: &str =
+    "memory = \"64MiB\"\nwrite-memory = \"16MiB\"\ndurability = \"buffered\"\ncall-memory = \"64MiB\"\n";
+
+/// Bytes as they are.
+#[derive(Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = usize;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = usize;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<usize>, Status> {
+        let bytes = from.remaining();
+        from.advance(bytes);
+        Ok(Some(bytes))
+    }
+}
+
+/// A request that makes sense, to be damaged: with filters of all kinds, as these are the deepest.
+fn sound(random: &mut Rng) -> Vec<u8> {
+    let table_name = TABLE.to_string();
+    match random.next_u64() % 4 {
+        0 => {
+            let filter = Some(filter(random, 4));
+            data::ReadRowsRequest { table_name, filter, rows_limit: 3, ..Default::default() }.encode_to_vec()
+        }
+        1 => data::MutateRowRequest {
+            table_name,
+            row_key: random.next_u64().to_be_bytes().to_vec().into(),
+            mutations: vec![set("f", "q", 1_000, vec![1; 40])],
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        2 => data::CheckAndMutateRowRequest {
+            table_name,
+            row_key: "r".into(),
+            predicate_filter: Some(filter(random, 3)),
+            true_mutations: vec![set("f", "q", -1, vec![2; 10])],
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        // Of most messages the first field is a name.
+        _ => data::PingAndWarmRequest { name: INSTANCE.into(), ..Default::default() }.encode_to_vec(),
+    }
+}
+
+fn filter(random: &mut Rng, depth: u32) -> data::RowFilter {
+    use data::row_filter::{Chain, Condition, Filter, Interleave};
+    let kind = if depth == 0 { 3 + random.next_u64() % 8 } else { random.next_u64() % 11 };
+    let some = |random: &mut Rng| {
+        (0..1 + random.next_u64() % 3).map(|_| filter(random, depth.saturating_sub(1))).collect::<Vec<_>>()
+    };
+    let pattern = |random: &mut Rng| {
+        let parts: [&[u8]; 12] = [
+            b"a",
+            b".*",
+            b"(a|b)*",
+            b"[a-z]{1,40}",
+            b"\\C",
+            b"(",
+            b"(?i)x",
+            b"\\xff",
+            b"[^",
+            b"a{1000}{1000}",
+            b"$",
+            b"\\",
+        ];
+        (0..1 + random.next_u64() % 5)
+            .flat_map(|_| parts[usize::try_from(random.next_u64() % 12).unwrap_or(0)].to_vec())
+            .collect::<Vec<u8>>()
+    };
+    let number = i32::try_from(random.next_u64() % 5).unwrap_or(0) - 1;
+    let filter = match kind {
+        0 => Filter::Chain(Chain { filters: some(random) }),
+        1 => Filter::Interleave(Interleave { filters: some(random) }),
+        2 => Filter::Condition(Box::new(Condition {
+            predicate_filter: some(random).pop().map(Box::new),
+            true_filter: some(random).pop().map(Box::new),
+            false_filter: None,
+        })),
+        3 => Filter::RowKeyRegexFilter(pattern(random).into()),
+        4 => Filter::ColumnQualifierRegexFilter(pattern(random).into()),
+        5 => Filter::ValueRegexFilter(pattern(random).into()),
+        6 => Filter::FamilyNameRegexFilter(String::from_utf8_lossy(&pattern(random)).into_owned()),
+        7 => Filter::CellsPerColumnLimitFilter(number),
+        8 => Filter::CellsPerRowOffsetFilter(number),
+        9 => Filter::RowSampleFilter(f64::from(number) / 2.0),
+        _ => Filter::Sink(true),
+    };
+    data::RowFilter { filter: Some(filter) }
+}
+
+fn damaged(random: &mut Rng) -> Vec<u8> {
+    let mut bytes = sound(random);
+    let at = |random: &mut Rng, len: usize| usize::try_from(random.next_u64()).unwrap_or(0) % len.max(1);
+    match random.next_u64() % 8 {
+        0 => {}
+        1 => bytes = (0..random.next_u64() % 200).map(|_| random.next_u64().to_le_bytes()[0]).collect(),
+        2 => bytes.truncate(at(random, bytes.len())),
+        3 => {
+            // A length that is not there.
+            let place = at(random, bytes.len());
+            bytes.splice(place..place, [0x0a, 0xff, 0xff, 0xff, 0xff, 0x07]);
+        }
+        4 => {
+            // Nested in itself, deep.
+            for _ in 0..random.next_u64() % 300 {
+                let mut outer = vec![0x2a];
+                prost::encoding::encode_varint(bytes.len() as u64, &mut outer);
+                outer.extend(&bytes);
+                bytes = outer;
+            }
+        }
+        _ => {
+            for _ in 0..1 + random.next_u64() % 4 {
+                let place = at(random, bytes.len());
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte ^= 1 << (random.next_u64() % 8);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+/// So many messages.
+pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+    let mut server = Server::start(CONFIG).await?;
+    server.create(&["f", "g"]).await?;
+    let (answered, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for sender in 0..SENDERS {
+        let mut client = tonic::client::Grpc::new(server.channel());
+        let (answered, refused) = (answered.clone(), refused.clone());
+        let mut random = Rng::new(seed ^ (sender + 1));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..count / SENDERS {
+                let method = METHODS[usize::try_from(random.next_u64()).unwrap_or(0) % METHODS.len()];
+                // The table stays, and streams that never end are for others.
+                if ["DeleteTable", "ReadChangeStream", "ModifyColumnFamilies"]
+                    .iter()
+                    .any(|name| method.ends_with(name))
+                {
+                    continue;
+                }
+                let path = method.parse().map_err(|e| format!("{method}: {e}"))?;
+                client.ready().await.map_err(|e| format!("the server is gone: {e}"))?;
+                let message = damaged(&mut random);
+                let mut request = Request::new(message.clone());
+                request.set_timeout(std::time::Duration::from_secs(20));
+                let answer = client.server_streaming(request, path, Raw).await;
+                let ended = match answer {
+                    Ok(stream) => {
+                        let mut stream = stream.into_inner();
+                        loop {
+                            match stream.message().await {
+                                Ok(Some(_)) => {}
+                                Ok(None) => break Ok(()),
+                                Err(e) => break Err(e),
+                            }
+                        }
+                    }
+                    Err(e) => Err(e),
+                };
+                match ended {
+                    Ok(()) => answered.fetch_add(1, Ordering::Relaxed),
+                    Err(e) if matches!(e.code(), Code::Unknown | Code::DeadlineExceeded | Code::DataLoss) => {
+                        let hex: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
+                        return Err(format!("{method} with {hex}: {e}"));
+                    }
+                    Err(_) => refused.fetch_add(1, Ordering::Relaxed),
+                };
+            }
+            Ok::<_, String>(())
+        }));
+    }
+    for task in tasks {
+        task.await.map_err(|e| e.to_string())??;
+    }
+    if !server.lives() || server.log().contains("panicked") {
+        return Err(format!("the server panicked: {}", server.log()));
+    }
+    let most = server.memory().1;
+    let said = format!(
+        "{} answered, {} refused, over {} methods, memory at most {} MiB",
+        answered.load(Ordering::Relaxed),
+        refused.load(Ordering::Relaxed),
+        METHODS.len(),
+        most >> 20
+    );
+    if most > MEMORY_MAX { Err(said) } else { Ok(said) }
+}
