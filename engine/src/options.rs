@@ -119,6 +119,9 @@ pub struct Experimental {
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
+    /// Milliseconds that a writer waits at a hard bound of memory or debt before it is turned away with `Busy`, nothing written;
+    /// 0 for no such limit. Default 0.
+    pub stop_wait_ms: u64,
     /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
     pub events_kept: usize,
 }
@@ -137,6 +140,7 @@ impl Default for Experimental {
             rate_limit_auto: 0,
             cache_fill_rate: 0,
             open_tables: 0,
+            stop_wait_ms: 0,
             events_kept: 1_000,
         }
     }

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tonic::Status;
 
+/// How long a write waits where memory or merges are far behind, before its client is told to come again.
+const STOP_WAIT_MS: u64 = 300;
+
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
 ///
 /// ```
@@ -312,6 +315,7 @@ impl Config {
             latencies: true,
             ..Options::default()
         };
+        options.experimental.stop_wait_ms = STOP_WAIT_MS;
         // A row may have 256 MiB, and a batch a quarter of the log.
         options.experimental.log_bytes_max = (4 * self.write_memory.0).max(1 << 30);
         options

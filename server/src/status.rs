@@ -17,7 +17,8 @@ pub(crate) fn status(error: Error) -> Status {
         ErrorKind::ReadOnly | ErrorKind::MergeRefused => Status::failed_precondition(message),
         ErrorKind::Unsupported => Status::unimplemented(message),
         ErrorKind::ChangesLost => Status::out_of_range(message),
-        ErrorKind::Busy | ErrorKind::Closed => Status::unavailable(message),
+        ErrorKind::Busy => crate::calls::overloaded(tonic::Code::Unavailable, &message),
+        ErrorKind::Closed => Status::unavailable(message),
         _ => Status::internal(message),
     }
 }

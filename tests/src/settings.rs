@@ -99,6 +99,7 @@ pub const DATABASE: Values<Options> = &[
         &[|o| o.experimental.changes_held_max = 0, |o| o.experimental.changes_held_max = 64 << 10],
     ),
     ("latencies", &[|o| o.latencies = false, |o| o.latencies = true]),
+    ("stop_wait_ms", &[|o| o.experimental.stop_wait_ms = 600_000]),
     ("events_kept", &[|o| o.experimental.events_kept = 0, |o| o.experimental.events_kept = 10]),
 ];
 

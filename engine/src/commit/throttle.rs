@@ -5,7 +5,7 @@
 
 use super::Commit;
 use super::store::Store;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::metrics::Counter;
 use crate::options::Options;
@@ -60,6 +60,9 @@ pub(crate) struct Drain {
     /// Nanoseconds that writers are still to wait.
     delay_owed: AtomicU64,
 }
+
+/// How often a writer that waits for a limited time looks whether it may go on.
+const STOP_LOOK_NS: u64 = 20_000_000;
 
 impl Commit {
     /// Lets merges write as fast as what is owed asks for.
@@ -140,12 +143,27 @@ impl Commit {
         let pressure = now();
         self.scheduler.notify();
         let mut failed = None;
-        self.scheduler.wait(&mut || {
+        let mut goes_on = || {
             failed = self.check_writable().err().or_else(|| self.health.background_error.lock().clone());
             let pressure = now();
             failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
             failed.is_some() || backpressure(&pressure) != Delay::Stop
-        });
+        };
+        match self.settings.options.experimental.stop_wait_ms {
+            0 => self.scheduler.wait(&mut goes_on),
+            limit => {
+                // Nobody is woken for the time alone.
+                while !goes_on() {
+                    if self.env.clock.monotonic_ns() - from >= limit.saturating_mul(1_000_000) {
+                        let message =
+                            format!("writers are stopped at a bound for more than {limit} ms: try again");
+                        failed = Some(Error::new(ErrorKind::Busy, message));
+                        break;
+                    }
+                    self.scheduler.pause(STOP_LOOK_NS);
+                }
+            }
+        }
         let waited = self.env.clock.monotonic_ns() - from;
         self.metrics.timers.delay.note_ns(waited);
         if waited >= STALL_NS {

@@ -4,7 +4,9 @@ use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
 use siltstone::storage::{Clock, Env, Storage};
 use siltstone::strategy::{HotKeys, MemoryPolicy};
-use siltstone::{Builder, Compression, Db, EventKind, Experimental, Family, FamilyOptions, Options};
+use siltstone::{
+    Builder, Compression, Db, ErrorKind, EventKind, Experimental, Family, FamilyOptions, Options,
+};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -505,4 +507,43 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
     told.sort();
     told.dedup();
     assert_eq!(told.len(), all, "each is told once");
+}
+
+#[test]
+fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let experimental = Experimental { stop_wait_ms: 50, ..Experimental::default() };
+    let options = Options {
+        write_memory: 1 << 20,
+        memory_budget: 4 << 20,
+        rate_limit: 16 << 10,
+        experimental,
+        ..Options::default()
+    };
+    let whole = Db::builder().options(options).open(dir.path()).unwrap();
+    let strategy = "leveled{base_bytes=128KiB, table_bytes=64KiB}".parse().unwrap();
+    let db = whole.create_family("f", FamilyOptions { strategy, ..FamilyOptions::default() }).unwrap();
+    let mut random = Rng::new(1);
+    let mut value = || (0..2_000).flat_map(|_| random.next_u64().to_le_bytes()).collect::<Vec<u8>>();
+    let (mut written, mut refused) = (Vec::new(), None);
+    // Not ascending, so that merges have something to do.
+    for n in (0..2_000u32).map(|n| n.wrapping_mul(0x9e37_79b9)) {
+        match db.put(n.to_be_bytes(), value()) {
+            Ok(_) => written.push(n),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
+                refused = Some(n);
+                break;
+            }
+        }
+    }
+    let refused = refused.expect("merges cannot keep up");
+    assert!(db.get(refused.to_be_bytes()).unwrap().is_none() && written.len() > 10);
+    // Where merges get on it is worth another try.
+    whole.set_rate_limit(0);
+    let began = std::time::Instant::now();
+    while let Err(e) = db.put(refused.to_be_bytes(), value()) {
+        assert!(e.kind() == ErrorKind::Busy && began.elapsed().as_secs() < 60, "{e}");
+    }
+    assert!(written.iter().all(|n| db.get(n.to_be_bytes()).unwrap().is_some()));
 }

@@ -199,7 +199,9 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
         .collect();
     let (mut token, mut followed, mut changes, mut backups) = (String::new(), HashMap::new(), 0, 0);
     for kill in 0..count {
-        tokio::time::sleep(Duration::from_millis(random.next_u64() % 400)).await;
+        // Now and then it lives long enough to look at its regions.
+        let lives = if kill % 6 == 1 { 1_200 } else { 0 } + random.next_u64() % 400;
+        tokio::time::sleep(Duration::from_millis(lives)).await;
         if kill % 8 == 5 {
             back_up(&server, &oracle).await?;
             backups += 1;
