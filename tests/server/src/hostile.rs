@@ -1,6 +1,7 @@
 //! Clients that mean no good, one kind after the other, beside one that behaves: it must be served as before, the server's memory
 //! must stay within its bounds, and what is refused must be refused cleanly.
 
+use crate::Extent;
 use crate::child::{Server, TABLE, channel, data, set};
 use data::bigtable_client::BigtableClient;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
@@ -253,11 +254,13 @@ const ATTACKS: [&str; 11] = [
     "calls that are given up",
 ];
 
-/// All attacks, with so many bad requests.
-pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+/// Bad requests of one round of the attacks that go by number.
+const ROUND: u64 = 100_000;
+
+/// All attacks, with so many bad requests, in rounds.
+pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let mut server = Server::start(CONFIG).await?;
     server.create(&["f"]).await?;
-    let port = server.port();
     let mut client = server.data();
     let mut rows = vec![("good".to_string(), 10)];
     rows.extend((0..60).map(|n| (format!("large{n}"), 1 << 20)));
@@ -265,29 +268,39 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
         let request = data::MutateRowRequest { row_key: row.into(), ..put(bytes) };
         client.mutate_row(request).await.map_err(|e| e.to_string())?;
     }
-    let mut bad = 0;
-    for name in ATTACKS {
-        let good = Good::start(port);
-        let made = attack(name, port, count, seed).await?;
-        good.stop.store(true, Ordering::Relaxed);
-        let (calls, longest) = good.task.await.map_err(|e| e.to_string())??;
-        let (now, most) = server.memory();
-        println!(
-            "{name}: {made} made; the good client had {calls} answers, the longest after {} ms; memory {} MiB, at most {} MiB",
-            longest.as_millis(),
-            now >> 20,
-            most >> 20
-        );
-        if calls == 0 || longest > LONGEST || most > MEMORY_MAX || !server.lives() {
-            return Err(format!("{name}: see the line above; the log says {}", server.log()));
+    let mut round = 0;
+    while extent.goes_on() {
+        for name in ATTACKS {
+            let made = beside_good(&mut server, name, extent.count.min(ROUND), seed + round).await?;
+            extent.advance(made);
         }
-        bad += made;
+        round += 1;
     }
     if server.log().contains("panicked") {
         return Err(server.log());
     }
     let refused = strangers().await?;
+    let bad = extent.done();
     Ok(format!("{} attacks, {bad} bad requests, {refused} strangers turned away", ATTACKS.len() + 1))
+}
+
+/// One attack beside the client that behaves; how many requests it made.
+async fn beside_good(server: &mut Server, name: &str, count: u64, seed: u64) -> Result<u64, String> {
+    let good = Good::start(server.port());
+    let made = attack(name, server.port(), count, seed).await?;
+    good.stop.store(true, Ordering::Relaxed);
+    let (calls, longest) = good.task.await.map_err(|e| e.to_string())??;
+    let (now, most) = server.memory();
+    println!(
+        "{name}: {made} made; the good client had {calls} answers, the longest after {} ms; memory {} MiB, at most {} MiB",
+        longest.as_millis(),
+        now >> 20,
+        most >> 20
+    );
+    if calls == 0 || longest > LONGEST || most > MEMORY_MAX || !server.lives() {
+        return Err(format!("{name}: see the line above; the log says {}", server.log()));
+    }
+    Ok(made)
 }
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);

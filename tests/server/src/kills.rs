@@ -3,6 +3,7 @@
 //! and no more than was tried. Meanwhile regions are split, a stream of changes is read from its last token on, and
 //! backups are made and restored.
 
+use crate::Extent;
 use crate::child::{Server, TABLE, admin, data, scan, set};
 use data::read_change_stream_request::StartFrom;
 use data::read_change_stream_response::StreamRecord;
@@ -188,7 +189,7 @@ async fn forget_backup(server: &Server) -> Result<(), String> {
 }
 
 /// So many kills.
-pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let mut server = Server::start(CONFIG).await?;
     server.create(&["f", "g"]).await?;
     let mut random = Rng::new(seed);
@@ -198,7 +199,8 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
         .map(|writer| tokio::spawn(write(port, writer, seed, oracle.clone(), stop.clone())))
         .collect();
     let (mut token, mut followed, mut changes, mut backups) = (String::new(), HashMap::new(), 0, 0);
-    for kill in 0..count {
+    while extent.goes_on() {
+        let kill = extent.done();
         // Now and then it lives long enough to look at its regions.
         let lives = if kill % 6 == 1 { 1_200 } else { 0 } + random.next_u64() % 400;
         tokio::time::sleep(Duration::from_millis(lives)).await;
@@ -224,6 +226,7 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
             .await
             .map_err(|e| format!("after kill {kill}: {e}"))?;
         changes += follow(&server, &mut token, &mut followed).await?;
+        extent.advance(1);
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
@@ -247,7 +250,8 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
     }
     let acknowledged = oracle.acknowledged.load(Ordering::Relaxed);
     Ok(format!(
-        "{count} kills, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
-         {regions} samples of regions"
+        "{} kills, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
+         {regions} samples of regions",
+        extent.done()
     ))
 }

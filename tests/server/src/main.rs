@@ -11,7 +11,9 @@ mod ring;
 
 use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is done to the server.
 #[derive(Clone, Copy, ValueEnum)]
@@ -35,27 +37,59 @@ struct Arguments {
     /// How many: kills, nodes, bad requests, seconds, messages
     #[arg(long)]
     count: u64,
+    /// End after this many seconds, however far it came
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Where it begins, to run a failing case again
     #[arg(long)]
     seed: Option<u64>,
 }
 
+/// How far a row goes, and how far it has come.
+struct Extent {
+    count: u64,
+    until: Option<Instant>,
+    done: AtomicU64,
+}
+
+impl Extent {
+    fn new(count: u64, seconds: Option<u64>) -> Self {
+        let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        Self { count, until, done: AtomicU64::new(0) }
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// That much more was done.
+    fn advance(&self, by: u64) {
+        self.done.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.done() < self.count && self.until.is_none_or(|until| Instant::now() < until)
+    }
+}
+
 fn main() -> ExitCode {
-    let Arguments { row, count, seed } = Arguments::parse();
+    let Arguments { row, count, seconds, seed } = Arguments::parse();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = seed.unwrap_or(now);
-    println!("seed {seed}, count {count}");
+    let extent = Arc::new(Extent::new(count, seconds));
+    println!("seed {seed}, at most {count}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let result = runtime.block_on(async {
         match row {
-            Row::Kills => kills::run(count, seed).await,
-            Row::Ring => ring::run(count, seed).await,
-            Row::Hostile => hostile::run(count, seed).await,
-            Row::Overload => overload::run(count, seed).await,
-            Row::Messages => messages::run(count, seed).await,
+            Row::Kills => kills::run(&extent, seed).await,
+            Row::Ring => ring::run(&extent, seed).await,
+            Row::Hostile => hostile::run(&extent, seed).await,
+            Row::Overload => overload::run(&extent, seed).await,
+            Row::Messages => messages::run(&extent, seed).await,
         }
     });
+    println!("count {}", extent.done());
     match result {
         Ok(said) => {
             println!("held: {said}");

@@ -1,5 +1,6 @@
 //! Damaged and random messages to every method: the server answers each, lives on, and takes no memory for what is not there.
 
+use crate::Extent;
 use crate::child::{INSTANCE, Server, TABLE, data, set};
 use bytes::{Buf, BufMut};
 use prost::Message;
@@ -164,17 +165,18 @@ fn damaged(random: &mut Rng) -> Vec<u8> {
 }
 
 /// So many messages.
-pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, String> {
     let mut server = Server::start(CONFIG).await?;
     server.create(&["f", "g"]).await?;
     let (answered, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
     for sender in 0..SENDERS {
         let mut client = tonic::client::Grpc::new(server.channel());
-        let (answered, refused) = (answered.clone(), refused.clone());
+        let (answered, refused, extent) = (answered.clone(), refused.clone(), extent.clone());
         let mut random = Rng::new(seed ^ (sender + 1));
         tasks.push(tokio::spawn(async move {
-            for _ in 0..count / SENDERS {
+            while extent.goes_on() {
+                extent.advance(1);
                 let method = METHODS[usize::try_from(random.next_u64()).unwrap_or(0) % METHODS.len()];
                 // The table stays, and streams that never end are for others.
                 if ["DeleteTable", "ReadChangeStream", "ModifyColumnFamilies"]

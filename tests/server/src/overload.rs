@@ -1,6 +1,7 @@
 //! More writes than merges can take: many clients write as fast as they are answered, while merges are throttled far below that.
 //! Writers are slowed, never stopped for long; memory stays within its budget.
 
+use crate::Extent;
 use crate::child::{Server, TABLE, data, set};
 use siltstone::Rng;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const CONFIG: &str = "memory = \"128MiB\"\nwrite-memory = \"32MiB\"\nrate-limit 
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// For so many seconds.
-pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let server = Server::start(CONFIG).await?;
     server.create(&["f"]).await?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -60,14 +61,16 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
     }
     let began = Instant::now();
     let mut most = 0;
-    while began.elapsed() < Duration::from_secs(count) {
+    while extent.goes_on() {
         tokio::time::sleep(Duration::from_millis(100)).await;
+        extent.advance(began.elapsed().as_secs() - extent.done());
         most = most.max(server.memory().0);
     }
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.map_err(|e| e.to_string())??;
     }
+    let count = extent.done();
     let longest = Duration::from_micros(longest.load(Ordering::Relaxed));
     let writes = writes.load(Ordering::Relaxed);
     let said = format!(

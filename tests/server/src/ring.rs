@@ -1,6 +1,7 @@
 //! Rows that point to each other: each batch of rows points to rows of the batch before, and is written only when that was
 //! acknowledged. Whatever is killed, split and merged meanwhile, no row may point to one that is not there.
 
+use crate::Extent;
 use crate::child::{Server, TABLE, data, scan, set};
 use siltstone::Rng;
 use std::collections::HashMap;
@@ -71,13 +72,13 @@ async fn verify(server: &Server, written: u64) -> Result<(), String> {
 }
 
 /// So many rows.
-pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
+pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let mut server = Server::start(CONFIG).await?;
     server.create(&["f"]).await?;
     let mut random = Rng::new(seed);
     let mut before: Vec<[u8; 16]> = Vec::new();
     let (mut written, mut kills) = (0, 0);
-    while written < count {
+    while extent.goes_on() {
         let mut row = || {
             let mut row = [0; 16];
             row[..8].copy_from_slice(&random.next_u64().to_be_bytes());
@@ -85,7 +86,7 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
             row
         };
         let rows: Vec<_> = (0..BATCH).map(|n| (row(), before.get(n as usize).copied())).collect();
-        let dies = random.next_u64() % KILL_EVERY == 0;
+        let dies = random.next_u64().is_multiple_of(KILL_EVERY);
         let when = Duration::from_micros(random.next_u64() % 20_000);
         if dies {
             kills += 1;
@@ -102,6 +103,7 @@ pub(crate) async fn run(count: u64, seed: u64) -> Result<String, String> {
             write(&server, &rows).await?;
         }
         written += BATCH;
+        extent.advance(BATCH);
         before = rows.into_iter().map(|(row, _)| row).collect();
     }
     verify(&server, written).await?;
