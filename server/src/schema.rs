@@ -121,7 +121,15 @@ impl FamilySchema {
     }
 
     pub(crate) fn to_message(&self) -> admin::ColumnFamily {
-        let value_type = self.aggregate.map(Aggregate::to_message);
+        use admin::r#type::{Bytes, bytes};
+        // Said also of plain bytes: a family that says nothing is an empty message, which a map leaves out, and the Node client
+        // does not take that.
+        let raw = bytes::encoding::Encoding::Raw(bytes::encoding::Raw::default());
+        let plain = Bytes { encoding: Some(bytes::Encoding { encoding: Some(raw) }) };
+        let value_type = self
+            .aggregate
+            .map_or_else(|| admin::Type { kind: Some(Kind::BytesType(plain)) }, Aggregate::to_message);
+        let value_type = Some(value_type);
         admin::ColumnFamily { gc_rule: self.gc.to_message(), value_type }
     }
 
@@ -234,5 +242,18 @@ impl Schema {
             }),
         });
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    #[test]
+    fn a_family_that_says_nothing_is_no_empty_message() {
+        let message = FamilySchema::default().to_message();
+        assert!(message.encoded_len() > 0);
+        assert_eq!(FamilySchema::from_message(0, &message).unwrap(), FamilySchema::default());
     }
 }

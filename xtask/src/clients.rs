@@ -113,13 +113,21 @@ fn copied(name: &str, into: &Path, files: &[&str]) -> bool {
     files.iter().all(|file| fs::copy(sources(name).join(file), into.join(file)).is_ok())
 }
 
+/// Copies a program that users read first.
+fn example(file: &str, into: &Path) -> bool {
+    fs::copy(root().join("examples/clients").join(file), into.join(file)).is_ok()
+}
+
 fn python(place: &Path) -> Option<Command> {
     let program = place.join("bin/python");
     let is_there = program.exists() || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(place));
     let install = ["-m", "pip", "install", "--quiet", "google-cloud-bigtable==2.50.2"];
     (is_there && done(limited(GET_SECONDS, &program).args(install))).then(|| {
-        let mut run = limited(RUN_SECONDS, &program);
-        run.arg(sources("python").join("main.py"));
+        // What users read first, and then the rest.
+        let of = |file: &str| root().join("examples/clients").join(file);
+        let mut run = limited(RUN_SECONDS, "sh");
+        run.args(["-ec", "for program in \"$@\"; do \"$0\" \"$program\"; done"]).arg(&program);
+        run.args([of("hello.py"), of("timeseries.py"), sources("python").join("main.py")]);
         run
     })
 }
@@ -128,13 +136,23 @@ fn go(place: &Path) -> Option<Command> {
     let program = place.join("client");
     let mut build = limited(GET_SECONDS, "go");
     build.args(["build", "-mod=mod", "-o"]).arg(&program).arg(".").current_dir(place);
-    (copied("go", place, &["go.mod", "main.go"]) && done(&mut build)).then(|| limited(RUN_SECONDS, program))
+    let mut hello = limited(GET_SECONDS, "go");
+    hello.args(["build", "-mod=mod", "-o", "hello", "hello.go"]).current_dir(place.join("example"));
+    let is_there = copied("go", place, &["go.mod", "main.go"])
+        && fs::create_dir_all(place.join("example")).is_ok()
+        && example("hello.go", &place.join("example"));
+    (is_there && done(&mut build) && done(&mut hello)).then(|| {
+        let mut run = limited(RUN_SECONDS, "sh");
+        run.args(["-ec", "example/hello; ./client"]).current_dir(place);
+        run
+    })
 }
 
 fn java(place: &Path) -> Option<Command> {
     let source = place.join("src/main/java");
     let copied = fs::create_dir_all(&source).is_ok()
-        && copied("java", place, &["pom.xml", "src/main/java/Hbase.java"]);
+        && copied("java", place, &["pom.xml", "src/main/java/Hbase.java"])
+        && example("Hello.java", &source);
     let mut build = limited(GET_SECONDS, "mvn");
     build.args(["-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
     if !(copied && done(build.current_dir(place))) {
@@ -143,13 +161,19 @@ fn java(place: &Path) -> Option<Command> {
     let classpath = fs::read_to_string(place.join("target/classpath")).ok()?;
     let mut run = limited(RUN_SECONDS, "sh");
     // Its log is long and says what its configuration is.
-    run.args(["-c", "java -cp \"target/classes:$1\" Hbase \"$BIGTABLE_EMULATOR_HOST\" 2> log || { tail -20 log; exit 1; }", "sh"]);
+    run.args([
+        "-c",
+        "for main in Hello Hbase; do java -cp \"target/classes:$1\" $main \"$BIGTABLE_EMULATOR_HOST\" 2> log \
+         || { tail -20 log; exit 1; }; done",
+        "sh",
+    ]);
     run.arg(classpath.trim()).current_dir(place);
     Some(run)
 }
 
 fn node(place: &Path) -> Option<Command> {
-    npm("node", place)
+    let is_there = example("hello.mjs", place);
+    npm("node", place).filter(|_| is_there)
 }
 
 /// A page in Debian's Chromium; what it looks like is kept in `target/clients/browser`.
@@ -164,8 +188,8 @@ fn npm(name: &str, place: &Path) -> Option<Command> {
     let mut install = limited(GET_SECONDS, "npm");
     install.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(place);
     (copied(name, place, &["package.json", "main.js"]) && done(&mut install)).then(|| {
-        let mut run = limited(RUN_SECONDS, "node");
-        run.arg("main.js").current_dir(place);
+        let mut run = limited(RUN_SECONDS, "sh");
+        run.args(["-ec", "if [ -e hello.mjs ]; then node hello.mjs; fi; node main.js"]).current_dir(place);
         run
     })
 }
