@@ -84,6 +84,8 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> S
     for (rust, wire, input, output, streams) in methods {
         let path = |message: &str| match message {
             "Empty" => "crate::proto::Empty".to_string(),
+            // Restated there.
+            "ReadRowsResponse" => "crate::proto::read_rows::ReadRowsResponse".to_string(),
             "longrunning::Operation" => "crate::proto::longrunning::Operation".to_string(),
             message => format!("crate::proto::{messages}::{message}"),
         };

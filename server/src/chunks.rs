@@ -4,9 +4,7 @@
 //! is too large. The first chunk of each message names its row, if it is no piece of a value: one client (Python's) takes it for
 //! a row out of order otherwise.
 
-use crate::proto::data::ReadRowsResponse;
-use crate::proto::data::read_rows_response::CellChunk;
-use crate::proto::data::read_rows_response::cell_chunk::RowStatus;
+use crate::proto::read_rows::{CellChunk, ReadRowsResponse, RowStatus};
 use crate::reader::Row;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -26,6 +24,8 @@ pub(crate) struct Chunker {
     chunks: Vec<CellChunk>,
     bytes: usize,
     full: Vec<ReadRowsResponse>,
+    /// The family named last, as it goes into chunks.
+    family: Option<(Arc<str>, Bytes)>,
 }
 
 impl Chunker {
@@ -42,10 +42,10 @@ impl Chunker {
             }
             let new_family = family.as_ref() != Some(&cell.family);
             if new_family {
-                chunk.family_name = Some(cell.family.to_string());
+                chunk.family_name = Some(self.name(&cell.family));
             }
             if new_family || qualifier.as_ref() != Some(&cell.qualifier) {
-                chunk.qualifier = Some(cell.qualifier.to_vec());
+                chunk.qualifier = Some(cell.qualifier.clone());
             }
             (family, qualifier) = (Some(cell.family), Some(cell.qualifier));
             chunk.value = cell.value;
@@ -67,6 +67,17 @@ impl Chunker {
         for chunk in row {
             self.piece_by_piece(&key, chunk);
         }
+    }
+
+    fn name(&mut self, family: &Arc<str>) -> Bytes {
+        if let Some((last, name)) = &self.family
+            && Arc::ptr_eq(last, family)
+        {
+            return name.clone();
+        }
+        let name = Bytes::copy_from_slice(family.as_bytes());
+        self.family = Some((family.clone(), name.clone()));
+        name
     }
 
     /// Adds a cell of a row that takes several messages.
@@ -113,7 +124,7 @@ impl Chunker {
 
 fn size_of(chunk: &CellChunk) -> usize {
     let names =
-        chunk.family_name.as_ref().map_or(0, String::len) + chunk.qualifier.as_ref().map_or(0, Vec::len);
+        chunk.family_name.as_ref().map_or(0, Bytes::len) + chunk.qualifier.as_ref().map_or(0, Bytes::len);
     let labels: usize = chunk.labels.iter().map(|label| label.len() + 2).sum();
     CHUNK_BYTES + names + labels + chunk.value.len()
 }

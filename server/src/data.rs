@@ -11,8 +11,9 @@ use crate::proto::data::{
     GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
     MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
     ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
-    ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
+use crate::proto::read_rows::ReadRowsResponse;
 use crate::read::Read;
 use crate::rows;
 use crate::server::{Call, Shared, blocking};

@@ -6,9 +6,9 @@ use crate::proto::data::{
     GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
     MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
     ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
-    ReadRowsResponse, SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
-    read_rows_response::{CellChunk, cell_chunk::RowStatus},
+    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
+use crate::proto::read_rows::{CellChunk, ReadRowsResponse, RowStatus};
 use bytes::Bytes;
 use futures_util::stream::{self, Iter};
 use tokio::net::TcpListener;
@@ -27,7 +27,7 @@ fn row(key: Bytes) -> CellChunk {
     CellChunk {
         row_key: key,
         family_name: Some("f".into()),
-        qualifier: Some(b"q".to_vec()),
+        qualifier: Some(Bytes::from_static(b"q")),
         timestamp_micros: 1_000,
         value: Bytes::from_static(&[7; 100]),
         row_status: Some(RowStatus::CommitRow(true)),

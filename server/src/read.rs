@@ -8,9 +8,10 @@ use crate::chunks::Chunker;
 use crate::filter::{Filter, Need};
 use crate::proto::data::row_range::{EndKey, StartKey};
 use crate::proto::data::{
-    FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
-    RequestStats, RowRange, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
+    FullReadStatsView, ReadIterationStats, ReadRowsRequest, RequestLatencyStats, RequestStats, RowRange,
+    RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
+use crate::proto::read_rows::ReadRowsResponse;
 use crate::reader::{Rows, View};
 use crate::rows::{self, Span};
 use crate::tables::{Table, Tables};

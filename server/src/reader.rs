@@ -9,7 +9,7 @@ use crate::gc::Gc;
 use crate::rows::{self, Span};
 use crate::status::status;
 use crate::tables::{Stores, Table};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use siltstone::{Cursor, Entry, Snapshot, Timestamp};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -21,6 +21,28 @@ const STEPS_BEFORE_SEEK: usize = 8;
 
 /// Values shorter than this are copied, as holding what they lie in costs more.
 const COPIED_BYTES: usize = 512;
+
+/// Bytes of what copies are put into, from the first of a walk on.
+const COPIES_BYTES: (usize, usize) = (256, 64 << 10);
+
+/// Where small keys and values are copied to, many into one allocation.
+#[derive(Default)]
+struct Copies {
+    room: BytesMut,
+    last: usize,
+}
+
+impl Copies {
+    fn of(&mut self, bytes: &[u8]) -> Bytes {
+        if self.room.capacity() < bytes.len() {
+            // A walk of one row takes little; a long one soon allocates seldom.
+            self.last = (self.last * 4).clamp(COPIES_BYTES.0, COPIES_BYTES.1);
+            self.room = BytesMut::with_capacity(self.last.max(bytes.len()));
+        }
+        self.room.extend_from_slice(bytes);
+        self.room.split().freeze()
+    }
+}
 
 /// How rows are read.
 pub(crate) struct View {
@@ -51,6 +73,9 @@ pub(crate) struct Rows {
     first: Option<usize>,
     /// Cells looked at.
     pub(crate) cells_seen: u64,
+    copies: Copies,
+    /// The row's part of the keys of the row that is being read.
+    part: Vec<u8>,
 }
 
 /// A row's key and its cells in the order of families, qualifiers, newest first.
@@ -62,7 +87,14 @@ impl Rows {
         let families: Result<Vec<_>, _> =
             needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span)).collect();
         let first = needs.first().and_then(|(_, need)| need.first);
-        Ok(Self { view, families: families?, first, cells_seen: 0 })
+        Ok(Self {
+            view,
+            families: families?,
+            first,
+            cells_seen: 0,
+            copies: Copies::default(),
+            part: Vec::new(),
+        })
     }
 
     /// The next row that has a cell.
@@ -74,16 +106,19 @@ impl Rows {
                 false => parts.min(),
                 true => parts.max(),
             };
-            let Some(part) = part.map(<[u8]>::to_vec) else { return Ok(None) };
+            let Some(part) = part else { return Ok(None) };
+            self.part.clear();
+            self.part.extend_from_slice(part);
+            let part = &self.part[..];
             let mut cells = Vec::new();
             for family in &mut self.families {
-                if family.row_part() == Some(&part) {
+                if family.row_part() == Some(part) {
                     let most = self.first.map(|first| first - cells.len().min(first));
-                    self.cells_seen += family.take_row(&self.view, &part, most, &mut cells)?;
+                    self.cells_seen += family.take_row(&self.view, part, most, &mut cells)?;
                 }
             }
             if !cells.is_empty() {
-                return Ok(Some((Bytes::copy_from_slice(&rows::row_of(&part)), cells)));
+                return Ok(Some((self.copies.of(&rows::row_of(part)), cells)));
             }
         }
     }
@@ -293,6 +328,7 @@ struct Column {
     /// Nothing more of this column is wanted, and how many came all the same.
     is_done: bool,
     over: usize,
+    copies: Copies,
 }
 
 impl Column {
@@ -310,6 +346,7 @@ impl Column {
             given: 0,
             is_done: false,
             over: 0,
+            copies: Copies::default(),
         }
     }
 
@@ -325,13 +362,13 @@ impl Column {
         }
     }
 
-    fn cell(&self, entry: &Entry) -> Cell {
+    fn cell(&mut self, entry: &Entry) -> Cell {
         Cell {
             family: self.family.clone(),
             qualifier: self.qualifier.clone(),
             timestamp: i64::try_from(entry.timestamp.0).unwrap_or(i64::MAX),
             value: match entry.value.len() {
-                0..COPIED_BYTES => Bytes::copy_from_slice(&entry.value),
+                0..COPIED_BYTES => self.copies.of(&entry.value),
                 _ => Bytes::from_owner(entry.value.clone()),
             },
             labels: Vec::new(),
@@ -359,13 +396,15 @@ impl Column {
     fn take(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
         self.begin(qualifier);
         if self.wants(entry.timestamp.0) {
-            into.push(self.cell(entry));
+            let cell = self.cell(entry);
+            into.push(cell);
         }
     }
 
     fn take_unjudged(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
         self.begin(qualifier);
-        into.push(self.cell(entry));
+        let cell = self.cell(entry);
+        into.push(cell);
     }
 
     /// Of cells taken without judging, now in order.
