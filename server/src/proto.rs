@@ -112,7 +112,7 @@ mod tests {
         let ours = read_rows::ReadRowsResponse {
             chunks: vec![chunk, empty],
             last_scanned_row_key: "last".into(),
-            request_stats: request_stats.clone(),
+            request_stats,
         };
         let chunk = crates::CellChunk {
             row_key: "row".into(),
