@@ -1,7 +1,7 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
-use crate::auth::Right;
-use crate::backups;
+use crate::auth::{Right, Who};
+use crate::backups::{self, Backup};
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
@@ -29,6 +29,19 @@ const SPLITS_MAX: usize = 100;
 
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
+
+/// Whether it may be known that a backup is there: of a table on which there is any right.
+fn seen(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
+    match who.sees(&backup.source_table) {
+        true => Ok(()),
+        false => Err(Status::not_found(format!("no backup {name}"))),
+    }
+}
+
+fn administers(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
+    seen(who, name, backup)?;
+    who.may(Right::Admin, &backup.source_table)
+}
 
 #[tonic::async_trait]
 impl BigtableTableAdmin for TableAdmin {
@@ -128,7 +141,7 @@ impl BigtableTableAdmin for TableAdmin {
             })?;
             let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
             let none = None::<(&str, admin::UpdateTableMetadata)>;
-            Ok(Response::new(shared.finished.add(name, none, ("Table", &message))))
+            Ok(Response::new(shared.finished.add(name, name, none, ("Table", &message))))
         };
         call.run(false, work).await
     }
@@ -262,7 +275,12 @@ impl BigtableTableAdmin for TableAdmin {
                 end_time: Some(backups::time(made.end_us)),
             };
             let response = ("Backup", &made.to_message(&name));
-            Ok(Response::new(shared.finished.add(&name, Some(("CreateBackupMetadata", metadata)), response)))
+            Ok(Response::new(shared.finished.add(
+                &made.source_table,
+                &name,
+                Some(("CreateBackupMetadata", metadata)),
+                response,
+            )))
         };
         call.run(false, work).await
     }
@@ -274,7 +292,7 @@ impl BigtableTableAdmin for TableAdmin {
         let who = self.0.who(request.metadata())?;
         let name = request.into_inner().name;
         let backup = self.0.tables.backup(&name)?;
-        who.check_sees(&backup.source_table)?;
+        seen(&who, &name, &backup)?;
         Ok(Response::new(backup.to_message(&name)))
     }
 
@@ -291,8 +309,9 @@ impl BigtableTableAdmin for TableAdmin {
         }
         let shared = self.0.clone();
         let work = move || {
-            who.may(Right::Admin, &shared.tables.backup(&backup.name)?.source_table)?;
-            let changed = shared.tables.update_backup(&backup.name, backups::expiry(backup.expire_time)?)?;
+            let expires = backups::expiry(backup.expire_time)?;
+            let may = |of: &Backup| administers(&who, &backup.name, of);
+            let changed = shared.tables.update_backup(&backup.name, expires, &may)?;
             Ok(Response::new(changed.to_message(&backup.name)))
         };
         call.run(false, work).await
@@ -303,8 +322,8 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
         let work = move || {
-            who.may(Right::Admin, &shared.tables.backup(&name)?.source_table)?;
-            Ok(Response::new(shared.tables.delete_backup(&name)?))
+            let may = |of: &Backup| administers(&who, &name, of);
+            Ok(Response::new(shared.tables.delete_backup(&name, &may)?))
         };
         call.run(false, work).await
     }
@@ -347,9 +366,8 @@ impl BigtableTableAdmin for TableAdmin {
         };
         let shared = self.0.clone();
         let work = move || {
-            let backup = shared.tables.backup(&source)?;
-            who.may(Right::Admin, &backup.source_table)?;
-            let table = shared.tables.restore(&backup, &name)?;
+            let may = |of: &Backup| administers(&who, &source, of);
+            let (table, backup) = shared.tables.restore(&source, &name, &may)?;
             let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
             let metadata = admin::RestoreTableMetadata {
                 name: name.clone(),
@@ -360,7 +378,7 @@ impl BigtableTableAdmin for TableAdmin {
                 ..Default::default()
             };
             let metadata = Some(("RestoreTableMetadata", metadata));
-            Ok(Response::new(shared.finished.add(&name, metadata, ("Table", &message))))
+            Ok(Response::new(shared.finished.add(&name, &name, metadata, ("Table", &message))))
         };
         call.run(false, work).await
     }
@@ -373,17 +391,21 @@ impl BigtableTableAdmin for TableAdmin {
         let work = move || {
             let name = format!("{}/backups/{}", request.parent, request.backup_id);
             names::backup(&name)?;
-            let source = shared.tables.backup(&request.source_backup)?;
-            who.may(Right::Admin, &source.source_table)?;
             let expires = backups::expiry(request.expire_time)?;
-            let copy = shared.tables.copy_backup(&name, &request.source_backup, expires)?;
+            let may = |of: &Backup| administers(&who, &request.source_backup, of);
+            let copy = shared.tables.copy_backup(&name, &request.source_backup, expires, &may)?;
             let metadata = admin::CopyBackupMetadata {
                 name: name.clone(),
-                source_backup_info: Some(source.info(&request.source_backup)),
+                source_backup_info: Some(copy.info(&request.source_backup)),
                 progress: None,
             };
             let response = ("Backup", &copy.to_message(&name));
-            Ok(Response::new(shared.finished.add(&name, Some(("CopyBackupMetadata", metadata)), response)))
+            Ok(Response::new(shared.finished.add(
+                &copy.source_table,
+                &name,
+                Some(("CopyBackupMetadata", metadata)),
+                response,
+            )))
         };
         call.run(false, work).await
     }

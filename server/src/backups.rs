@@ -2,8 +2,8 @@
 //!
 //! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's, and a record in the
 //! engine family `tables` that says what the table was like. Files that an earlier backup has are not copied again. The record is
-//! written last, and deleted first: an engine backup without a record is removed at the next start. A copy of a backup is one more
-//! record of the same engine backup, which goes when no record names it.
+//! written last, and deleted first; a note that is written before both lets the next start remove what is left. A copy of a backup is
+//! one more record of the same engine backup, which goes when no record names it.
 //!
 //! To restore, the engine backup becomes a database beside ours, whose families are detached and attached here under a new table's
 //! id, by links. The table is there from the moment its record is written; before that, its stores are orphans as any others.
@@ -13,16 +13,31 @@ use crate::proto::admin;
 use crate::schema::{self, Schema};
 use crate::status::status;
 use crate::tables::{self, Table, Tables};
+use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 use siltstone::storage::Env;
 use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::Status;
 
 /// What the names of backups begin with among the records.
 const BACKUP: &[u8] = b"backup/";
+/// The note that an engine backup is being made, with the highest number of those before it.
+const MAKING: &[u8] = b"making-backup";
+/// What notes of engine backups that are to be deleted begin with.
+const UNWANTED: &[u8] = b"unwanted-backup/";
+/// How long a change of the set of backups waits for another.
+const ALONE_WAIT: Duration = Duration::from_secs(5);
+
+/// Whether somebody may do what they are about to do with a backup.
+pub(crate) type May<'a> = &'a dyn Fn(&Backup) -> Result<(), Status>;
+
+fn unwanted(id: u64) -> Vec<u8> {
+    [UNWANTED, &id.to_be_bytes()].concat()
+}
 
 /// A backup as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,6 +155,18 @@ impl Tables {
         }
     }
 
+    /// One change of the set of backups at a time; who has waited for long is told to come again.
+    fn alone(&self) -> Result<MutexGuard<'_, ()>, Status> {
+        let alone = self.backing_up.try_lock_for(ALONE_WAIT);
+        alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
+    }
+
+    /// The backup of that name, if the caller may know of it and `may` says so. The caller is alone.
+    fn allowed(&self, name: &str, may: May<'_>) -> Result<Backup, Status> {
+        let backup = self.backup(name)?;
+        may(&backup).map(|()| backup)
+    }
+
     /// Backs a table up as it is now.
     pub(crate) fn create_backup(
         &self,
@@ -147,12 +174,24 @@ impl Tables {
         source_table: &str,
         expire_us: u64,
     ) -> Result<Backup, Status> {
-        let _one = self.backing_up.lock();
+        let _alone = self.alone()?;
         self.refuse_taken(name)?;
-        let schema = self.get(source_table)?.now().schema.clone();
+        let table = self.get(source_table)?;
+        let schema = table.now().schema.clone();
         let start_us = crate::now_us();
+        let last =
+            self.engine_backups().list().map_err(status)?.iter().map(|made| made.id).max().unwrap_or(0);
+        self.note(MAKING, Some(&last.to_be_bytes()))?;
         let picks = |store: &str| tables::owner_of(store).is_some_and(|(table, _)| table == schema.id);
         let made = self.db.backup_families(&self.places.backups, &picks, &mut |_| {}).map_err(status)?;
+        // Tables and families are taken out of sight before their stores are dropped: what is still seen was whole.
+        let ids = |schema: &Schema| schema.families.values().map(|family| family.id).collect::<BTreeSet<_>>();
+        let is_same =
+            |now: Arc<Table>| Arc::ptr_eq(&now, &table) && ids(&now.now().schema).is_superset(&ids(&schema));
+        if !self.get(source_table).is_ok_and(is_same) {
+            self.delete_engine_backup(made.id);
+            return Err(Status::aborted("the table was changed as the backup was made: try again"));
+        }
         let backup = Backup {
             id: made.id,
             source_table: source_table.to_string(),
@@ -163,87 +202,135 @@ impl Tables {
             expire_us,
             bytes: made.bytes,
         };
-        if let Err(e) = self.write_backup(name, Some(&backup)) {
-            self.delete_engine_backup(made.id);
-            return Err(e);
-        }
+        // After an error here it is there or not; the next start finds out.
+        self.write_backup(name, Some(&backup))?;
+        self.note(MAKING, None)?;
         Ok(backup)
     }
 
     /// One more name for a backup.
-    pub(crate) fn copy_backup(&self, name: &str, source: &str, expire_us: u64) -> Result<Backup, Status> {
-        let _one = self.backing_up.lock();
+    pub(crate) fn copy_backup(
+        &self,
+        name: &str,
+        source: &str,
+        expire_us: u64,
+        may: May<'_>,
+    ) -> Result<Backup, Status> {
+        let _alone = self.alone()?;
         self.refuse_taken(name)?;
-        let copy = Backup { source_backup: source.to_string(), expire_us, ..self.backup(source)? };
+        let copy = Backup { source_backup: source.to_string(), expire_us, ..self.allowed(source, may)? };
         self.write_backup(name, Some(&copy))?;
         Ok(copy)
     }
 
     /// Gives a backup another time to expire.
-    pub(crate) fn update_backup(&self, name: &str, expire_us: u64) -> Result<Backup, Status> {
-        let _one = self.backing_up.lock();
-        let backup = Backup { expire_us, ..self.backup(name)? };
+    pub(crate) fn update_backup(&self, name: &str, expire_us: u64, may: May<'_>) -> Result<Backup, Status> {
+        let _alone = self.alone()?;
+        let backup = Backup { expire_us, ..self.allowed(name, may)? };
         self.write_backup(name, Some(&backup))?;
         Ok(backup)
     }
 
     /// Deletes a backup; its files go with the last copy.
-    pub(crate) fn delete_backup(&self, name: &str) -> Result<(), Status> {
-        let _one = self.backing_up.lock();
-        let backup = self.backup(name)?;
+    pub(crate) fn delete_backup(&self, name: &str, may: May<'_>) -> Result<(), Status> {
+        let _alone = self.alone()?;
+        let backup = self.allowed(name, may)?;
+        self.forget(name, &backup)
+    }
+
+    fn forget(&self, name: &str, backup: &Backup) -> Result<(), Status> {
+        let is_last = self.backups()?.iter().all(|(other, of)| other == name || of.id != backup.id);
+        if is_last {
+            self.note(&unwanted(backup.id), Some(&[]))?;
+        }
         self.write_backup(name, None)?;
-        if self.backups()?.iter().all(|(_, other)| other.id != backup.id) {
+        if is_last {
             self.delete_engine_backup(backup.id);
         }
         Ok(())
     }
 
+    /// Deletes an engine backup that was noted as unwanted; what cannot be deleted now is at the next start.
     fn delete_engine_backup(&self, id: u64) {
-        match self.engine_backups().delete(id) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(id, %error, "the files of a backup are left until the next start");
-            }
-            _ => {}
+        let deleted = match self.engine_backups().delete(id) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(status(e)),
+            _ => self.note(&unwanted(id), None),
+        };
+        if let Err(error) = deleted {
+            tracing::warn!(
+                id,
+                error = error.message(),
+                "the files of a backup are left until the next start"
+            );
         }
     }
 
-    /// Deletes the backups whose time is over. Returns how many.
+    /// Writes a note of what is being done, or takes it back.
+    fn note(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), Status> {
+        let mut batch = Batch::new();
+        match value {
+            Some(value) => drop(batch.put(&self.records, key, value)),
+            None => drop(batch.delete(&self.records, key)),
+        }
+        self.db.write_with(&batch, Durability::Sync).map(|_| ()).map_err(status)
+    }
+
+    /// Deletes the backups whose time is over, unless a backup or restore is under way. Returns how many.
     pub(crate) fn drop_expired_backups(&self, now_us: u64) -> Result<usize, Status> {
+        let Some(_alone) = self.backing_up.try_lock() else { return Ok(0) };
         let expired: Vec<_> = self.backups()?.into_iter().filter(|(_, of)| of.expire_us <= now_us).collect();
-        for (name, _) in &expired {
-            self.delete_backup(name)?;
+        for (name, backup) in &expired {
+            self.forget(name, backup)?;
             tracing::info!(backup = name, "expired");
         }
         Ok(expired.len())
     }
 
-    /// Removes what changes that did not come to their end have left: engine backups that no record names, and databases that
-    /// were being restored.
+    /// Removes what changes that did not come to their end have left, as they are noted: an engine backup that was being made and
+    /// that no record names, those that were to be deleted, and a database that was being restored. What is not noted is not
+    /// ours to remove: the directory may have backups of another time.
     pub(crate) fn clean_backups(&self) -> Result<(), Status> {
         remove_dir(&self.places.restoring)?;
-        if !self.places.backups.exists() {
-            return Ok(());
+        if let Some(last) = self.records.get(MAKING).map_err(status)? {
+            let last = last[..].try_into().map_or(u64::MAX, u64::from_be_bytes);
+            let named: BTreeSet<u64> = self.backups()?.iter().map(|(_, backup)| backup.id).collect();
+            match self.engine_backups().list() {
+                Ok(all) => {
+                    let ids = all.iter().map(|made| made.id);
+                    ids.filter(|id| *id > last && !named.contains(id))
+                        .for_each(|id| self.delete_engine_backup(id));
+                }
+                Err(error) => tracing::warn!(%error, "a backup that was being made is left"),
+            }
+            self.note(MAKING, None)?;
         }
-        let named: BTreeSet<u64> = self.backups()?.iter().map(|(_, backup)| backup.id).collect();
-        for made in self.engine_backups().list().map_err(status)? {
-            if !named.contains(&made.id) {
-                self.delete_engine_backup(made.id);
+        let left: Result<Vec<_>, Status> =
+            self.records.scan_prefix(UNWANTED).map(|entry| Ok(entry.map_err(status)?.key)).collect();
+        for key in left? {
+            if let Ok(id) = key[UNWANTED.len()..].try_into() {
+                self.delete_engine_backup(u64::from_be_bytes(id));
             }
         }
         Ok(())
     }
 
     /// Makes a table of a backup.
-    pub(crate) fn restore(&self, backup: &Backup, table: &str) -> Result<Arc<Table>, Status> {
-        let _one = self.backing_up.lock();
+    pub(crate) fn restore(
+        &self,
+        name: &str,
+        table: &str,
+        may: May<'_>,
+    ) -> Result<(Arc<Table>, Backup), Status> {
+        let _alone = self.alone()?;
+        let backup = self.allowed(name, may)?;
         self.refuse_table(table)?;
         let restoring = &self.places.restoring;
         remove_dir(restoring)?;
         std::fs::create_dir(restoring).map_err(|e| io("create", restoring, &e))?;
-        let restored = self.restore_by(backup, table, restoring);
+        let restored = self.restore_by(&backup, table, restoring);
         // What cannot be removed now is at the next start.
         let _ = remove_dir(restoring);
-        restored
+        restored.map(|table| (table, backup))
     }
 
     fn restore_by(&self, backup: &Backup, table: &str, restoring: &Path) -> Result<Arc<Table>, Status> {
@@ -253,7 +340,10 @@ impl Tables {
         let db = schema::builder(options).open(&from).map_err(status)?;
         let mut moved = Vec::new();
         for store in db.families() {
-            let Some((_, family)) = tables::owner_of(&store) else { continue };
+            let Some((table, family)) = tables::owner_of(&store) else { continue };
+            if table != backup.schema.id {
+                return Err(Status::data_loss(format!("engine backup {} is of another table", backup.id)));
+            }
             // One that was dropped while the backup was made.
             if backup.schema.families.values().all(|own| own.id != family) {
                 continue;

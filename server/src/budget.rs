@@ -4,6 +4,7 @@
 //! connections share them, and no connection may use more than its part. A request that does not fit is refused as it
 //! comes in, before it is put together ([`Counted`]); a scan waits until there is room for its next messages.
 
+use crate::server::Shared;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::future::Future;
@@ -82,20 +83,18 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// Counts bytes that are there already.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.budget.add(bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn grow(&self, bytes: usize) -> bool {
         let fits = self.budget.take(bytes);
         if fits {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         fits
-    }
-}
-
-impl Lease {
-    /// Counts bytes that are there already.
-    pub(crate) fn add(&self, bytes: usize) {
-        self.budget.add(bytes);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -136,15 +135,15 @@ impl Budgets {
     }
 }
 
-/// Counts the requests of a service.
-#[derive(Clone, Copy)]
-pub(crate) struct CountedLayer;
+/// Counts the requests of a service, and takes nothing from who has no token that is known, if there are tokens.
+#[derive(Clone)]
+pub(crate) struct CountedLayer(pub(crate) Arc<Shared>);
 
 impl<S> Layer<S> for CountedLayer {
     type Service = Counted<S>;
 
     fn layer(&self, inner: S) -> Counted<S> {
-        Counted { inner }
+        Counted { inner, shared: self.0.clone() }
     }
 }
 
@@ -152,6 +151,7 @@ impl<S> Layer<S> for CountedLayer {
 #[derive(Clone)]
 pub(crate) struct Counted<S> {
     inner: S,
+    shared: Arc<Shared>,
 }
 
 type Answer<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
@@ -177,7 +177,11 @@ where
         };
         let lease = peer.requests.lease();
         let held = lease.clone();
-        let request = request.map(|body| tonic::body::Body::new(CountedBody { body, lease }));
+        let header = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
+        // The health service asks for none, and its requests are small.
+        let is_open = request.uri().path().starts_with("/grpc.health.");
+        let refused = if is_open { None } else { self.shared.who_of(header).err() };
+        let request = request.map(|body| tonic::body::Body::new(CountedBody { body, lease, refused }));
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answered = answer.await;
@@ -191,6 +195,8 @@ where
 struct CountedBody {
     body: tonic::body::Body,
     lease: Arc<Lease>,
+    /// Why nothing of it is read.
+    refused: Option<Status>,
 }
 
 impl Body for CountedBody {
@@ -201,6 +207,9 @@ impl Body for CountedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(refused) = self.refused.take() {
+            return Poll::Ready(Some(Err(refused)));
+        }
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()

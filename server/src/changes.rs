@@ -37,6 +37,8 @@ const MESSAGE_BYTES: usize = 1 << 20;
 const TURN_BYTES: usize = 1 << 20;
 /// Batches that one turn reads, so that a stream of a quiet table in a busy server says something.
 const TURN_BATCHES: usize = 10_000;
+/// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time, in microseconds.
+const LATE_US: u64 = 500_000;
 /// How often a client hears something, unless it says: at least this often, and not more often than that.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
@@ -49,6 +51,7 @@ pub(crate) fn partition() -> StreamPartition {
 /// A stream of changes under way.
 pub(crate) struct ChangeRead {
     tables: Arc<Tables>,
+    name: String,
     table: Arc<Table>,
     partition: StreamPartition,
     span: Span,
@@ -84,7 +87,7 @@ impl ChangeRead {
     /// Checks the request and begins.
     pub(crate) fn new(tables: Arc<Tables>, request: &ReadChangeStreamRequest) -> Result<Self, Status> {
         let table = tables.get(crate::names::table(&request.table_name)?)?;
-        check_enabled(&table, &request.table_name)?;
+        let enabled_us = check_enabled(&table, &request.table_name)?;
         let partition = request.partition.clone().unwrap_or_else(partition);
         let span = span_of(&partition.row_range.clone().unwrap_or_default())?;
         let now = crate::now_us();
@@ -95,6 +98,8 @@ impl ChangeRead {
                 if us > now {
                     return Err(Status::invalid_argument("start_time is in the future"));
                 }
+                // What was written before changes were streamed may be there or not.
+                let us = us.max(enabled_us);
                 (tables.seq_before(us), us)
             }
             Some(StartFrom::ContinuationTokens(tokens)) => {
@@ -118,6 +123,7 @@ impl ChangeRead {
         let changes = tables.db.changes_since(from).map_err(status)?;
         Ok(Self {
             tables,
+            name: request.table_name.clone(),
             table,
             partition,
             span,
@@ -136,26 +142,42 @@ impl ChangeRead {
         self.ended
     }
 
+    pub(crate) fn table_name(&self) -> &str {
+        &self.name
+    }
+
     /// The next changes, or a sign of life, or nothing for now.
     pub(crate) fn turn(&mut self) -> Result<Turn, Status> {
+        // It may be another by now, or none, or its changes streamed no more.
+        let now = self.tables.get(&self.name)?;
+        check_enabled(&now, &self.name)?;
+        if !Arc::ptr_eq(&now, &self.table) {
+            return Err(Status::not_found(format!("table {} was deleted", self.name)));
+        }
+        let began_us = crate::now_us();
         let mut messages = Vec::new();
         let (mut bytes, mut waits) = (0, false);
+        // What was written up to then has come.
+        let mut seen_us = began_us.saturating_sub(LATE_US);
         for _ in 0..TURN_BATCHES {
-            let now = crate::now_us();
             match self.changes.next_batch() {
                 Ok(Some(batch)) => {
-                    if self.end_us.is_some_and(|end| batch.written_us >= end) {
-                        self.close(&mut messages);
-                        break;
+                    seen_us = batch.written_us.saturating_sub(LATE_US).min(seen_us);
+                    match self.end_us.and_then(|end| batch.written_us.checked_sub(end)) {
+                        None => self.take(&batch, &mut messages)?,
+                        Some(_) if self.lost.is_some() => return Err(self.lost.take().unwrap_or_else(gone)),
+                        // An earlier one may come behind it.
+                        Some(over) if over < LATE_US => {}
+                        Some(_) => self.close(&mut messages),
                     }
-                    self.take(&batch, &mut messages)?;
                 }
                 Ok(None) => {
                     // Nothing that is left tells how old it was.
                     if let Some(lost) = self.lost.take() {
                         return Err(lost);
                     }
-                    if self.end_us.is_some_and(|end| now >= end) {
+                    seen_us = began_us.saturating_sub(LATE_US);
+                    if self.end_us.is_some_and(|end| seen_us >= end) {
                         self.close(&mut messages);
                     }
                     waits = true;
@@ -173,11 +195,11 @@ impl ChangeRead {
         }
         if !messages.is_empty() {
             self.told = Instant::now();
-        } else if self.told.elapsed() >= self.heartbeat {
+        } else if self.told.elapsed() >= self.heartbeat && self.lost.is_none() {
             self.told = Instant::now();
             messages.push(response(StreamRecord::Heartbeat(Heartbeat {
                 continuation_token: Some(self.token()),
-                estimated_low_watermark: Some(time(crate::now_us())),
+                estimated_low_watermark: Some(time(seen_us)),
             })));
         }
         Ok(Turn { messages, waits })
@@ -185,9 +207,14 @@ impl ChangeRead {
 
     /// Whether what is not in the log was never there: the moments at which stores were attached, of tables that were restored.
     fn nothing_lost(&self) -> bool {
-        self.changes
-            .lost()
-            .is_some_and(|(first, last)| self.tables.were_attached(first, last).unwrap_or(false))
+        let Some((first, last)) = self.changes.lost() else { return false };
+        let were_attached = || self.tables.were_attached(first, last).unwrap_or(false);
+        if were_attached() {
+            return true;
+        }
+        // It is noted right after; who attaches holds this.
+        drop(self.tables.change());
+        were_attached()
     }
 
     fn token(&self) -> StreamContinuationToken {
@@ -246,10 +273,15 @@ impl ChangeRead {
     }
 }
 
-/// Whether the changes of a table are streamed.
-pub(crate) fn check_enabled(table: &Table, name: &str) -> Result<(), Status> {
-    match table.now().schema.change_retention_us {
-        Some(_) => Ok(()),
+fn gone() -> Status {
+    Status::out_of_range("the log does not hold the writes that were asked for")
+}
+
+/// Since when the changes of a table are streamed.
+pub(crate) fn check_enabled(table: &Table, name: &str) -> Result<u64, Status> {
+    let now = table.now();
+    match now.schema.change_retention_us {
+        Some(_) => Ok(now.schema.changes_from_us),
         None => Err(Status::failed_precondition(format!("the changes of table {name} are not streamed"))),
     }
 }
@@ -373,7 +405,7 @@ impl RowChange {
         }
         if done {
             change.token = format!("{:016x}", self.last.0);
-            change.estimated_low_watermark = written;
+            change.estimated_low_watermark = Some(time(self.written_us.saturating_sub(LATE_US)));
         }
         messages.push(response(StreamRecord::DataChange(change)));
     }

@@ -268,11 +268,15 @@ impl Config {
         for (name, least, value) in [
             ("calls-max", 1, self.calls_max as u64),
             ("connections-max", 1, self.connections_max as u64),
-            ("call-memory", 1 << 20, self.call_memory.0),
+            ("call-memory", 16 << 20, self.call_memory.0),
+            ("region-bytes", 64 << 10, self.region_bytes.0),
         ] {
             if value < least {
                 return Err(format!("{name} must be at least {least}"));
             }
+        }
+        if self.dir.file_name().is_none() {
+            return Err(format!("dir: {} names no directory of its own", self.dir.display()));
         }
         self.options().validate().map_err(|e| e.to_string())?;
         let of = self.store_settings();
@@ -286,7 +290,8 @@ impl Config {
     /// Directories beside the database's.
     pub(crate) fn places(&self) -> Places {
         let beside = |end: &str| {
-            let mut name = self.dir.clone().into_os_string();
+            // Without a slash at its end.
+            let mut name = self.dir.components().collect::<PathBuf>().into_os_string();
             name.push(end);
             PathBuf::from(name)
         };

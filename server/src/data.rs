@@ -20,7 +20,9 @@ use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::Table;
 use bytes::Bytes;
+use futures_util::future::ready;
 use futures_util::{Stream, StreamExt, stream};
+use parking_lot::Mutex;
 use prost::Message;
 use siltstone::Batch;
 use std::pin::Pin;
@@ -29,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 /// Messages of one scan that may wait for the client.
@@ -65,8 +68,31 @@ impl Drop for Interest {
     }
 }
 
+/// How a stream of messages ends: set before its sender is dropped, and said after all that was sent. A sender that just goes away
+/// must not look like the end of what there is.
+#[derive(Clone)]
+struct End(Arc<Mutex<Option<Status>>>);
+
+impl End {
+    /// Where nothing else is said: the client took nothing for long.
+    fn new() -> Self {
+        let message = "nothing of the answer was taken for a minute: go on behind what came";
+        Self(Arc::new(Mutex::new(Some(Status::aborted(message)))))
+    }
+
+    fn set(&self, end: Result<(), Status>) {
+        *self.0.lock() = end.err();
+    }
+
+    /// The messages, and then the end.
+    fn behind<T: Send + 'static>(self, messages: impl Stream<Item = T> + Send + 'static) -> Streaming<T> {
+        let end = stream::once(async move { self.0.lock().take() });
+        Box::pin(messages.map(Ok).chain(end.filter_map(|end| ready(end.map(Err)))))
+    }
+}
+
 /// A message that waits to be sent, and the memory it takes.
-type Waiting = (Result<ReadRowsResponse, Status>, Option<Arc<Lease>>);
+type Waiting = (ReadRowsResponse, Arc<Lease>);
 
 /// Sends a scan's messages, turn by turn, until it ends or the client is gone.
 async fn send_all(
@@ -75,20 +101,18 @@ async fn send_all(
     first: Vec<ReadRowsResponse>,
     budget: Arc<Budget>,
     into: mpsc::Sender<Waiting>,
+    end: End,
 ) {
     let mut next = first;
     loop {
-        let lease = match room(&budget, &mut read).await {
+        let lease = match room(&call, &budget, &mut read, &into).await {
             Ok(lease) => lease,
-            Err(e) => {
-                let _ = tokio::time::timeout(SEND_WAIT, into.send((Err(e), None))).await;
-                return;
-            }
+            Err(e) => return end.set(Err(e)),
         };
         let bytes: usize = next.iter().map(ReadRowsResponse::encoded_len).sum();
         lease.add(bytes.saturating_sub(TURN_BYTES));
         for message in next {
-            let message = match into.try_send((Ok(message), Some(lease.clone()))) {
+            let message = match into.try_send((message, lease.clone())) {
                 Ok(()) => continue,
                 Err(mpsc::error::TrySendError::Closed(_)) => return,
                 Err(mpsc::error::TrySendError::Full(message)) => message,
@@ -101,7 +125,10 @@ async fn send_all(
             }
         }
         drop(lease);
-        if read.is_ended() || into.is_closed() {
+        if read.is_ended() {
+            return end.set(Ok(()));
+        }
+        if into.is_closed() {
             return;
         }
         let held = call.clone();
@@ -113,25 +140,28 @@ async fn send_all(
         let turned = turn.await.and_then(|(back, messages)| Ok((back, messages?)));
         match turned {
             Ok((back, messages)) => (read, next) = (back, messages),
-            Err(e) => {
-                let _ = tokio::time::timeout(SEND_WAIT, into.send((Err(e), None))).await;
-                return;
-            }
+            Err(e) => return end.set(Err(e)),
         }
     }
 }
 
-/// Sends changes as they come, until the stream ends, the client is gone, or the server stops.
+/// Sends changes as they come, until the stream ends, the client is gone or may not read any more, or the server stops.
 async fn send_changes(
     shared: Arc<Shared>,
     call: Guard,
+    metadata: MetadataMap,
     mut read: ChangeRead,
-    into: mpsc::Sender<Result<ReadChangeStreamResponse, Status>>,
+    into: mpsc::Sender<ReadChangeStreamResponse>,
+    end: End,
 ) {
     while !read.is_ended() && !into.is_closed() {
         if shared.stopping.load(Ordering::Relaxed) {
-            let _ = into.try_send(Err(Status::unavailable("the server is stopping")));
-            return;
+            return end.set(Err(Status::unavailable("the server is stopping")));
+        }
+        // A stream may last longer than a token.
+        let may = shared.who(&metadata).and_then(|who| who.may(Right::Read, read.table_name()));
+        if let Err(e) = may {
+            return end.set(Err(e));
         }
         let held = call.clone();
         let turn = blocking(move || {
@@ -145,14 +175,11 @@ async fn send_changes(
                 read = back;
                 turn
             }
-            Err(e) => {
-                let _ = tokio::time::timeout(SEND_WAIT, into.send(Err(e))).await;
-                return;
-            }
+            Err(e) => return end.set(Err(e)),
         };
         for message in turn.messages {
             // One that reads nothing for long is given up, and goes on from its last token.
-            let sent = tokio::time::timeout(SEND_WAIT, into.send(Ok(message))).await;
+            let sent = tokio::time::timeout(SEND_WAIT, into.send(message)).await;
             if !matches!(sent, Ok(Ok(()))) {
                 return;
             }
@@ -161,10 +188,16 @@ async fn send_changes(
             tokio::time::sleep(CHANGES_AGAIN).await;
         }
     }
+    end.set(Ok(()));
 }
 
-/// Waits until there is memory for a turn of a scan.
-async fn room(budget: &Arc<Budget>, read: &mut Read) -> Result<Arc<Lease>, Status> {
+/// Waits until there is memory for a turn of a scan, as long as its client waits.
+async fn room(
+    call: &Guard,
+    budget: &Arc<Budget>,
+    read: &mut Read,
+    into: &mpsc::Sender<Waiting>,
+) -> Result<Arc<Lease>, Status> {
     let began = tokio::time::Instant::now();
     loop {
         if let Some(lease) = budget.lend(TURN_BYTES) {
@@ -173,6 +206,10 @@ async fn room(budget: &Arc<Budget>, read: &mut Read) -> Result<Arc<Lease>, Statu
         if began.elapsed() >= SEND_WAIT {
             return Err(budget::no_memory());
         }
+        if into.is_closed() {
+            return Err(Status::cancelled("the client is gone"));
+        }
+        call.check()?;
         read.rest();
         tokio::time::sleep(ROOM_AGAIN).await;
     }
@@ -221,12 +258,13 @@ impl Bigtable for Data {
             return Ok(Response::new(Box::pin(stream::iter(first.into_iter().map(Ok)))));
         }
         let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(send_all(call, read, first, peer.answers, into));
+        let end = End::new();
+        tokio::spawn(send_all(call, read, first, peer.answers, into, end.clone()));
         let messages = ReceiverStream::new(messages).map(move |(message, _lease)| {
             let _interest = &interest;
             message
         });
-        Ok(Response::new(Box::pin(messages)))
+        Ok(Response::new(end.behind(messages)))
     }
 
     async fn sample_row_keys(
@@ -334,11 +372,13 @@ impl Bigtable for Data {
     ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
         let rights = [(Right::Read, request.get_ref().table_name.as_str())];
         let call = self.0.begin(Call::ReadChangeStream, request.metadata(), &rights)?;
+        let metadata = request.metadata().clone();
         let (tables, request) = (self.0.tables.clone(), request.into_inner());
         let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;
         let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(send_changes(self.0.clone(), call, read, into));
-        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+        let end = End::new();
+        tokio::spawn(send_changes(self.0.clone(), call, metadata, read, into, end.clone()));
+        Ok(Response::new(end.behind(ReceiverStream::new(messages))))
     }
 }
 
@@ -417,4 +457,28 @@ fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
         offset_bytes: i64::try_from(all).unwrap_or(i64::MAX),
     });
     Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sender_that_goes_away_is_an_error_behind_what_it_sent() {
+        let told = async |ends: Option<Result<(), Status>>| {
+            let (into, messages) = mpsc::channel(MESSAGES_WAITING);
+            let end = End::new();
+            let stream = end.clone().behind(ReceiverStream::new(messages));
+            into.send(1).await.unwrap();
+            if let Some(ends) = ends {
+                end.set(ends);
+            }
+            drop(into);
+            stream.map(|message| message.map_err(|e| e.code())).collect::<Vec<_>>().await
+        };
+        assert_eq!(told(Some(Ok(()))).await, [Ok(1)]);
+        assert_eq!(told(None).await, [Ok(1), Err(tonic::Code::Aborted)]);
+        let lost = Status::data_loss("damaged");
+        assert_eq!(told(Some(Err(lost))).await, [Ok(1), Err(tonic::Code::DataLoss)]);
+    }
 }

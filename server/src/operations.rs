@@ -20,7 +20,8 @@ pub(crate) struct Finished(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     next: u64,
-    operations: VecDeque<Operation>,
+    /// Each with the table that it is about.
+    operations: VecDeque<(String, Operation)>,
 }
 
 fn any(kind: &str, message: &impl Message) -> prost_types::Any {
@@ -29,9 +30,10 @@ fn any(kind: &str, message: &impl Message) -> prost_types::Any {
 }
 
 impl Finished {
-    /// An operation on what has that name, with its metadata and its response and the types of both.
+    /// An operation about a table, on what has that name, with its metadata and its response and the types of both.
     pub(crate) fn add<M: Message, R: Message>(
         &self,
+        table: &str,
         name: &str,
         metadata: Option<(&str, M)>,
         response: (&str, &R),
@@ -44,15 +46,15 @@ impl Finished {
             done: true,
             result: Some(operation::Result::Response(any(response.0, response.1))),
         };
-        kept.operations.push_back(operation.clone());
+        kept.operations.push_back((table.to_string(), operation.clone()));
         if kept.operations.len() > KEPT {
             kept.operations.pop_front();
         }
         operation
     }
 
-    fn get(&self, name: &str) -> Option<Operation> {
-        self.0.lock().operations.iter().rev().find(|operation| operation.name == name).cloned()
+    fn get(&self, name: &str) -> Option<(String, Operation)> {
+        self.0.lock().operations.iter().rev().find(|(_, operation)| operation.name == name).cloned()
     }
 }
 
@@ -65,9 +67,12 @@ impl Operations for OperationsService {
         &self,
         request: Request<GetOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
-        self.0.who(request.metadata())?;
+        let who = self.0.who(request.metadata())?;
         let name = &request.get_ref().name;
         let found = self.0.finished.get(name);
-        found.map(Response::new).ok_or_else(|| Status::not_found(format!("no operation {name}")))
+        let found = found.filter(|(table, _)| who.sees(table));
+        found
+            .map(|(_, operation)| Response::new(operation))
+            .ok_or_else(|| Status::not_found(format!("no operation {name}")))
     }
 }

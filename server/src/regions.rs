@@ -88,6 +88,11 @@ impl Tables {
     /// Puts together what is cut before this key.
     pub(crate) fn join(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
         let _changing = self.change();
+        if table.now().schema.change_retention_us.is_some() {
+            return Err(Status::failed_precondition(
+                "the table's changes are streamed: its regions are not joined",
+            ));
+        }
         let _moves = table.move_keys()?;
         let joined = table.now().families.iter().try_for_each(|family| {
             let right = family.regions.binary_search_by(|(start, _)| start.as_slice().cmp(at)).unwrap_or(0);

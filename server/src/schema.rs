@@ -25,6 +25,9 @@ pub(crate) struct Schema {
     /// How long changes are to be streamed, in microseconds; `None` where they are not.
     #[serde(default)]
     pub(crate) change_retention_us: Option<u64>,
+    /// Since when they are, in microseconds since 1970.
+    #[serde(default)]
+    pub(crate) changes_from_us: u64,
     /// Where its maker wanted it cut: never joined there.
     #[serde(default)]
     pub(crate) cuts: Vec<Vec<u8>>,
@@ -200,7 +203,11 @@ impl Schema {
                 }
             }
         });
-        self.change_retention_us = retention.transpose()?;
+        let retention = retention.transpose()?;
+        if self.change_retention_us.is_none() {
+            self.changes_from_us = crate::now_us();
+        }
+        self.change_retention_us = retention;
         Ok(())
     }
 

@@ -69,11 +69,15 @@ impl Shared {
 
     /// Who makes a call.
     pub(crate) fn who(&self, metadata: &MetadataMap) -> Result<Who, Status> {
-        let header = metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes);
+        self.who_of(metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes))
+    }
+
+    /// The same by the header.
+    pub(crate) fn who_of(&self, header: Option<&[u8]>) -> Result<Who, Status> {
         self.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header))
     }
 
-    /// Lets a call in that has these rights to tables, or says why not. All calls come through here.
+    /// Lets a call in that has these rights to tables, or says why not. All calls that do work come through here.
     pub(crate) fn begin(
         &self,
         call: Call,
@@ -112,17 +116,24 @@ fn look_at_files(shared: &Shared) {
     }
 }
 
-/// Looks at the regions now and then, while something is written, and at files that may change.
+/// Looks at files that may change, and notes the moment, whatever else goes on.
+async fn look_at_files_and_clock(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        look_at_files(&shared);
+        shared.tables.note_moment();
+    }
+}
+
+/// Looks at the regions now and then, while something is written, and at backups whose time is over.
 async fn look_now_and_then(shared: Arc<Shared>) {
     let mut seen = None;
     for look in 0u64.. {
         tokio::time::sleep(LOOK_EVERY).await;
-        look_at_files(&shared);
-        shared.tables.note_moment();
         let (shared, expire) = (shared.clone(), look % LOOKS_FOR_EXPIRED == 0);
         let look = move || {
-            if expire {
-                shared.tables.drop_expired_backups(crate::now_us())?;
+            if expire && let Err(e) = shared.tables.drop_expired_backups(crate::now_us()) {
+                tracing::warn!(error = e.message(), "backups whose time is over were not deleted");
             }
             let statistics = shared.tables.db.statistics();
             let now = Some((statistics.user_bytes, statistics.merges, statistics.flushes));
@@ -162,7 +173,7 @@ pub struct Server {
     http: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<Result<(), String>>>,
-    looker: JoinHandle<()>,
+    lookers: [JoinHandle<()>; 2],
 }
 
 impl Server {
@@ -198,13 +209,20 @@ impl Server {
             stopping: AtomicBool::new(false),
         });
         let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, terms.clone()).await?;
-        let for_http = Connections::listen(shared.config.http, Protocol::Http, terms).await?;
+        let for_http = {
+            // Counted apart: idle sockets of one port keep nobody from the other.
+            let terms = Terms { open: Arc::default(), ..terms };
+            Connections::listen(shared.config.http, Protocol::Http, terms).await?
+        };
         let (grpc, http) = (for_grpc.at(), for_http.at());
         let (stop, stopped) = watch::channel(false);
         let until = |mut stopped: watch::Receiver<bool>| async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let looker = tokio::spawn(look_now_and_then(shared.clone()));
+        let lookers = [
+            tokio::spawn(look_now_and_then(shared.clone())),
+            tokio::spawn(look_at_files_and_clock(shared.clone())),
+        ];
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
         let router = transport::Server::builder()
@@ -212,7 +230,7 @@ impl Server {
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
-            .layer(CountedLayer)
+            .layer(CountedLayer(shared.clone()))
             .add_service(health_service)
             .add_service(BigtableServer::new(Data(shared.clone())).max_decoding_message_size(REQUEST_MAX))
             .add_service(
@@ -234,7 +252,7 @@ impl Server {
                 served.map_err(|e| format!("HTTP: {e}"))
             }),
         ];
-        Ok(Self { shared, grpc, http, stop, tasks, looker })
+        Ok(Self { shared, grpc, http, stop, tasks, lookers })
     }
 
     /// The address of the gRPC API.
@@ -320,8 +338,10 @@ impl Server {
     pub async fn stop(self) -> Result<(), String> {
         self.shared.stopping.store(true, Ordering::Relaxed);
         let _ = self.stop.send(true);
-        self.looker.abort();
-        let _ = self.looker.await;
+        for looker in self.lookers {
+            looker.abort();
+            let _ = looker.await;
+        }
         for mut task in self.tasks {
             // A stream that nobody ends, such as a watch of the health, is ended.
             match tokio::time::timeout(STOP_WAIT, &mut task).await {

@@ -13,9 +13,9 @@ const RUN_SECONDS: &str = "120";
 const GET_SECONDS: &str = "300";
 
 /// A server of its own, ended with this.
-struct Served {
+pub(crate) struct Served {
     child: Child,
-    grpc: String,
+    pub(crate) grpc: String,
     page: String,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn step(tally: &mut Tally) {
     let base = root().join("target/clients");
     let data = base.join("data");
     let _ = fs::remove_dir_all(&data);
-    let Some(served) = start(&data) else {
+    let Some(served) = start("debug", &data, &["--demo"]) else {
         tally.check("the server starts", || vec!["it did not say where it listens".into()]);
         return;
     };
@@ -52,10 +52,9 @@ pub(crate) fn step(tally: &mut Tally) {
 }
 
 /// Starts the server, and reads from what it prints where it listens.
-fn start(data: &Path) -> Option<Served> {
-    let binary = root().join("target/debug/siltstone");
-    let mut command = Command::new(binary);
-    command.arg("serve").arg(data).args(["--demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+pub(crate) fn start(profile: &str, data: &Path, more: &[&str]) -> Option<Served> {
+    let mut command = Command::new(root().join("target").join(profile).join("siltstone"));
+    command.arg("serve").arg(data).args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
     let out = child.stdout.take()?;
     for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -72,7 +71,7 @@ fn start(data: &Path) -> Option<Served> {
     None
 }
 
-fn stop(mut served: Served) -> Vec<String> {
+pub(crate) fn stop(mut served: Served) -> Vec<String> {
     let asked = Command::new("kill").arg(served.child.id().to_string()).status();
     match (asked, served.child.wait()) {
         (Ok(_), Ok(status)) if status.success() => Vec::new(),
@@ -81,7 +80,7 @@ fn stop(mut served: Served) -> Vec<String> {
 }
 
 /// Whether a command ends with 0, within its time; what it prints is shown if not.
-fn done(command: &mut Command) -> bool {
+pub(crate) fn done(command: &mut Command) -> bool {
     match command.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
@@ -97,7 +96,7 @@ fn done(command: &mut Command) -> bool {
     }
 }
 
-fn limited(seconds: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn limited(seconds: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = command("timeout", seconds);
     command.arg(program);
     command
@@ -110,7 +109,11 @@ fn sources(name: &str) -> PathBuf {
 
 /// Copies a client's sources beside what is installed for it.
 fn copied(name: &str, into: &Path, files: &[&str]) -> bool {
-    files.iter().all(|file| fs::copy(sources(name).join(file), into.join(file)).is_ok())
+    copied_from(&sources(name), into, files)
+}
+
+pub(crate) fn copied_from(from: &Path, into: &Path, files: &[&str]) -> bool {
+    files.iter().all(|file| fs::copy(from.join(file), into.join(file)).is_ok())
 }
 
 /// Copies a program that users read first.

@@ -10,6 +10,7 @@ mod guards;
 mod rules;
 mod run;
 mod steps;
+mod ycsb;
 
 use run::Tally;
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ cargo xtask sanitize           the unit tests of the modules with unsafe code un
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
+cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
 
 test, soak, ci and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
@@ -61,6 +63,11 @@ fn main() -> ExitCode {
         ["peers"] => steps::peers(&mut tally),
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),
+        ["ycsb"] => ycsb::step(&mut tally, 100_000),
+        ["ycsb", count] => match count.parse() {
+            Ok(count) => ycsb::step(&mut tally, count),
+            Err(_) => return usage(&format!("{count} is no number of records")),
+        },
         ["list"] => {
             print!("{}", campaigns::list());
             return ExitCode::SUCCESS;

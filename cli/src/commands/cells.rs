@@ -80,7 +80,8 @@ impl Loader<'_> {
             timestamp_micros: line.timestamp,
             value: bytes("value", &line.value)?.into(),
         };
-        let is_same = self.entries.last().is_some_and(|entry| entry.row_key == row);
+        let is_of = |entry: &Entry| entry.row_key == row && entry.mutations.len() < CALL_CELLS;
+        let is_same = self.entries.last().is_some_and(is_of);
         if !is_same && (self.bytes >= CALL_BYTES || self.cells >= CALL_CELLS) {
             self.send().map_err(|e| match e {
                 Failure::Failed(text) | Failure::Usage(text) => text,
@@ -90,7 +91,7 @@ impl Loader<'_> {
         self.cells += 1;
         self.bytes += set.value.len() + set.column_qualifier.len() + row.len();
         let mutation = Mutation { mutation: Some(mutation::Mutation::SetCell(set)) };
-        match self.entries.last_mut().filter(|entry| entry.row_key == row) {
+        match self.entries.last_mut().filter(|_| is_same) {
             Some(entry) => entry.mutations.push(mutation),
             None => self.entries.push(Entry {
                 row_key: row.into(),

@@ -106,11 +106,11 @@ impl Serve {
         if demo {
             demo::load(&server).map_err(Failure::Failed)?;
         }
-        println!(
+        say(&format!(
             "serving {dir} at {} (Bigtable gRPC), http://{}/ (page)",
             server.listens_at(),
             server.page_at()
-        );
+        ));
         if demo {
             demo::tell(server.listens_at());
         }
@@ -136,7 +136,9 @@ impl Serve {
         config.insecure |= self.insecure;
         config.tokens = self.tokens.or(config.tokens);
         if let (Some(certificate), Some(key)) = (self.tls_certificate, self.tls_key) {
-            config.tls = Some(TlsConfig { certificate, key, client_ca: self.tls_client_ca });
+            // Who must show a certificate by the file must do so still.
+            let client_ca = self.tls_client_ca.or(config.tls.and_then(|tls| tls.client_ca));
+            config.tls = Some(TlsConfig { certificate, key, client_ca });
         }
         if let Some(when) = self.durability {
             config.durability = match when {

@@ -114,15 +114,24 @@ async fn the_files_of_a_backup_go_with_its_last_copy_and_what_was_left_half_made
     let Fixture { server, dir: place, data: client, admin } = t;
     drop((client, admin));
     server.stop().await.unwrap();
-    siltstone::Db::open(&data).unwrap().backup(&dir).unwrap();
+    let db = siltstone::Db::open(&data).unwrap();
+    // Somebody else's: nobody noted that it is to go.
+    let other = db.backup(&dir).unwrap().id;
+    db.family("tables").unwrap().put("making-backup", other.to_be_bytes()).unwrap();
+    let half = db.backup(&dir).unwrap().id;
+    db.close().unwrap();
     std::fs::create_dir_all(restoring.join("whole")).unwrap();
-    assert!(files(&dir) > made);
+    let ids = || -> Vec<u64> {
+        let all = siltstone::Backups::new(&siltstone::storage::Env::local(), &dir).list().unwrap();
+        all.iter().map(|made| made.id).collect()
+    };
+    assert_eq!(ids(), [1, other, half]);
     let mut t = Fixture::at(place).await;
-    assert_eq!((files(&dir), restoring.exists()), (made, false));
+    assert_eq!((ids(), restoring.exists()), (vec![1, other], false));
     t.admin.restore_table(restore("two", "u")).await.unwrap();
     assert_eq!(read_table(&mut t, "u").await, "r f:q@1000=v");
     t.admin.delete_backup(delete("two")).await.unwrap();
-    assert_eq!(files(&dir), 0);
+    assert_eq!(ids(), [other]);
     refused(t.admin.restore_table(restore("two", "v")).await, Code::NotFound, "two");
     t.server.stop().await.unwrap();
 }

@@ -218,8 +218,11 @@ async fn what_the_log_does_not_hold_any_more_is_an_error_and_never_a_part() {
     t.server.flush().await.unwrap();
     let lost = read(&mut t, from_token(&token)).await;
     refused(lost, Code::OutOfRange, "log does not hold");
-    let lost = read(&mut t, from_time(Timestamp { seconds: 1, nanos: 0 })).await;
-    refused(lost, Code::OutOfRange, "log does not hold");
+    let long_ago = Timestamp { seconds: 1, nanos: 0 };
+    refused(read(&mut t, from_time(long_ago)).await, Code::OutOfRange, "log does not hold");
+    // Also where all that is left is behind the end.
+    let request = ReadChangeStreamRequest { end_time: Some(long_ago), ..from_time(long_ago) };
+    refused(read(&mut t, request).await, Code::OutOfRange, "log does not hold");
     t.server.stop().await.unwrap();
 }
 

@@ -4,6 +4,7 @@
 #[expect(dead_code, reason = "the example of the library uses more of it")]
 mod rows;
 
+use super::say;
 use siltstone_server::{Cell, Server};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -27,10 +28,10 @@ pub(super) fn load(server: &Server) -> Result<(), String> {
     let cells = index.rows.iter().flat_map(|(key, value)| cells(key, value));
     let written = server.load(&parent(), TABLE, &FAMILIES, cells)?;
     let (seconds, packages) = (begun.elapsed().as_secs_f64(), index.packages);
-    println!(
+    say(&format!(
         "{}: {packages} rows with {written} cells loaded into table {TABLE} in {seconds:.1} s",
         index.source
-    );
+    ));
     Ok(())
 }
 
@@ -59,8 +60,8 @@ fn cells(key: &str, value: &str) -> Vec<Cell> {
 /// What to try.
 pub(super) fn tell(at: SocketAddr) {
     let cbt = format!("cbt -project {PROJECT} -instance {INSTANCE}");
-    println!(
+    say(&format!(
         "\n  export BIGTABLE_EMULATOR_HOST={at}\n\n  {cbt} ls {TABLE}\n  {cbt} lookup {TABLE} bash\n  \
          {cbt} read {TABLE} prefix=python3- count=5 columns=about:Version\n"
-    );
+    ));
 }
