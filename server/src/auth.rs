@@ -57,11 +57,7 @@ struct Grant {
 
 impl Grant {
     fn is_of(&self, table: &str) -> bool {
-        let fits = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(begin) => table.starts_with(begin),
-            None => pattern == table,
-        };
-        self.tables.iter().any(fits)
+        self.tables.iter().any(|pattern| crate::names::fits(pattern, table))
     }
 }
 

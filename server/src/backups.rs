@@ -68,9 +68,8 @@ pub(crate) fn time(us: u64) -> prost_types::Timestamp {
 /// When a backup expires: in the future.
 pub(crate) fn expiry(time: Option<prost_types::Timestamp>) -> Result<u64, Status> {
     let time = time.ok_or_else(|| Status::invalid_argument("a backup needs an expire_time"))?;
-    let us = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos / 1_000));
-    match u64::try_from(us) {
-        Ok(us) if us > crate::now_us() => Ok(us),
+    match crate::micros(time.seconds, time.nanos) {
+        Some(us) if us > crate::now_us() => Ok(us),
         _ => Err(Status::invalid_argument("expire_time is not in the future")),
     }
 }

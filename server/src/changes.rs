@@ -79,8 +79,7 @@ fn response(record: StreamRecord) -> ReadChangeStreamResponse {
 }
 
 fn micros(time: &prost_types::Timestamp) -> u64 {
-    let us = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos / 1_000));
-    u64::try_from(us).unwrap_or(0)
+    crate::micros(time.seconds, time.nanos).unwrap_or(0)
 }
 
 impl ChangeRead {

@@ -103,11 +103,7 @@ pub struct TableConfig {
 
 impl TableConfig {
     fn is_of(&self, table: &str, family: &str) -> bool {
-        let is_named = match self.name.strip_suffix('*') {
-            Some(begin) => table.starts_with(begin),
-            None => self.name == table,
-        };
-        is_named && self.family.as_ref().is_none_or(|own| own == family)
+        crate::names::fits(&self.name, table) && self.family.as_ref().is_none_or(|own| own == family)
     }
 }
 

@@ -47,13 +47,10 @@ impl Gc {
                 Ok(n) if n > 0 => Self::Versions(n),
                 _ => return wrong(format!("max_num_versions is {n}, and must be positive")),
             },
-            Some(Rule::MaxAge(age)) => {
-                let us = age.seconds.saturating_mul(1_000_000).saturating_add(i64::from(age.nanos / 1_000));
-                match u64::try_from(us) {
-                    Ok(us) if us >= 1_000 => Self::AgeUs(us),
-                    _ => return wrong("max_age must be at least one millisecond".into()),
-                }
-            }
+            Some(Rule::MaxAge(age)) => match crate::micros(age.seconds, age.nanos) {
+                Some(us) if us >= 1_000 => Self::AgeUs(us),
+                _ => return wrong("max_age must be at least one millisecond".into()),
+            },
             Some(Rule::Union(union)) => Self::Union(all(&union.rules)?),
             Some(Rule::Intersection(intersection)) => Self::Intersection(all(&intersection.rules)?),
         })

@@ -71,3 +71,9 @@ fn now_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
+
+/// Seconds and nanoseconds of a message as microseconds; `None` for less than none.
+fn micros(seconds: i64, nanos: i32) -> Option<u64> {
+    let us = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1_000));
+    u64::try_from(us).ok()
+}

@@ -62,6 +62,14 @@ fn cluster(name: &str) -> Result<&str, Status> {
     }
 }
 
+/// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands before it.
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin),
+        None => pattern == name,
+    }
+}
+
 fn is_id(id: &str) -> bool {
     (1..=50).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
