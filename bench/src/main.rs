@@ -94,10 +94,12 @@ enum Task {
         #[arg(long)]
         svg: Option<PathBuf>,
     },
-    /// Measures the server beside an empty service of the same messages, with a client that keeps it busy.
+    /// Measures the server beside an empty service of the same messages, or what else its commands say.
     #[command(after_help = "Examples:
   siltstone-bench server
-  siltstone-bench server --rows 1000000 --seconds 10 --runs 5")]
+  siltstone-bench server --rows 1000000 --seconds 10 --runs 5
+  siltstone-bench server beside --rate 10000
+  siltstone-bench server regions --count 1000")]
     Server(server::Server),
     /// Lists the stores that this build can measure.
     Peers,

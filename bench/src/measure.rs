@@ -117,7 +117,12 @@ pub(crate) fn cpu_of(process: u32) -> Duration {
 
 /// The memory that is resident.
 pub(crate) fn rss_bytes() -> u64 {
-    field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:") * 1024
+    rss_bytes_of("self")
+}
+
+/// The same of another process.
+pub(crate) fn rss_bytes_of(process: &str) -> u64 {
+    field(&std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default(), "VmRSS:") * 1024
 }
 
 /// The most memory that was resident since [`forget_peak`].

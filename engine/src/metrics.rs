@@ -2,6 +2,8 @@
 
 use crate::latency::Timers;
 use serde::Serialize;
+use std::iter::Sum;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that many threads add to.
@@ -108,6 +110,33 @@ pub struct FamilyStatistics {
     pub merged_in_bytes: u64,
     /// Table bytes written by merges.
     pub merged_bytes: u64,
+}
+
+/// Of several families together.
+impl AddAssign for FamilyStatistics {
+    fn add_assign(&mut self, other: Self) {
+        self.memory_bytes += other.memory_bytes;
+        self.segments += other.segments;
+        self.level0_runs += other.level0_runs;
+        self.runs += other.runs;
+        self.tables += other.tables;
+        self.table_bytes += other.table_bytes;
+        self.flushes += other.flushes;
+        self.flushed_bytes += other.flushed_bytes;
+        self.merges += other.merges;
+        self.merged_in_bytes += other.merged_in_bytes;
+        self.merged_bytes += other.merged_bytes;
+    }
+}
+
+/// Of several families together.
+impl Sum for FamilyStatistics {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, of| {
+            sum += of;
+            sum
+        })
+    }
 }
 
 /// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.

@@ -17,6 +17,7 @@ use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
 use crate::server::{Call, Shared};
 use crate::status::status;
+use crate::tables::Region;
 use siltstone::Batch;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,8 +25,6 @@ use tonic::{Request, Response, Status};
 
 /// Tables of one page of a list, if the client does not say.
 const PAGE: usize = 1_000;
-/// Regions of a new table, at most.
-const SPLITS_MAX: usize = 100;
 
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
@@ -57,10 +56,6 @@ impl BigtableTableAdmin for TableAdmin {
         let work = move || {
             let name = names::table_of(&request.parent, &request.table_id)?;
             let splits: Vec<_> = request.initial_splits.into_iter().map(|split| split.key).collect();
-            if splits.len() > SPLITS_MAX {
-                let message = format!("{} initial splits, the limit is {SPLITS_MAX}", splits.len());
-                return Err(Status::invalid_argument(message));
-            }
             let table = shared.tables.create(&name, &request.table.unwrap_or_default(), &splits)?;
             Ok(Response::new(table.now().schema.to_message(&name, admin::table::View::SchemaView)))
         };
@@ -214,7 +209,7 @@ impl BigtableTableAdmin for TableAdmin {
             }
             let mut batch = Batch::new();
             for family in &layout.families {
-                for (_, store) in family.within(&span.start, span.end.as_deref()) {
+                for Region { store, .. } in family.within(&span.start, span.end.as_deref()) {
                     let to = span.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
                     batch.delete_range(store, (Bound::Included(span.start.clone()), to));
                 }

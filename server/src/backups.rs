@@ -176,7 +176,7 @@ impl Tables {
         let _alone = self.alone()?;
         self.refuse_taken(name)?;
         let table = self.get(source_table)?;
-        let schema = table.now().schema.clone();
+        let schema = Schema::clone(&table.now().schema);
         let start_us = crate::now_us();
         let last =
             self.engine_backups().list().map_err(status)?.iter().map(|made| made.id).max().unwrap_or(0);

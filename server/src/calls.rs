@@ -5,6 +5,7 @@ use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use prost::Message;
 use serde_json::{Value, json};
+use siltstone::FamilyStatistics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -104,7 +105,14 @@ impl CallMetrics {
     #[expect(clippy::cast_precision_loss, reason = "counts")]
     pub(crate) fn render(&self, shared: &Shared) -> String {
         metrics::with_local_recorder(&self.0.recorder, || {
-            shared.tables.db.record_metrics();
+            shared.tables.db.record_own_metrics();
+            for (name, table) in shared.tables.all().iter() {
+                for family in &table.now().families {
+                    let statistics: FamilyStatistics =
+                        family.regions.iter().map(|r| r.store.statistics()).sum();
+                    statistics.record(&[("table", name.clone()), ("family", family.name.to_string())]);
+                }
+            }
             let open = shared.connections.load(Ordering::Relaxed);
             metrics::gauge!("siltstone_calls_under_way").set(self.0.under_way.load(Ordering::Relaxed) as f64);
             metrics::gauge!("siltstone_connections").set(open as f64);

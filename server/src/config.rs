@@ -14,6 +14,9 @@ use tonic::Status;
 /// How long a write waits where memory or merges are far behind, before its client is told to come again.
 const STOP_WAIT_MS: u64 = 300;
 
+/// Looks, one a second, without much traffic after which a region that was split by it may be joined.
+const CALM_LOOKS: u32 = 300;
+
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
 ///
 /// ```
@@ -62,6 +65,9 @@ pub struct Config {
     pub call_memory: Size,
     /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
     pub region_bytes: Size,
+    /// Ranges read and cells written a second at which a region is split, where that halves them; 0 for never. Its parts are joined
+    /// after five minutes with less than a quarter of it, if they are small.
+    pub region_rate: u64,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
     /// Options of all tables' stores, where nothing else is set for them.
@@ -215,6 +221,7 @@ impl Default for Config {
             connections_max: 4_096,
             call_memory: Size(2 << 30),
             region_bytes: Size(1 << 30),
+            region_rate: 20_000,
             calls_max: 4_096,
             tables: Settings::new(),
             table: Vec::new(),
@@ -296,7 +303,14 @@ impl Config {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { split_bytes: self.region_bytes.0, join_bytes: self.region_bytes.0 / 4 }
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let split_rate = if self.region_rate == 0 { f64::INFINITY } else { self.region_rate as f64 };
+        Limits {
+            split_bytes: self.region_bytes.0,
+            join_bytes: self.region_bytes.0 / 4,
+            split_rate,
+            calm: CALM_LOOKS,
+        }
     }
 
     /// As a file that [`Config::read`] takes.

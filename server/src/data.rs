@@ -18,7 +18,7 @@ use crate::read::Read;
 use crate::rows;
 use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
-use crate::tables::Table;
+use crate::tables::{Region, Table};
 use bytes::Bytes;
 use futures_util::future::ready;
 use futures_util::{Stream, StreamExt, stream};
@@ -427,9 +427,9 @@ fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
     let mut cuts = std::collections::BTreeMap::<Vec<u8>, u64>::new();
     let mut all = 0;
     for family in &layout.families {
-        for (start, store) in &family.regions {
+        for Region { start, store, .. } in &family.regions {
             if !start.is_empty() {
-                cuts.entry(start.clone()).or_default();
+                cuts.entry(start.to_vec()).or_default();
             }
             let shape = store.shape();
             for (_, _, of) in shape.tables() {

@@ -2,6 +2,7 @@
 
 use crate::auth::Who;
 use crate::server::Shared;
+use crate::tables::{Layout, Region};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,12 +10,16 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use siltstone::FamilyStatistics;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The page, with its script and style.
 const PAGE: &str = include_str!("page.html");
+
+/// Regions of a table that the page shows.
+const SHOWN_REGIONS: usize = 100;
 
 /// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -67,29 +72,14 @@ async fn state(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 
 pub(crate) fn picture(shared: &Shared) -> Value {
     let db = &shared.tables.db;
-    let tables: Vec<Value> = shared
-        .tables
-        .all()
-        .iter()
-        .map(|(name, table)| {
-            let layout = table.now();
-            let families: Vec<Value> = layout
-                .families
-                .iter()
-                .map(|family| {
-                    let regions: Vec<Value> = family.regions.iter().map(|(start, store)| region(start, store)).collect();
-                    json!({ "name": &*family.name, "gc": family.gc, "aggregate": family.aggregate, "regions": regions })
-                })
-                .collect();
-            json!({ "name": name, "families": families })
-        })
-        .collect();
+    let tables: Vec<Value> =
+        shared.tables.all().iter().map(|(name, table)| drawn(name, &table.now())).collect();
     // A store's name says nothing to people.
     let mut names = BTreeMap::new();
     for (name, table) in shared.tables.all().iter() {
         let id = name.rsplit('/').next().unwrap_or(name);
         for family in &table.now().families {
-            for (_, store) in &family.regions {
+            for Region { store, .. } in &family.regions {
                 names.insert(store.name().to_string(), format!("{id} {}", family.name));
             }
         }
@@ -119,8 +109,44 @@ pub(crate) fn picture(shared: &Shared) -> Value {
     })
 }
 
+/// One table. Of its regions the busiest, and after them the largest, are shown.
+fn drawn(name: &str, layout: &Layout) -> Value {
+    let mut starts: Vec<(f64, u64, Arc<[u8]>)> = Vec::new();
+    let mut of_families = Vec::new();
+    for family in &layout.families {
+        let mut sum = FamilyStatistics::default();
+        for region in &family.regions {
+            let statistics = region.store.statistics();
+            let bytes = statistics.table_bytes + statistics.memory_bytes;
+            starts.push((region.traffic.rate(), bytes, region.start.clone()));
+            sum += statistics;
+        }
+        of_families.push((family, sum));
+    }
+    starts.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+    let mut shown = BTreeSet::new();
+    for (_, _, start) in &starts {
+        if shown.len() < SHOWN_REGIONS {
+            shown.insert(start);
+        }
+    }
+    let families = of_families.into_iter().map(|(family, sum)| {
+        let regions = family.regions.iter().filter(|region| shown.contains(&region.start));
+        json!({
+            "name": &*family.name,
+            "gc": family.gc,
+            "aggregate": family.aggregate,
+            "count": family.regions.len(),
+            "statistics": sum,
+            "regions": regions.map(region).collect::<Vec<Value>>(),
+        })
+    });
+    json!({ "name": name, "families": families.collect::<Vec<Value>>() })
+}
+
 /// One store: its levels of runs of tables, and its memory.
-fn region(start: &[u8], store: &siltstone::Family) -> Value {
+fn region(region: &Region) -> Value {
+    let Region { start, store, traffic } = region;
     let shape = store.shape();
     let levels: Vec<Value> = shape
         .levels
@@ -140,6 +166,7 @@ fn region(start: &[u8], store: &siltstone::Family) -> Value {
     json!({
         "store": store.name(),
         "start": start,
+        "rate": traffic.rate(),
         "levels": levels,
         "segments": store.segments(),
         "statistics": store.statistics(),

@@ -10,6 +10,7 @@
 //! backups, operations      backups of tables; long-running operations, all finished
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
+//! traffic                  how busy each of them is
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
@@ -53,6 +54,7 @@ mod server;
 mod settings;
 mod status;
 mod tables;
+mod traffic;
 
 pub use auth::token_digest;
 pub use config::{Config, Settings, Size, TableConfig, TlsConfig, WriteDurability};

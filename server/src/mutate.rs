@@ -101,7 +101,7 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
                 return Err(Status::invalid_argument(message));
             }
             let (key, at) = (rows::cell_key(row, &set.column_qualifier), timestamp_of(set.timestamp_micros)?);
-            batch.put_at(family.of(&key), &key, at, &set.value);
+            batch.put_at(family.written(&key), &key, at, &set.value);
         }
         Change::AddToCell(add) => {
             let (qualifier, at) =
@@ -125,11 +125,11 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
             let range = delete.time_range.unwrap_or(TimestampRange::default());
             let (from, to) = filter::times(&range)?;
             match (from, to) {
-                (0, None) => drop(batch.delete(family.of(&key), &key)),
+                (0, None) => drop(batch.delete(family.written(&key), &key)),
                 (from, to) => {
                     let last = to.map_or(Timestamp::MAX, |to| Timestamp(to.unsigned_abs().saturating_sub(1)));
                     let behind = [&key[..], b"\0"].concat();
-                    let store = family.of(&key);
+                    let store = family.written(&key);
                     batch.delete_range_at(store, key..behind, Timestamp(from.unsigned_abs()), last);
                 }
             }
@@ -142,7 +142,7 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
 
 fn delete_row(batch: &mut Batch, family: &Stores, row: &[u8]) {
     let (start, end) = (rows::row_start(row), rows::row_end(row));
-    batch.delete_range(family.of(&start), start.clone()..end);
+    batch.delete_range(family.written(&start), start.clone()..end);
 }
 
 fn raw(value: Option<&data::Value>) -> Result<&[u8], Status> {
@@ -176,7 +176,7 @@ fn add_operand(
         return Err(Status::invalid_argument(message));
     }
     let key = rows::cell_key(row, qualifier);
-    batch.merge_at(family.of(&key), &key, at, operand);
+    batch.merge_at(family.written(&key), &key, at, operand);
     Ok(())
 }
 
@@ -335,7 +335,7 @@ pub(crate) fn read_modify_write(
                 check_value(&cell.value)?;
                 let key = rows::cell_key(row, &cell.qualifier);
                 let at = Timestamp(cell.timestamp.unsigned_abs());
-                batch.put_at(layout.family(&cell.family)?.of(&key), &key, at, &cell.value);
+                batch.put_at(layout.family(&cell.family)?.written(&key), &key, at, &cell.value);
             }
             Ok((batch, changed))
         },

@@ -104,7 +104,7 @@ fn described(shared: &Shared, name: &str) -> Result<String, Status> {
     let layout = table.now();
     let mut families = Vec::new();
     for family in &layout.families {
-        let stores = || family.regions.iter().map(|(_, store)| store.statistics());
+        let stores = || family.regions.iter().map(|region| region.store.statistics());
         let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
         let options = shared.tables.options(name, &family.name, schema)?;
         let texts = crate::settings::option_texts(&options).map_err(Status::internal)?;

@@ -8,7 +8,7 @@ use crate::filter::{Cell, Need};
 use crate::gc::Gc;
 use crate::rows::{self, Span};
 use crate::status::status;
-use crate::tables::{Stores, Table};
+use crate::tables::{Region, Stores, Table};
 use bytes::{Bytes, BytesMut};
 use siltstone::{Cursor, Entry, Snapshot, Timestamp};
 use std::ops::{Bound, RangeBounds};
@@ -172,7 +172,8 @@ impl FamilyRows {
                 let Ok(stores) = layout.family(&self.name) else { return Ok(()) };
                 let before = self.left.clone();
                 let part = self.next_region(stores, view.reversed);
-                let Some((store, part)) = part else { return Ok(()) };
+                let Some((Region { store, traffic, .. }, part)) = part else { return Ok(()) };
+                traffic.note(&part.start);
                 if self.left == before {
                     return Err(Status::unavailable(format!(
                         "store {} does not have its keys",
@@ -202,14 +203,10 @@ impl FamilyRows {
     }
 
     /// The next store and its part of what is left, which is taken away.
-    fn next_region<'a>(
-        &mut self,
-        stores: &'a Stores,
-        reversed: bool,
-    ) -> Option<(&'a siltstone::Family, Span)> {
+    fn next_region<'a>(&mut self, stores: &'a Stores, reversed: bool) -> Option<(&'a Region, Span)> {
         let within = stores.within(&self.left.start, self.left.end.as_deref());
-        let (_, store) = if reversed { within.last() } else { within.first() }?;
-        let range = store.range();
+        let region = if reversed { within.last() } else { within.first() }?;
+        let range = region.store.range();
         let part = self.left.intersect(&range.start, range.end.as_deref());
         match reversed {
             false => self.left.start = range.end.unwrap_or_else(|| self.left.end.clone().unwrap_or_default()),
@@ -218,7 +215,7 @@ impl FamilyRows {
         if !reversed && part.end == self.left.end {
             self.left = Span { start: Vec::new(), end: Some(Vec::new()) };
         }
-        Some((store, part))
+        Some((region, part))
     }
 
     /// Goes on to a cell that is needed, if the cursor stands on none. Without one the cursor goes.

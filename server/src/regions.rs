@@ -1,12 +1,14 @@
-//! Regions: a table is cut where it grows and put together where it shrank, while it is read and written.
+//! Regions: a table is cut where it grows or is too busy, and put together where it shrank, while it is read and written.
 //!
 //! Both are edits of the engine, a store after the other, and take milliseconds whatever the size; readers and writers of the table
 //! wait for that long ([`Table::hold`](crate::tables::Table::hold)). If the process ends between two stores, their families
 //! are cut in different places. That is correct, as every family is asked for its own store by key; the next look
 //! ([`Tables::look`]) puts it right.
+//!
+//! A look, once a second, takes note of every region's traffic, which is an addition and a lock for each, and asks the engine only
+//! about those that were read or written since. Every tenth looks at all of them, also for neighbours to be put together.
 
 use crate::rows;
-use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +21,19 @@ pub(crate) struct Limits {
     pub(crate) split_bytes: u64,
     /// Bytes of two neighbours together below which they are joined.
     pub(crate) join_bytes: u64,
+    /// Ranges read and cells written a second at which a region is split; a quarter of it keeps it from being joined.
+    pub(crate) split_rate: f64,
+    /// Looks without that much before it is joined.
+    pub(crate) calm: u32,
+}
+
+/// One look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Since the last one.
+    pub(crate) seconds: f64,
+    /// At all regions, not only at those that were used since.
+    pub(crate) whole: bool,
 }
 
 /// What a look did.
@@ -26,6 +41,8 @@ pub(crate) struct Limits {
 pub(crate) struct Looked {
     pub(crate) splits: u64,
     pub(crate) joins: u64,
+    /// Stores about which the engine was asked.
+    pub(crate) asked: u64,
 }
 
 /// Where the regions of a table begin, the first aside: wherever a family is cut.
@@ -33,19 +50,29 @@ pub(crate) fn cuts(layout: &Layout) -> BTreeSet<Vec<u8>> {
     let starts = layout
         .families
         .iter()
-        .flat_map(|family| family.regions.iter().skip(1).map(|(start, _)| start.clone()));
+        .flat_map(|family| family.regions.iter().skip(1).map(|region| region.start.to_vec()));
     starts.collect()
 }
 
-/// Bytes of a family in tables and memory from `start` on, within one store.
-fn bytes_at(family: &Stores, start: &[u8]) -> u64 {
-    let statistics = family.of(start).statistics();
-    statistics.table_bytes + statistics.memory_bytes
+/// Whether all families are cut in the same places.
+fn is_aligned(families: &[Stores]) -> bool {
+    families.windows(2).all(|pair| {
+        let (a, b) = (&pair[0].regions, &pair[1].regions);
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.start == b.start)
+    })
+}
+
+/// The bytes of a region in tables and memory, family by family.
+fn bytes_of(layout: &Layout, region: usize) -> Vec<u64> {
+    let bytes = |family: &Stores| {
+        let statistics = family.regions[region].store.statistics();
+        statistics.table_bytes + statistics.memory_bytes
+    };
+    layout.families.iter().map(bytes).collect()
 }
 
 /// The row in the middle of a store, by the sizes of the tables in its largest level.
-fn middle(family: &Stores, start: &[u8]) -> Option<Vec<u8>> {
-    let store = family.of(start);
+fn middle(store: &siltstone::Family) -> Option<Vec<u8>> {
     let (range, shape) = (store.range(), store.shape());
     let runs = shape.levels.iter().flat_map(|level| &level.runs);
     let run = runs.max_by_key(|run| run.tables().iter().map(|table| table.live_bytes()).sum::<u64>())?;
@@ -56,9 +83,21 @@ fn middle(family: &Stores, start: &[u8]) -> Option<Vec<u8>> {
         before += table.live_bytes();
         is_behind
     })?;
-    let row = &at.range.start[..rows::row_len(&at.range.start)?];
+    row_within(&at.range.start, &range)
+}
+
+/// The row of a key, if a store of these keys can be cut before it.
+fn row_within(key: &[u8], range: &siltstone::KeyRange) -> Option<Vec<u8>> {
+    let row = &key[..rows::row_len(key)?];
     let is_inside = row > &range.start[..] && range.end.as_deref().is_none_or(|end| row < end);
     is_inside.then(|| rows::row_of(row).into_owned())
+}
+
+/// Where to cut a region that is too busy: where the traffic of its busiest family is halved.
+fn busy_middle(layout: &Layout, region: usize) -> Option<Vec<u8>> {
+    let regions = layout.families.iter().map(|family| &family.regions[region]);
+    let busiest = regions.max_by(|a, b| a.traffic.rate().total_cmp(&b.traffic.rate()))?;
+    row_within(&busiest.traffic.take_middle()?, &busiest.store.range())
 }
 
 impl Tables {
@@ -69,94 +108,208 @@ impl Tables {
     }
 
     fn cut(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
-        let _changing = self.change();
-        let _moves = table.move_keys()?;
-        let layout = table.now();
-        let cut = layout.families.iter().try_for_each(|family| {
-            let store = family.of(at);
-            match store.range().start == at {
-                true => Ok(()),
-                false => {
-                    store.split(at, &family.next_store_name(layout.schema.id)).map(|_| ()).map_err(status)
-                }
-            }
-        });
-        // Also what was done before an error must be known, as the stores answer for other keys now.
-        self.renew(table).and(cut)
+        self.change_regions(table, |id, family| family.cut(id, at))
     }
 
     /// Puts together what is cut before this key.
     pub(crate) fn join(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
-        let _changing = self.change();
         if table.now().schema.change_retention_us.is_some() {
             return Err(Status::failed_precondition(
                 "the table's changes are streamed: its regions are not joined",
             ));
         }
-        let _moves = table.move_keys()?;
-        let joined = table.now().families.iter().try_for_each(|family| {
-            let right = family.regions.binary_search_by(|(start, _)| start.as_slice().cmp(at)).unwrap_or(0);
-            match right.checked_sub(1) {
-                None => Ok(()),
-                Some(left) => family.regions[left].1.join(&family.regions[right].1).map_err(status),
-            }
-        });
-        self.renew(table).and(joined)
+        self.change_regions(table, |_, family| family.join(at))
     }
 
-    /// Looks at all tables: regions that have grown are split, small neighbours are joined, and families that are cut in
-    /// different places are cut alike. O(stores).
-    pub(crate) fn look(&self, limits: Limits) -> Result<Looked, Status> {
+    /// Changes the regions of each family, which is given with the table's id.
+    fn change_regions(
+        &self,
+        table: &Arc<Table>,
+        change: impl Fn(u64, &mut Stores) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let _changing = self.change();
+        let _moves = table.move_keys()?;
+        let before = table.now();
+        let mut families = before.families.clone();
+        let changed = families.iter_mut().try_for_each(|family| change(before.schema.id, family));
+        // Also what was done before an error must be known, as the stores answer for other keys now.
+        table.become_like(Layout { schema: before.schema.clone(), families });
+        changed
+    }
+
+    /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in different places are
+    /// cut alike; a look at the whole joins small neighbours. O(regions) additions, and one question to the engine for each
+    /// store that was used since the last look.
+    pub(crate) fn look(&self, limits: Limits, look: Look) -> Result<Looked, Status> {
         let mut looked = Looked::default();
         let mut failed = None;
         for (name, table) in self.all().iter() {
             // Of one table that cannot be changed now the others are not to suffer.
             let given = self.give_rest(name, table);
-            if let Err(e) = given.and_then(|()| self.look_at(table, limits, &mut looked)) {
+            if let Err(e) = given.and_then(|()| self.look_at(table, limits, look, &mut looked)) {
                 failed = Some(e);
             }
         }
         failed.map_or(Ok(looked), Err)
     }
 
-    fn look_at(&self, table: &Arc<Table>, limits: Limits, looked: &mut Looked) -> Result<(), Status> {
-        let layout = table.now();
-        let cuts = cuts(&layout);
-        for at in &cuts {
-            let is_cut =
-                |family: &Stores| family.regions.binary_search_by(|(start, _)| start.cmp(at)).is_ok();
-            if !layout.families.iter().all(is_cut) {
-                self.cut(table, at)?;
+    fn look_at(
+        &self,
+        table: &Arc<Table>,
+        limits: Limits,
+        look: Look,
+        looked: &mut Looked,
+    ) -> Result<(), Status> {
+        if !is_aligned(&table.now().families) {
+            for at in cuts(&table.now()) {
+                self.cut(table, &at)?;
             }
         }
         let layout = table.now();
-        let starts: Vec<Vec<u8>> = std::iter::once(Vec::new()).chain(cuts).collect();
-        let sizes: Vec<u64> = starts
-            .iter()
-            .map(|start| layout.families.iter().map(|family| bytes_at(family, start)).sum())
-            .collect();
-        for (start, bytes) in starts.iter().zip(&sizes) {
-            let largest = layout.families.iter().max_by_key(|family| bytes_at(family, start));
-            if *bytes >= limits.split_bytes
-                && let Some(row) = largest.and_then(|family| middle(family, start))
-            {
+        let count = layout.families.first().map_or(0, |family| family.regions.len());
+        // From the right, so that what is split moves none that is still to be looked at. The region behind, while it may be
+        // joined: its bytes.
+        let mut behind: Option<u64> = None;
+        for region in (0..count).rev() {
+            let seen = layout
+                .families
+                .iter()
+                .map(|family| family.regions[region].traffic.look(look.seconds, limits.split_rate / 4.0));
+            let (mut is_changed, mut rate, mut calm) = (false, 0f64, u32::MAX);
+            for seen in seen {
+                is_changed |= seen.is_changed;
+                rate = rate.max(seen.rate);
+                calm = calm.min(seen.calm);
+            }
+            if !look.whole && !is_changed {
+                // Nothing is known of it that was not known before.
+                behind = None;
+                continue;
+            }
+            let is_busy = rate >= limits.split_rate;
+            let start = &layout.families[0].regions[region].start;
+            looked.asked += layout.families.len() as u64;
+            let bytes = bytes_of(&layout, region);
+            let all: u64 = bytes.iter().sum();
+            let largest = bytes.iter().zip(&layout.families).max_by_key(|(bytes, _)| **bytes);
+            let by_size =
+                (all >= limits.split_bytes).then(|| middle(&largest?.1.regions[region].store)).flatten();
+            let by_traffic = || is_busy.then(|| busy_middle(&layout, region)).flatten();
+            if let Some(row) = by_size.or_else(by_traffic) {
                 self.split(table, &row)?;
                 looked.splits += 1;
+                if is_busy {
+                    // Both parts, until they have been calm for a while.
+                    let now = table.now();
+                    let parts = [&start[..], &rows::row_start(&row)];
+                    let parts = now
+                        .families
+                        .iter()
+                        .flat_map(|f| parts.iter().filter_map(|at| f.find(at).ok().map(|at| &f.regions[at])));
+                    parts.for_each(|part| part.traffic.call_busy());
+                }
+                behind = None;
+                continue;
             }
-        }
-        if layout.schema.change_retention_us.is_some() {
-            return Ok(());
-        }
-        // From the right, so that each is looked at once; a region that was joined is not joined again at once.
-        let mut at = starts.len();
-        while at > 1 {
-            at -= 1;
-            if sizes[at] + sizes[at - 1] <= limits.join_bytes && !layout.schema.cuts.contains(&starts[at]) {
-                self.join(table, &starts[at])?;
+            let may_join = look.whole && calm >= limits.calm && layout.schema.change_retention_us.is_none();
+            let mine = may_join.then_some(all);
+            if let Some((mine, of_behind)) = mine.zip(behind)
+                && mine + of_behind <= limits.join_bytes
+                && let at = &layout.families[0].regions[region + 1].start
+                && layout.schema.cuts.binary_search_by(|cut| cut[..].cmp(at)).is_err()
+            {
+                self.join(table, at)?;
                 looked.joins += 1;
-                at = at.saturating_sub(1);
+                // What was joined is not joined again at once.
+                behind = None;
+                continue;
             }
+            behind = mine;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::proto::admin;
+    use crate::schema;
+    use siltstone::Batch;
+
+    const NAME: &str = "projects/p/instances/i/tables/t";
+    const LIMITS: Limits =
+        Limits { split_bytes: 1 << 30, join_bytes: 1 << 28, split_rate: 1_000.0, calm: 20 };
+    const PART: Look = Look { seconds: 1.0, whole: false };
+    const WHOLE: Look = Look { seconds: 1.0, whole: true };
+
+    fn table(dir: &std::path::Path, cuts: &[String]) -> (Tables, Arc<Table>) {
+        let config = Config { dir: dir.join("data"), ..Config::default() };
+        let db = schema::builder(config.options()).open(&config.dir).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let families = ["f", "g"].map(|name| (name.to_string(), admin::ColumnFamily::default()));
+        let message = admin::Table { column_families: families.into(), ..Default::default() };
+        let table = tables.create(NAME, &message, cuts).unwrap();
+        (tables, table)
+    }
+
+    fn write(tables: &Tables, table: &Table, row: &str) {
+        let (key, mut batch) = (rows::cell_key(row.as_bytes(), b"q"), Batch::new());
+        batch.put_at(table.now().family("f").unwrap().written(&key), &key, siltstone::Timestamp(1), b"v");
+        tables.db.write_with(&batch, siltstone::Durability::Buffered).unwrap();
+    }
+
+    fn starts(table: &Table) -> Vec<String> {
+        let row = |at: Vec<u8>| String::from_utf8(rows::row_of(&at[..rows::row_len(&at)?]).into_owned()).ok();
+        cuts(&table.now()).into_iter().filter_map(row).collect()
+    }
+
+    #[test]
+    fn a_look_asks_only_about_the_regions_that_were_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let cuts: Vec<String> = (0..1_000).map(|n| format!("r{n:04}")).collect();
+        let (tables, table) = table(dir.path(), &cuts);
+        assert_eq!(tables.look(LIMITS, PART).unwrap().asked, 0);
+        write(&tables, &table, "r0500x");
+        write(&tables, &table, "r0700x");
+        assert_eq!(tables.look(LIMITS, PART).unwrap().asked, 4, "two regions of two families");
+        assert_eq!(tables.look(LIMITS, PART).unwrap().asked, 0);
+        assert_eq!(tables.look(LIMITS, WHOLE).unwrap(), Looked { asked: 2_002, ..Looked::default() });
+    }
+
+    #[test]
+    fn a_busy_region_is_split_where_its_traffic_is_halved_and_joined_when_it_was_calm_for_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tables, table) = table(dir.path(), &[]);
+        let mut seconds = 0;
+        while starts(&table).is_empty() {
+            (0..2_000).for_each(|n| write(&tables, &table, &format!("r{:03}", n * 7 % 1_000)));
+            tables.look(LIMITS, PART).unwrap();
+            seconds += 1;
+        }
+        assert!((5..10).contains(&seconds), "not by one busy second: after {seconds}");
+        let at = starts(&table);
+        assert!(at.len() == 1 && ("r400".."r600").contains(&at[0].as_str()), "{at:?}");
+        // Half of the traffic each: 1,000 a second are at the bound, 900 below.
+        for _ in 0..30 {
+            (0..1_600).for_each(|n| write(&tables, &table, &format!("r{:03}", n * 7 % 1_000)));
+            tables.look(LIMITS, WHOLE).unwrap();
+        }
+        assert_eq!(starts(&table), at, "each has half of the traffic");
+        for second in 0..60 {
+            let looked = tables.look(LIMITS, WHOLE).unwrap();
+            if looked.joins > 0 {
+                assert!(second >= 20, "it was calm for {second} s only");
+                break;
+            }
+        }
+        assert!(starts(&table).is_empty());
+        // One row that is as busy cannot be halved.
+        for _ in 0..10 {
+            (0..2_000).for_each(|_| write(&tables, &table, "r"));
+            tables.look(LIMITS, WHOLE).unwrap();
+        }
+        assert!(starts(&table).is_empty());
     }
 }

@@ -15,7 +15,7 @@ use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstan
 use crate::proto::operations::operations_server::OperationsServer;
 use crate::proto::operator::operator_server::OperatorServer;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
-use crate::regions::Looked;
+use crate::regions::{Look, Looked};
 use crate::status::status;
 use crate::tables::{Table, Tables};
 use crate::{regions, rows, schema};
@@ -23,7 +23,7 @@ use siltstone::Durability;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
@@ -35,6 +35,8 @@ pub(crate) use crate::calls::Call;
 const AUTHORIZATION: &str = "authorization";
 /// How often regions, and files that may change, are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Every so many looks are at all regions.
+const LOOKS_AT_ALL: u64 = 10;
 /// After how many looks backups are looked for whose time is over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 /// After how long of silence a client is asked whether it is there, and how long it may take to say so.
@@ -125,31 +127,31 @@ async fn look_at_files_and_clock(shared: Arc<Shared>) {
     }
 }
 
-/// Looks at the regions now and then, while something is written, and at backups whose time is over.
+/// Looks at the regions every second, and at backups whose time is over.
 async fn look_now_and_then(shared: Arc<Shared>) {
-    let mut seen = None;
+    let mut last = Instant::now();
+    let mut whole = true;
     for look in 0u64.. {
         tokio::time::sleep(LOOK_EVERY).await;
+        let seconds = last.elapsed().as_secs_f64();
+        last = Instant::now();
         let (shared, expire) = (shared.clone(), look % LOOKS_FOR_EXPIRED == 0);
-        let look = move || {
+        let look_at = Look { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
+        let work = move || {
             if expire && let Err(e) = shared.tables.drop_expired_backups(crate::now_us()) {
                 tracing::warn!(error = e.message(), "backups whose time is over were not deleted");
             }
-            let statistics = shared.tables.db.statistics();
-            let now = Some((statistics.user_bytes, statistics.merges, statistics.flushes));
-            let looked =
-                if now == seen { Ok(Looked::default()) } else { shared.tables.look(shared.config.limits()) };
-            Ok((now, looked))
+            shared.tables.look(shared.config.limits(), look_at)
         };
-        match blocking(look).await {
-            Ok((now, Ok(looked))) => {
+        whole = false;
+        match blocking(work).await {
+            Ok(Looked { splits: 0, joins: 0, .. }) => {}
+            Ok(looked) => {
+                tracing::info!(splits = looked.splits, joins = looked.joins, "regions changed");
                 // After a change there may be more to do.
-                seen = if looked == Looked::default() { now } else { None };
-                if looked != Looked::default() {
-                    tracing::info!(splits = looked.splits, joins = looked.joins, "regions changed");
-                }
+                whole = true;
             }
-            Ok((_, Err(e))) | Err(e) => tracing::warn!(error = e.message(), "regions were not looked at"),
+            Err(e) => tracing::warn!(error = e.message(), "regions were not looked at"),
         }
     }
 }
@@ -312,7 +314,7 @@ impl Server {
         let compact = |_: &Tables, table: Arc<Table>| {
             let layout = table.now();
             let stores = layout.families.iter().flat_map(|family| &family.regions);
-            stores.into_iter().try_for_each(|(_, store)| store.compact::<&[u8]>(..)).map_err(status)
+            stores.into_iter().try_for_each(|region| region.store.compact::<&[u8]>(..)).map_err(status)
         };
         self.with_table(table, compact).await
     }

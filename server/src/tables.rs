@@ -17,6 +17,7 @@ use crate::gc::Gc;
 use crate::rows;
 use crate::schema::{Aggregate, FamilySchema, Schema};
 use crate::status::status;
+use crate::traffic::Traffic;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
@@ -83,40 +84,96 @@ pub(crate) struct Table {
 
 /// A table as it is at a moment.
 pub(crate) struct Layout {
-    pub(crate) schema: Schema,
+    pub(crate) schema: Arc<Schema>,
     /// In the order of their names.
     pub(crate) families: Vec<Stores>,
 }
 
 /// A column family and the stores of its regions.
+#[derive(Clone)]
 pub(crate) struct Stores {
     pub(crate) name: Arc<str>,
     pub(crate) id: u32,
     pub(crate) gc: Gc,
     pub(crate) aggregate: Option<Aggregate>,
-    /// In the order of keys: where each begins, and the store.
-    pub(crate) regions: Vec<(Vec<u8>, Family)>,
+    /// In the order of keys.
+    pub(crate) regions: Vec<Region>,
+    /// The number of the next store that is split off.
+    next: u64,
+}
+
+/// A region's store of a family.
+#[derive(Clone)]
+pub(crate) struct Region {
+    /// The first key that it has.
+    pub(crate) start: Arc<[u8]>,
+    pub(crate) store: Family,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+impl Region {
+    fn new(store: Family) -> Self {
+        Self { start: store.range().start.into(), store, traffic: Arc::default() }
+    }
 }
 
 impl Stores {
+    /// O(log regions).
+    fn region(&self, key: &[u8]) -> &Region {
+        let at = self.regions.partition_point(|region| *region.start <= *key);
+        &self.regions[at.saturating_sub(1)]
+    }
+
     /// The store that has a key.
     pub(crate) fn of(&self, key: &[u8]) -> &Family {
-        let at = self.regions.partition_point(|(start, _)| start.as_slice() <= key);
-        &self.regions[at.saturating_sub(1)].1
+        &self.region(key).store
     }
 
-    /// A name for a store that is split off.
-    pub(crate) fn next_store_name(&self, table: u64) -> String {
-        let number = |(_, store): &(Vec<u8>, Family)| store.name().split('.').nth(2)?.parse::<u64>().ok();
-        let next = self.regions.iter().filter_map(number).max().map_or(0, |last| last + 1);
-        store_name(table, self.id, Some(next))
+    /// The same for a write, which counts.
+    pub(crate) fn written(&self, key: &[u8]) -> &Family {
+        let region = self.region(key);
+        region.traffic.note(key);
+        &region.store
     }
 
-    /// The stores that may have keys from `start` to `end`.
-    pub(crate) fn within(&self, start: &[u8], end: Option<&[u8]>) -> &[(Vec<u8>, Family)] {
-        let first = self.regions.partition_point(|(at, _)| at.as_slice() <= start).saturating_sub(1);
+    /// Where a region begins with this key, its place; else where it would be put.
+    pub(crate) fn find(&self, start: &[u8]) -> Result<usize, usize> {
+        self.regions.binary_search_by(|region| (*region.start).cmp(start))
+    }
+
+    /// Cuts the store of a key before it, unless it begins there.
+    pub(crate) fn cut(&mut self, table: u64, at: &[u8]) -> Result<(), Status> {
+        let Err(place) = self.find(at) else { return Ok(()) };
+        let before = &self.regions[place.saturating_sub(1)].store;
+        let (_, right) = before.split(at, &store_name(table, self.id, Some(self.next))).map_err(status)?;
+        self.next += 1;
+        self.regions.insert(place, Region::new(right));
+        Ok(())
+    }
+
+    /// Puts the regions before and behind this key together.
+    pub(crate) fn join(&mut self, at: &[u8]) -> Result<(), Status> {
+        let Ok(right @ 1..) = self.find(at) else { return Ok(()) };
+        self.regions[right - 1].store.join(&self.regions[right].store).map_err(status)?;
+        self.regions.remove(right);
+        Ok(())
+    }
+
+    /// The traffic of its regions is counted on where it was counted before.
+    fn go_on_counting(&mut self, before: &Layout) {
+        let Some(before) = before.families.iter().find(|family| family.id == self.id) else { return };
+        for region in &mut self.regions {
+            if let Ok(at) = before.find(&region.start) {
+                region.traffic = before.regions[at].traffic.clone();
+            }
+        }
+    }
+
+    /// The regions that may have keys from `start` to `end`.
+    pub(crate) fn within(&self, start: &[u8], end: Option<&[u8]>) -> &[Region] {
+        let first = self.regions.partition_point(|region| *region.start <= *start).saturating_sub(1);
         let last =
-            end.map_or(self.regions.len(), |end| self.regions.partition_point(|(at, _)| at.as_slice() < end));
+            end.map_or(self.regions.len(), |end| self.regions.partition_point(|region| *region.start < *end));
         &self.regions[first..last.max(first)]
     }
 }
@@ -142,6 +199,11 @@ impl Table {
     /// The table as it is.
     pub(crate) fn now(&self) -> Arc<Layout> {
         self.now.load_full()
+    }
+
+    /// The table is like that from now on. The caller moves its keys.
+    pub(crate) fn become_like(&self, layout: Layout) {
+        self.now.store(Arc::new(layout));
     }
 
     /// While this is held, no key changes its store.
@@ -241,7 +303,7 @@ impl Tables {
         for family in &layout.families {
             let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
             let options = self.options(table, &family.name, schema)?;
-            for (_, store) in &family.regions {
+            for Region { store, .. } in &family.regions {
                 if store.options() != options {
                     store.alter(options.clone()).map_err(status)?;
                 }
@@ -324,33 +386,19 @@ impl Tables {
             if own.is_empty() {
                 return Err(Status::data_loss(format!("the store of family \"{name}\" is missing")));
             }
-            let mut regions: Vec<_> = own.into_iter().map(|store| (store.range().start, store)).collect();
-            regions.sort_by(|a, b| a.0.cmp(&b.0));
+            let number = |store: &Family| store.name().split('.').nth(2)?.parse::<u64>().ok();
+            let next = own.iter().filter_map(number).max().map_or(0, |last| last + 1);
+            let mut regions: Vec<_> = own.into_iter().map(Region::new).collect();
+            regions.sort_by(|a, b| a.start.cmp(&b.start));
             let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
-            families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions });
+            families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions, next });
         }
-        Ok(Layout { schema, families })
+        Ok(Layout { schema: Arc::new(schema), families })
     }
 
     /// One change of the set of tables, or of their regions, at a time.
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
-    }
-
-    /// Takes the table's layout anew from its stores, whose keys have changed. The caller moves its keys.
-    pub(crate) fn renew(&self, table: &Table) -> Result<(), Status> {
-        let schema = table.now().schema.clone();
-        let mut stores = BTreeMap::new();
-        let ids: BTreeSet<u32> = schema.families.values().map(|family| family.id).collect();
-        for name in self.db.families() {
-            if let Some(owner) =
-                owner_of(&name).filter(|(table, family)| *table == schema.id && ids.contains(family))
-            {
-                stores.entry(owner).or_insert_with(Vec::new).push(self.db.family(&name).map_err(status)?);
-            }
-        }
-        table.now.store(Arc::new(self.layout(schema, &mut stores)?));
-        Ok(())
     }
 
     /// The table of that name.
@@ -548,7 +596,8 @@ impl Tables {
     }
 
     fn drop_stores(&self, family: &Stores) -> Result<(), Status> {
-        family.regions.iter().try_for_each(|(_, store)| self.db.drop_family(store.name())).map_err(status)
+        let mut stores = family.regions.iter().map(|region| region.store.name());
+        stores.try_for_each(|store| self.db.drop_family(store)).map_err(status)
     }
 
     /// Changes a table's schema: families that are new are made, those that are left out are dropped, all or none.
@@ -560,17 +609,17 @@ impl Tables {
         let _changing = self.changing.lock();
         let table = self.get(name)?;
         let before = table.now();
-        let mut schema = before.schema.clone();
+        let mut schema = Schema::clone(&before.schema);
         change(&mut schema)?;
         // Settings that cannot be must not be written down.
         schema.families.iter().try_for_each(|(family, of)| self.options(name, family, of).map(drop))?;
         let mut stores: BTreeMap<(u64, u32), Vec<Family>> = BTreeMap::new();
         for family in &before.families {
-            let all = family.regions.iter().map(|(_, store)| store.clone()).collect();
+            let all = family.regions.iter().map(|region| region.store.clone()).collect();
             stores.insert((schema.id, family.id), all);
         }
         let cuts: Vec<Vec<u8>> = before.families.first().map_or(Vec::new(), |family| {
-            family.regions.iter().skip(1).map(|(start, _)| start.clone()).collect()
+            family.regions.iter().skip(1).map(|region| region.start.to_vec()).collect()
         });
         if schema.families.len() > FAMILIES_MAX {
             let message = format!("{} families, the limit is {FAMILIES_MAX}", schema.families.len());
@@ -584,7 +633,9 @@ impl Tables {
             );
             return Err(e);
         }
-        let layout = Arc::new(self.layout(schema, &mut stores)?);
+        let mut layout = self.layout(schema, &mut stores)?;
+        layout.families.iter_mut().for_each(|family| family.go_on_counting(&before));
+        let layout = Arc::new(layout);
         table.now.store(layout.clone());
         // What fails from here on is tried again at the next look, or start.
         table.is_given.store(false, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use serde_json::Value;
 use siltstone::size_text;
 use siltstone_server::{AlterSettings, Json, TableName};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// List, create, show and alter the tables of a running server
 #[derive(Args)]
@@ -101,13 +102,22 @@ impl List {
 ///
 /// Its families keep all versions of cells; rules are set by the clients' tools, such as `cbt setgcpolicy`.
 #[derive(Args)]
-#[command(after_help = "Example: siltstone table create clicks --family day --family user")]
+#[command(after_help = "Examples:
+  siltstone table create clicks --family day --family user
+  siltstone table create clicks --family day --split g --split n --split t
+  siltstone table create clicks --family day --splits-file rows.txt")]
 struct Create {
     /// Name of the table, in short or in full
     table: String,
     /// A column family
     #[arg(long = "family")]
     families: Vec<String>,
+    /// A row at which the table is cut into regions from the beginning, and stays cut; `\xHH` is a byte
+    #[arg(long = "split", value_name = "ROW")]
+    splits: Vec<String>,
+    /// A file of such rows, one a line
+    #[arg(long, value_name = "FILE")]
+    splits_file: Option<PathBuf>,
     #[command(flatten)]
     at: At,
 }
@@ -121,9 +131,20 @@ impl Create {
         };
         let families = self.families.iter().map(|family| (family.clone(), admin::ColumnFamily::default()));
         let table = admin::Table { column_families: families.collect(), ..Default::default() };
+        let mut splits = self.splits;
+        if let Some(file) = &self.splits_file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| Failure::Usage(format!("{}: {e}", file.display())))?;
+            splits.extend(text.lines().filter(|line| !line.is_empty()).map(str::to_string));
+        }
+        let split = |row: String| {
+            let key = crate::escape::unescape(row.as_bytes())
+                .map_err(|e| Failure::Usage(format!("--split {row}: {e}")))?;
+            Ok(admin::create_table_request::Split { key: key.into() })
+        };
+        let initial_splits = splits.into_iter().map(split).collect::<Outcome<Vec<_>>>()?;
         let (parent, table_id) = (parent.to_string(), id.to_string());
-        let request =
-            admin::CreateTableRequest { parent, table_id, table: Some(table), ..Default::default() };
+        let request = admin::CreateTableRequest { parent, table_id, table: Some(table), initial_splits };
         remote.wait(BigtableTableAdminClient::new(remote.service()).create_table(request))?;
         Ok(())
     }

@@ -47,7 +47,8 @@ impl Token {
         }
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(|e| Failure::Failed(format!("random bytes: {e}")))?;
-        let token = URL_SAFE_NO_PAD.encode(bytes);
+        // Known for what it is wherever it is found, and never taken for an option.
+        let token = format!("st_{}", URL_SAFE_NO_PAD.encode(bytes));
         print!("{}", self.entry(&token));
         eprintln!("token: {token}");
         Ok(())

@@ -147,9 +147,8 @@ fn screen(before: &Value, now: &Value, seconds: f64) -> String {
     let _ = writeln!(text, "\n{:<50} {:>8} {:>10} {:>10}", "table", "regions", "tables", "memory");
     for table in now["tables"].as_array().into_iter().flatten() {
         let families = table["families"].as_array().map_or(&[][..], |all| all);
-        let stores = || families.iter().flat_map(|family| family["regions"].as_array().into_iter().flatten());
-        let sum = |name| size_text(stores().map(|store| number(&store["statistics"], name)).sum());
-        let regions = families.iter().map(|family| family["regions"].as_array().map_or(0, Vec::len)).max();
+        let sum = |name| size_text(families.iter().map(|family| number(&family["statistics"], name)).sum());
+        let regions = families.iter().map(|family| number(family, "count")).max();
         let name = table["name"].as_str().unwrap_or_default();
         let regions = regions.unwrap_or(0);
         let _ =
@@ -175,7 +174,7 @@ mod tests {
                 "calls": { "ReadRows": { "buckets": calls }, "MutateRow": { "buckets": [7, 0, 0] } },
                 "statistics": { "user_bytes": bytes },
                 "tables": [{ "name": "t", "families": [
-                    { "regions": [{ "statistics": { "table_bytes": 1_024 } }, { "statistics": { "table_bytes": 1_024 } }] },
+                    { "count": 2, "statistics": { "table_bytes": 2_048 } },
                 ]}],
             })
         };

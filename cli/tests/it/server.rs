@@ -84,6 +84,23 @@ fn a_servers_table_is_made_filled_set_shown_and_dumped() {
     assert!(refused.contains("rules"), "{refused}");
     let refused = with(&["table", "alter", "clicks", "--set", "strategy=flat"]).unwrap_err();
     assert!(refused.contains("flat"), "{refused}");
+    let rows = dir.path().join("rows.txt");
+    std::fs::write(&rows, "n\n\n\\xff\n").unwrap();
+    with(&[
+        "table",
+        "create",
+        "cut",
+        "--family",
+        "f",
+        "--split",
+        "g",
+        "--splits-file",
+        rows.to_str().unwrap(),
+    ])
+    .unwrap();
+    assert!(with(&["table", "show", "cut"]).unwrap().contains("4 regions"));
+    let refused = with(&["table", "create", "cut2", "--family", "f", "--split", "\\xg"]).unwrap_err();
+    assert!(refused.contains("--split \\xg"), "{refused}");
     let top = with(&["top", "--count", "1", "--every", "0.2"]).unwrap();
     assert!(top.contains("tables/clicks"), "{top}");
     let log = server.stop();
@@ -127,6 +144,7 @@ fn a_token_that_was_made_here_opens_what_it_is_for() {
     let token = String::from_utf8(made.stderr).unwrap().trim().strip_prefix("token: ").unwrap().to_string();
     let file = dir.path().join("tokens.toml");
     std::fs::write(&file, made.stdout).unwrap();
+    assert!(token.starts_with("st_"), "{token}");
     let server = Serving::start(&dir.path().join("data"), &["--tokens", file.to_str().unwrap()]);
     let refused = run(&["table", "list", "--server", &server.at]).unwrap_err();
     assert!(refused.contains("Unauthenticated"), "{refused}");

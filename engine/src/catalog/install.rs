@@ -81,7 +81,7 @@ impl Catalog {
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
-        let (edit, front) = self.edit_of(store, change, forgotten, flushed.as_ref(), last)?;
+        let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
         // Those that other stores have, too.
         let owned_before: BTreeSet<TableId> =
             removed.iter().copied().filter(|id| manifest.state().owners_of(*id) > 1).collect();
@@ -128,6 +128,7 @@ impl Catalog {
     /// What the manifest is told of a step, and before which file the log is not needed after it.
     fn edit_of(
         &self,
+        manifest: &Manifest,
         store: &Arc<Store>,
         change: ShapeChange,
         forgotten: SeqNo,
@@ -151,6 +152,8 @@ impl Catalog {
             true => self.commit.log()?.end().file,
         };
         edit.extend(self.front_changes(front)?);
+        let state = &manifest.state().stores[&store.id];
+        edit.extend(state.without_origins(store.id, store.inherited(), range, *generation));
         Ok((edit, Some(front)))
     }
 

@@ -19,8 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Segment;
 use crate::shape::TableInfo;
-use crate::types::{KeyRange, StoreId, TableId};
+use crate::types::{Generation, KeyRange, StoreId, TableId};
 use crate::version::edit::Change;
+use crate::version::manifest::Manifest;
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,13 +52,11 @@ impl Catalog {
             }
             let left = KeyRange { start: bounds.start.clone(), end: Some(at.to_vec()) };
             let there = KeyRange { start: at.to_vec(), end: bounds.end.clone() };
-            let edit = vec![Change::Split {
-                store: store.id,
-                at: at.to_vec(),
-                right,
-                name: name.to_string(),
-                bytes: bytes.clone(),
-            }];
+            let inherited = store.version().newest_generation().max(store.inherited());
+            let (at, bytes, name_there) = (at.to_vec(), bytes.clone(), name.to_string());
+            let split = Change::Split { store: store.id, at, right, name: name_there, bytes };
+            let mut edit = vec![split];
+            edit.extend(no_origins(&manifest, store.id, inherited, right, &there));
             kill_point!("split-before-commit");
             let mark = self.commit_to(&mut manifest, &edit)?;
             kill_point!("split-committed");
@@ -76,6 +75,7 @@ impl Catalog {
             new.fit_memory(self.commit.settings.write_memory());
             new.forget(store.forgotten());
             new.note_replayed(store.replayed_generation());
+            new.inherit(inherited);
             // What is not to be found here any more is there before.
             self.add_store(new.clone());
             store.swap(|now| part(now.with_fresh_active(mine.clone()), store.id, &left));
@@ -133,6 +133,7 @@ impl Catalog {
             let range = own.cover(&other);
             let active = store.new_active(0);
             store.note_replayed(with.replayed_generation());
+            store.inherit(theirs.newest_generation().max(with.inherited()));
             store.forget(with.forgotten());
             store.swap(|now| {
                 let memory = both_memories(&now.with_fresh_active(active.clone()), &theirs);
@@ -202,6 +203,19 @@ impl Catalog {
     }
 }
 
+/// The change by which a store that is split off has no origins, where nothing of its keys, up to that generation, is in memory
+/// only: no record of the log is for it.
+fn no_origins(
+    manifest: &Manifest,
+    store: StoreId,
+    inherited: Generation,
+    right: StoreId,
+    keys: &KeyRange,
+) -> Option<Change> {
+    let is_flushed = manifest.state().stores[&store].flushed.covers(keys, inherited);
+    is_flushed.then(|| Change::Region { store: right, range: keys.clone(), origins: Vec::new() })
+}
+
 /// About how many bytes each table over the key has before it.
 fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let over: Vec<TableId> = version.shape.over(at).map(|table| table.id).collect();
@@ -212,14 +226,16 @@ fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
 /// The version with what its memory has of these keys. What lay apart by range is laid out anew.
 fn memory_within(version: &Version, keys: &KeyRange) -> Version {
     let part = |segment: &Segment| segment.part(keys);
+    let parts = |of: &mut dyn Iterator<Item = &Segment>| of.filter_map(part).collect::<Vec<_>>();
     let flush = &version.flush;
     let flush = match flush.is_empty() || flush.range().intersect(keys).is_empty() {
         true => FlushSet::default(),
         false => {
-            FlushSet { segments: flush.all().map(part).collect(), scattered: Arc::default(), ..flush.clone() }
+            let segments = parts(&mut flush.all());
+            FlushSet { segments, scattered: Arc::default(), ..flush.clone() }
         }
     };
-    version.with_scattered(version.waiting().map(part).collect(), Arc::default(), flush)
+    version.with_scattered(parts(&mut version.waiting()), Arc::default(), flush)
 }
 
 /// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is in no table yet.
@@ -229,12 +245,33 @@ fn both_memories(own: &Version, other: &Version) -> Version {
     for flush in [&own.flush, &other.flush] {
         let left = flush.range();
         let is_whole = left == KeyRange::all();
-        frozen
-            .extend(flush.all().map(|segment| if is_whole { segment.clone() } else { segment.part(&left) }));
+        frozen.extend(
+            flush
+                .all()
+                .filter_map(|segment| if is_whole { Some(segment.clone()) } else { segment.part(&left) }),
+        );
     }
     // Stable: of pieces that share keys the newer comes first already.
     frozen.sort_by_key(|segment| std::cmp::Reverse(segment.generation()));
+    let frozen = reunited(frozen);
     own.with_scattered(frozen, Arc::default(), FlushSet::default())
+}
+
+/// The segments, in their order, with those parts put together that were one before a split.
+fn reunited(segments: Vec<Segment>) -> Vec<Segment> {
+    let mut all: Vec<Segment> = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let same = all.iter().rev().take_while(|other| other.generation() == segment.generation());
+        let found = same.enumerate().find_map(|(back, other)| Some((back, other.reunited(&segment)?)));
+        match found {
+            Some((back, whole)) => {
+                let at = all.len() - 1 - back;
+                all[at] = whole;
+            }
+            None => all.push(segment),
+        }
+    }
+    all
 }
 
 impl Catalog {

@@ -7,22 +7,25 @@
 //! numbers, and a cell that was logged again goes where its number belongs. There it also meets itself, if the
 //! log still holds it where it was first: it is in memory once.
 
-use crate::commit::Store;
+use crate::commit::{Generations, Store};
 use crate::error::Result;
 use crate::log::{Entry, Frame, Logged};
 use crate::memory::Segment;
-use crate::types::{KeyRange, RangeTombstone, SeqNo, StoreId};
+use crate::types::{Generation, KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
-    /// Whose cells may have been logged for a store: those that it was split into, or that took it in.
-    heirs: BTreeMap<StoreId, Vec<StoreId>>,
+    /// Whose cells may have been logged for a store, where not only its own: itself, those that it was split into, and that took it
+    /// in; each with where its keys begin, in that order. They share no key.
+    heirs: BTreeMap<StoreId, Vec<(Vec<u8>, StoreId)>>,
+    generations: Arc<Generations>,
     /// The stores that the log speaks of.
-    pub(crate) logged_for: BTreeSet<StoreId>,
+    logged_for: BTreeSet<StoreId>,
     pub(crate) max_seq: SeqNo,
 }
 
@@ -45,35 +48,58 @@ impl Replayed {
 }
 
 impl Replay {
-    pub(crate) fn new(state: &State, stores: BTreeMap<StoreId, Arc<Store>>) -> Self {
+    pub(crate) fn new(
+        state: &State,
+        stores: BTreeMap<StoreId, Arc<Store>>,
+        generations: &Arc<Generations>,
+    ) -> Self {
         let stores = stores.into_iter().map(|(id, store)| {
             let flushed = state.stores[&id].flushed.clone();
             let version = store.version_full();
             let segments = vec![(SeqNo::ZERO, version.active.clone())];
             (id, Replayed { store, bounds: version.bounds.clone(), flushed, segments })
         });
-        let mut heirs: BTreeMap<StoreId, Vec<StoreId>> = BTreeMap::new();
+        let mut heirs: BTreeMap<StoreId, Vec<(Vec<u8>, StoreId)>> = BTreeMap::new();
         for (id, store) in &state.stores {
-            store.origins.iter().for_each(|origin| heirs.entry(*origin).or_default().push(*id));
+            for origin in &store.origins {
+                heirs.entry(*origin).or_default().push((store.range.start.clone(), *id));
+            }
         }
-        Self { stores: stores.collect(), heirs, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
+        for (origin, heirs) in &mut heirs {
+            heirs.extend(state.stores.get(origin).map(|store| (store.range.start.clone(), *origin)));
+            heirs.sort_unstable();
+        }
+        let (stores, generations) = (stores.collect(), generations.clone());
+        Self { stores, heirs, generations, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
     }
 
+    /// Who is gone, and of whom the log says nothing, is no origin of cells any more; and a store of which all that the log has is
+    /// in tables already has none.
+    pub(crate) fn forget_origins(&self, state: &mut State) {
+        let mut alive = self.logged_for.clone();
+        alive.extend(state.stores.keys());
+        for (id, store) in &mut state.stores {
+            let found = self.stores.get(id).map_or(Generation::ZERO, |own| own.store.replayed_generation());
+            match store.flushed.covers(&store.range, found) {
+                true => store.origins.clear(),
+                false => store.origins.retain(|origin| alive.contains(origin)),
+            }
+        }
+    }
+
+    /// O(log of the stores that the one it was logged for has become), for a cell.
     pub(crate) fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         for logged in frame.entries() {
             self.logged_for.insert(logged.store);
-            let seq = logged.seq();
-            let heirs = self.heirs.get(&logged.store).map_or(&[][..], Vec::as_slice);
-            // By key, where the store was split or joined since. Cells of a family that was dropped are not there any more.
-            for id in std::iter::once(&logged.store).chain(heirs) {
-                let Some(replayed) = self.stores.get_mut(id) else { continue };
-                replayed.store.note_replayed(logged.generation);
-                self.max_seq = self.max_seq.max(seq);
-                if replayed.concerns(&logged.entry) {
-                    if !logged.copied {
-                        replayed.begin_segment_if_full(seq);
+            self.generations.above(logged.generation);
+            // Cells of a family that was dropped are not there any more.
+            match self.heirs.get(&logged.store) {
+                None => replay(&mut self.stores, &mut self.max_seq, logged.store, &logged),
+                // By key, as the store was split or joined since.
+                Some(heirs) => {
+                    for (_, id) in &heirs[concerned(heirs, &logged.entry)] {
+                        replay(&mut self.stores, &mut self.max_seq, *id, &logged);
                     }
-                    replayed.entry(&logged, seq);
                 }
             }
         }
@@ -88,6 +114,36 @@ impl Replay {
             store.swap(|now| now.with_fresh_active(active.clone()));
         }
         stores
+    }
+}
+
+/// Those of the stores that may have keys of an entry.
+fn concerned(heirs: &[(Vec<u8>, StoreId)], entry: &Entry<'_>) -> Range<usize> {
+    let upto = |key: &[u8]| heirs.partition_point(|(start, _)| start.as_slice() <= key);
+    let (first, last) = match entry {
+        Entry::Cell(cell) => (upto(cell.key), upto(cell.key)),
+        Entry::RangeTombstone(tombstone) => {
+            let KeyRange { start, end } = &tombstone.range;
+            let last =
+                end.as_ref().map_or(heirs.len(), |end| heirs.partition_point(|(start, _)| start < end));
+            (upto(start), last)
+        }
+    };
+    let first = first.saturating_sub(1);
+    first..last.max(first)
+}
+
+/// An entry of the log back into the memory of a store, if that is there and the entry concerns it.
+fn replay(stores: &mut BTreeMap<StoreId, Replayed>, max_seq: &mut SeqNo, id: StoreId, logged: &Logged<'_>) {
+    let Some(replayed) = stores.get_mut(&id) else { return };
+    let seq = logged.seq();
+    *max_seq = seq.max(*max_seq);
+    if replayed.concerns(&logged.entry) {
+        replayed.store.note_replayed(logged.generation);
+        if !logged.copied {
+            replayed.begin_segment_if_full(seq);
+        }
+        replayed.entry(logged, seq);
     }
 }
 

@@ -40,6 +40,9 @@ pub(crate) struct Store {
     generations: Arc<Generations>,
     /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
     replayed: AtomicU64,
+    /// The highest generation of memory that came from other stores, by a split or join, or that recovery may have found under
+    /// their names.
+    inherited: AtomicU64,
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
@@ -129,6 +132,7 @@ impl Store {
             graveyard,
             generations: generations.clone(),
             replayed: AtomicU64::new(0),
+            inherited: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -238,6 +242,16 @@ impl Store {
 
     pub(crate) fn replayed_generation(&self) -> Generation {
         Generation(self.replayed.load(Ordering::Relaxed))
+    }
+
+    /// See the field. What recovery met is in it.
+    pub(crate) fn inherited(&self) -> Generation {
+        Generation(self.inherited.load(Ordering::Relaxed)).max(self.replayed_generation())
+    }
+
+    /// It has all that memory from others now.
+    pub(crate) fn inherit(&self, newest: Generation) {
+        self.inherited.fetch_max(newest.0, Ordering::Relaxed);
     }
 
     /// The run of level 0 that the flush under way, or to be taken up again, writes.

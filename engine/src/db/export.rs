@@ -1,6 +1,7 @@
 //! Statistics through the crate `metrics` (feature `metrics`), for whatever recorder the program has installed.
 
 use super::Db;
+use crate::metrics::FamilyStatistics;
 use serde_json::Value;
 
 /// Statistics that are as they are now; all others count up.
@@ -39,20 +40,20 @@ impl Db {
     /// ```
     pub fn record_metrics(&self) {
         let place = self.path().display().to_string();
+        for name in self.families() {
+            let Ok(family) = self.family(&name) else { continue };
+            family.statistics().record(&[("db", place.clone()), ("family", name)]);
+        }
+        self.record_own_metrics();
+    }
+
+    /// The same without the families, for who sums these up in another way ([`FamilyStatistics::record`]).
+    pub fn record_own_metrics(&self) {
+        let place = self.path().display().to_string();
         if let Ok(Value::Object(all)) = serde_json::to_value(self.statistics()) {
             for (name, value) in &all {
                 let labels = [("db", place.clone())];
                 record(name, value, GAUGES.contains(&name.as_str()), &labels);
-            }
-        }
-        for name in self.families() {
-            let Ok(family) = self.family(&name) else { continue };
-            if let Ok(Value::Object(all)) = serde_json::to_value(family.statistics()) {
-                for (statistic, value) in &all {
-                    let labels = [("db", place.clone()), ("family", name.clone())];
-                    let is_gauge = FAMILY_GAUGES.contains(&statistic.as_str());
-                    record(&format!("family_{statistic}"), value, is_gauge, &labels);
-                }
             }
         }
         let latencies = self.latencies();
@@ -73,6 +74,17 @@ impl Db {
     }
 }
 
+impl FamilyStatistics {
+    /// Hands them to the recorder of the crate `metrics`, as [`Db::record_metrics`] does, with these labels.
+    pub fn record(&self, labels: &[(&'static str, String)]) {
+        if let Ok(Value::Object(all)) = serde_json::to_value(self) {
+            for (name, value) in &all {
+                record(&format!("family_{name}"), value, FAMILY_GAUGES.contains(&name.as_str()), labels);
+            }
+        }
+    }
+}
+
 fn record(name: &str, value: &Value, is_gauge: bool, labels: &[(&'static str, String)]) {
     // An error that is there counts as one.
     let number = value.as_u64().unwrap_or(u64::from(value.is_string()));
@@ -86,7 +98,7 @@ fn record(name: &str, value: &Value, is_gauge: bool, labels: &[(&'static str, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{FamilyStatistics, Statistics};
+    use crate::metrics::Statistics;
 
     #[test]
     fn every_name_in_the_lists_of_gauges_is_a_statistic() {

@@ -32,7 +32,7 @@ use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, OpenTables, Version};
 use crate::work::{DbWorker, Work};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -184,7 +184,8 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     let of_tables = store.claim(state.database, mark.is_none())?;
     let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard, &generations)?);
+    let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
+    let mut replay = Replay::new(&state, stores, &generations);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
@@ -196,10 +197,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     kill_point!("open-log-read");
     state.epoch += 1;
     make_durable(env, dir, &store, &state, &recovered)?;
-    // Who is gone, and of whom the log says nothing, is no origin of cells any more.
-    let alive: BTreeSet<StoreId> =
-        state.stores.keys().copied().chain(replay.logged_for.iter().copied()).collect();
-    state.stores.values_mut().for_each(|store| store.origins.retain(|origin| alive.contains(origin)));
+    replay.forget_origins(&mut state);
     state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     state.log_synced = state.log_synced.max(recovered.end);
     if !planted!(Bug::ForgetLogEnd) {
@@ -368,7 +366,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     graveyard.logs.set_first(state.log_first);
     let store = table_store(&builder, dir, false, &mut state)?;
     let tables = open_tables(&builder, dir, store, &cache, &graveyard);
-    let mut replay = Replay::new(&state, open_stores(&builder, &state, &tables, &graveyard, &generations)?);
+    let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
+    let mut replay = Replay::new(&state, stores, &generations);
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);

@@ -138,10 +138,14 @@ impl Segment {
         Segment { cells, logged: self.logged.clone(), part: None }
     }
 
-    /// What of it belongs to a store that has those keys; the rest is another's.
+    /// What of it belongs to a store that has those keys; the rest is another's. `None` where that is nothing: else a store that
+    /// is split and joined again and again without a flush would have twice as many parts after each time.
     #[must_use]
-    pub(crate) fn part(&self, keys: &KeyRange) -> Segment {
+    pub(crate) fn part(&self, keys: &KeyRange) -> Option<Segment> {
         let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
+        if keys.is_empty() {
+            return None;
+        }
         let share = match &self.cells {
             Cells::Active(_) => self.part.as_ref().map_or(1024, |part| part.share) / 2,
             Cells::Flat(flat) => {
@@ -149,7 +153,24 @@ impl Segment {
             }
         };
         let part = Some(Arc::new(Part { keys, share: share.clamp(1, 1024) }));
-        Segment { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part }
+        Some(Segment { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part })
+    }
+
+    /// Two parts of one segment that lie side by side, as one again; `None` where they are none.
+    pub(crate) fn reunited(&self, with: &Segment) -> Option<Segment> {
+        let is_one = match (&self.cells, &with.cells) {
+            (Cells::Active(a), Cells::Active(b)) => Arc::ptr_eq(a, b),
+            (Cells::Flat(a), Cells::Flat(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        let (a, b) = (self.part.as_deref()?, with.part.as_deref()?);
+        if !is_one || !a.keys.adjoins(&b.keys) {
+            return None;
+        }
+        let place = LogPlace::of_all(&[self.log_place(), with.log_place()])?;
+        let part = Part { keys: a.keys.cover(&b.keys), share: (a.share + b.share).min(1024) };
+        let logged = Arc::new(Logged::new(place.first, place.again));
+        Some(Segment { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
     }
 
     /// Whether it is the same segment, flat by now or not. Parts of one have its generation, but are apart.

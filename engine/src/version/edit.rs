@@ -70,8 +70,26 @@ pub(crate) struct StoreState {
     pub(crate) attached: SeqNo,
     /// The keys that it answers for.
     pub(crate) range: KeyRange,
-    /// Other stores that its cells may have been logged for: those that it was split off, and that it took in.
+    /// Other stores that its cells may have been logged for: those that it was split off, and that it took in. None of them
+    /// any more once all that came from them is in tables; else a chain of splits would gather one for each.
     pub(crate) origins: BTreeSet<StoreId>,
+}
+
+impl StoreState {
+    /// The change that makes it forget its origins, where all of the memory that came from them, up to that generation, is in
+    /// tables; these keys are up to the one that stands with them.
+    pub(crate) fn without_origins(
+        &self,
+        store: StoreId,
+        inherited: Generation,
+        range: &KeyRange,
+        flushed: Generation,
+    ) -> Option<Change> {
+        let mut all = self.flushed.clone();
+        all.raise(range, flushed);
+        let is_left = self.origins.is_empty() || !all.covers(&self.range, inherited);
+        (!is_left).then(|| Change::Region { store, range: self.range.clone(), origins: Vec::new() })
+    }
 }
 
 /// What an edit may have changed, as it was before.
@@ -316,7 +334,6 @@ impl Flushed {
     }
 
     /// Whether nothing of that generation at any key of `range` needs replaying.
-    #[cfg(test)]
     pub(crate) fn covers(&self, range: &KeyRange, generation: Generation) -> bool {
         self.intervals().all(|(interval, at)| at >= generation || !interval.overlaps(range))
     }

@@ -416,6 +416,12 @@ impl Version {
         std::iter::once(&self.active).chain(self.segments())
     }
 
+    /// The newest generation of which there is something in memory.
+    pub(crate) fn newest_generation(&self) -> Generation {
+        let written = self.memory().filter(|segment| !segment.is_empty());
+        written.map(Segment::generation).max().unwrap_or_default()
+    }
+
     /// Bytes of memory the version holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.unflushed_bytes() + self.flush.all().map(|s| s.bytes() as u64).sum::<u64>()

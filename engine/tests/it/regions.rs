@@ -250,6 +250,53 @@ fn a_split_beside_two_thousand_regions_costs_what_the_first_did() {
     db.close().unwrap();
 }
 
+/// Where the manifest says of each region which others its cells may have been logged for, it forgets that as soon as they
+/// are in tables: a region that is split at its end again and again would come to have all the others.
+#[test]
+fn a_region_that_is_flushed_no_longer_knows_whom_it_was_split_off() {
+    let world = SimWorld::new(8);
+    let db = db(&world);
+    let mut right = db.default_family();
+    for number in 0..400 {
+        let at = format!("m{number:04}");
+        // In memory when it is split, and in no table.
+        right.put(format!("{at}x"), "v").unwrap();
+        (_, right) = right.split(&at, &format!("r{number}")).unwrap();
+        if number % 20 == 0 {
+            right.flush().unwrap();
+        }
+    }
+    db.close().unwrap();
+    let db = self::db(&world);
+    let names = world.env().storage.list(Path::new("db")).unwrap();
+    let manifests = names.into_iter().filter(|name| name.starts_with("manifest-"));
+    let bytes = |name: String| world.env().storage.open(&Path::new("db").join(name)).unwrap().len().unwrap();
+    // 400 regions of some 600 bytes, and for each those since the last flush, which are 20 at most; not 400 * 400 / 2.
+    let bytes = manifests.map(bytes).max().unwrap();
+    assert!(bytes < 300_000, "{bytes}");
+    let count: usize = db.families().iter().map(|name| keys(&db.family(name).unwrap()).len()).sum();
+    assert_eq!(count, 400);
+}
+
+/// Memory that is cut and put together again and again has not twice as many pieces after each time.
+#[test]
+fn segments_that_were_cut_are_one_again_after_a_join() {
+    let world = SimWorld::new(9);
+    let db = db(&world);
+    let left = db.default_family();
+    for round in 0..60u32 {
+        for letter in b'a'..=b'z' {
+            left.put([letter], round.to_be_bytes()).unwrap();
+        }
+        let (_, right) = left.split([b'b' + (round % 24) as u8], "right").unwrap();
+        left.join(&right).unwrap();
+        let segments = left.segments().len();
+        assert!(segments <= 2 * round as usize + 10, "{segments} after {round} rounds");
+    }
+    let all: Vec<_> = left.scan::<&[u8]>(..).map(|row| row.unwrap().value.to_vec()).collect();
+    assert_eq!(all, vec![59u32.to_be_bytes().to_vec(); 26]);
+}
+
 /// Writers on threads find their region again whenever it was split or joined, and lose nothing.
 #[test]
 fn writers_beside_splits_and_joins_lose_nothing() {

@@ -1,0 +1,186 @@
+//! The servers that are measured: processes of their own, started by the one that measures them and told by their standard input
+//! what no client may ask.
+
+use crate::measure::{cpu_of, rss_bytes_of};
+use clap::Args;
+use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
+use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
+use siltstone_server::{Config, Server, Size, WriteDurability};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+
+pub(super) const PARENT: &str = "projects/bench/instances/bench";
+pub(super) const TABLE: &str = "projects/bench/instances/bench/tables/bench";
+
+pub(super) type Client = data::bigtable_client::BigtableClient<Channel>;
+
+/// A process that the bench starts for itself.
+#[derive(Args)]
+pub(crate) struct Served {
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    empty: bool,
+    /// Bytes for the cache and for writes.
+    #[arg(long, default_value_t = 1 << 30)]
+    memory: u64,
+    #[arg(long, default_value_t = 128 << 20)]
+    write_memory: u64,
+}
+
+impl Served {
+    /// Serves until it is killed, or its standard input ends.
+    pub(crate) fn run(self) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|e| e.to_string())?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let begun = Instant::now();
+        runtime.block_on(async {
+            if self.empty {
+                let listener = tokio::net::TcpListener::bind(any).await.map_err(|e| e.to_string())?;
+                println!("{} - 0", listener.local_addr().map_err(|e| e.to_string())?);
+                return siltstone_server::empty::serve(listener).await;
+            }
+            let config = Config {
+                dir: self.dir,
+                listen: any,
+                http: any,
+                durability: WriteDurability::Buffered,
+                memory: Size(self.memory),
+                write_memory: Size(self.write_memory),
+                ..Config::default()
+            };
+            let server = Server::start(config).await?;
+            println!("{} {} {}", server.listens_at(), server.page_at(), begun.elapsed().as_millis());
+            // A line is something to do for the table; its answer is how long that took.
+            let (lines, mut asked) = tokio::sync::mpsc::channel(1);
+            std::thread::spawn(move || {
+                std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.blocking_send(line))
+            });
+            while let Some(line) = asked.recv().await {
+                let begun = Instant::now();
+                match line.split_once(' ') {
+                    Some(("split", row)) => server.split(TABLE, row.as_bytes()).await?,
+                    None if line == "compact" => server.compact(TABLE).await?,
+                    None if line == "flush" => server.flush().await?,
+                    _ => return Err(format!("what is {line}?")),
+                }
+                println!("{}", begun.elapsed().as_micros());
+            }
+            server.stop().await
+        })
+    }
+}
+
+/// A child on the second core.
+pub(super) struct Peer {
+    child: Child,
+    asks: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Address of the gRPC API.
+    pub(super) at: String,
+    /// Address of the page.
+    pub(super) page: String,
+    /// How long the start took.
+    pub(super) started_in: Duration,
+}
+
+/// How a child is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Given {
+    pub(super) empty: bool,
+    /// Bytes for the cache and for writes; 0 for what the bench gives otherwise.
+    pub(super) memory: u64,
+    pub(super) write_memory: u64,
+}
+
+impl Peer {
+    pub(super) fn start(dir: &Path, given: Given) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new("taskset");
+        command.args(["-c", "1"]).arg(program).arg("served").arg("--dir").arg(dir);
+        if given.empty {
+            command.arg("--empty");
+        }
+        for (name, bytes) in [("--memory", given.memory), ("--write-memory", given.write_memory)] {
+            if bytes > 0 {
+                command.arg(name).arg(bytes.to_string());
+            }
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("taskset: {e}"))?;
+        let (asks, answers) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        let mut answers = answers.ok_or("no output")?;
+        let mut line = String::new();
+        answers.read_line(&mut line).map_err(|e| e.to_string())?;
+        let mut parts = line.split_whitespace();
+        let (Some(at), Some(page), Some(ms)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err("the server did not start".into());
+        };
+        let (at, page) = (format!("http://{at}"), page.to_string());
+        let started_in = Duration::from_millis(ms.parse().map_err(|_| "no time of the start")?);
+        Ok(Self { child, asks, answers, at, page, started_in })
+    }
+
+    /// CPU time of all its threads.
+    pub(super) fn cpu(&self) -> Duration {
+        cpu_of(self.child.id())
+    }
+
+    /// Memory that it has in use.
+    pub(super) fn rss_bytes(&self) -> u64 {
+        rss_bytes_of(&self.child.id().to_string())
+    }
+
+    /// Has it do something, and tells how long that took.
+    pub(super) fn ask(&mut self, line: &str) -> Result<Duration, String> {
+        let asks = self.asks.as_mut().ok_or("the server has been stopped")?;
+        writeln!(asks, "{line}").map_err(|e| e.to_string())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).map_err(|e| e.to_string())?;
+        answer.trim().parse().map(Duration::from_micros).map_err(|_| format!("{line}: no answer"))
+    }
+
+    /// Stops it as a signal would, and waits for its end.
+    pub(super) fn stop(mut self) -> Result<(), String> {
+        drop(self.asks.take());
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("the server: {status}")) }
+    }
+
+    pub(super) async fn channel(&self) -> Result<Channel, String> {
+        let endpoint = Channel::from_shared(self.at.clone()).map_err(|e| e.to_string())?;
+        let endpoint = endpoint.initial_stream_window_size(1 << 20).initial_connection_window_size(4 << 20);
+        endpoint.connect().await.map_err(|e| e.to_string())
+    }
+
+    pub(super) async fn client(&self) -> Result<Client, String> {
+        self.channel().await.map(Client::new)
+    }
+
+    /// Creates the table with a family `f`, cut at these rows.
+    pub(super) async fn create_table(&self, cuts: impl Iterator<Item = String>) -> Result<(), String> {
+        let client = admin::bigtable_table_admin_client::BigtableTableAdminClient::new(self.channel().await?);
+        let families = [("f".to_string(), admin::ColumnFamily::default())];
+        let table = admin::Table { column_families: families.into(), ..Default::default() };
+        let request = admin::CreateTableRequest {
+            parent: PARENT.into(),
+            table_id: "bench".into(),
+            table: Some(table),
+            initial_splits: cuts.map(|row| admin::create_table_request::Split { key: row.into() }).collect(),
+        };
+        let mut client = client.max_encoding_message_size(64 << 20).max_decoding_message_size(64 << 20);
+        client.create_table(request).await.map(drop).map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
