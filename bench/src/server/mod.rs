@@ -34,6 +34,9 @@ pub(crate) struct Server {
     /// Directory of the database.
     #[arg(long, default_value = "target/bench-server")]
     dir: PathBuf,
+    /// The in-memory emulator, measured too: the program that `go install cloud.google.com/go/bigtable/cmd/emulator` makes.
+    #[arg(long)]
+    emulator: Option<PathBuf>,
     #[command(subcommand)]
     instead: Option<Instead>,
 }

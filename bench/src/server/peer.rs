@@ -126,6 +126,21 @@ impl Peer {
         Ok(Self { child, asks, answers, at, page, started_in })
     }
 
+    /// Starts the in-memory emulator, on the second core as well.
+    pub(super) fn emulator(program: &Path) -> Result<Self, String> {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        let port = free.map_err(|e| e.to_string())?.port();
+        let mut command = Command::new("taskset");
+        command.args(["-c", "1"]).arg(program).args(["-host", "127.0.0.1", "-port", &port.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("taskset: {e}"))?;
+        let mut answers = child.stdout.take().map(BufReader::new).ok_or("no output")?;
+        // It says where it listens.
+        answers.read_line(&mut String::new()).map_err(|e| e.to_string())?;
+        let at = format!("http://127.0.0.1:{port}");
+        Ok(Self { child, asks: None, answers, at, page: String::new(), started_in: Duration::ZERO })
+    }
+
     /// CPU time of all its threads.
     pub(super) fn cpu(&self) -> Duration {
         cpu_of(self.child.id())

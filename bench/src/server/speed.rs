@@ -139,19 +139,32 @@ async fn measure(
 pub(super) async fn measured(plan: &Server) -> Result<(), String> {
     let empty = Peer::start(&plan.dir, Given { empty: true, ..Given::default() })?;
     let ours = Peer::start(&plan.dir, Given::default())?;
-    fill(&ours, plan.rows, &bytes::Bytes::from(vec![7; 100])).await?;
+    let value = bytes::Bytes::from(vec![7; 100]);
+    fill(&ours, plan.rows, &value).await?;
+    let emulator = plan.emulator.as_deref().map(Peer::emulator).transpose()?;
+    if let Some(emulator) = &emulator {
+        fill(emulator, plan.rows, &value).await?;
+    }
     let mut lines = Vec::new();
     for (workload, name, rows_a_call) in WORKLOADS {
-        let (mut of_empty, mut of_ours) = (Vec::new(), Vec::new());
+        let (mut of_empty, mut of_ours, mut of_emulator) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.runs {
             of_empty.push(measure(&empty, workload, rows_a_call, plan).await?);
             of_ours.push(measure(&ours, workload, rows_a_call, plan).await?);
+            if let Some(emulator) = &emulator {
+                of_emulator.push(measure(emulator, workload, rows_a_call, plan).await?);
+            }
         }
         let of = |all: &[Measured], value: fn(&Measured) -> f64| median(all.iter().map(value));
         let rate = |all: &[Measured]| of(all, |m| m.rows_a_second);
         let cpu = |all: &[Measured]| of(all, |m| m.cpu_us_a_row);
         if plan.json {
-            println!("{}", serde_json::json!({ "workload": name, "server": of_ours, "empty": of_empty }));
+            println!(
+                "{}",
+                serde_json::json!({
+                    "workload": name, "server": of_ours, "empty": of_empty, "emulator": of_emulator,
+                })
+            );
             continue;
         }
         lines.push(vec![
@@ -164,11 +177,19 @@ pub(super) async fn measured(plan: &Server) -> Result<(), String> {
             format!("{:.2}", cpu(&of_ours)),
             format!("{:.2}", cpu(&of_empty)),
         ]);
+        if emulator.is_some()
+            && let Some(line) = lines.last_mut()
+        {
+            line.push(format!("{:.2}", cpu(&of_emulator)));
+            line.push(format!("{:.2}", cpu(&of_ours) / cpu(&of_emulator)));
+        }
     }
     if !plan.json {
         let head =
-            ["", "rows/s", "empty", "ratio", "p50 ms", "p99 ms", "CPU us/row", "empty"].map(str::to_string);
-        for line in std::iter::once(&head.to_vec()).chain(&lines) {
+            ["", "rows/s", "empty", "ratio", "p50 ms", "p99 ms", "CPU us/row", "empty", "emulator", "ratio"];
+        let columns = if emulator.is_some() { head.len() } else { head.len() - 2 };
+        let head: Vec<String> = head[..columns].iter().map(|name| (*name).to_string()).collect();
+        for line in std::iter::once(&head).chain(&lines) {
             let (name, figures) = line.split_first().ok_or("a line without a name")?;
             let figures: String = figures.iter().map(|figure| format!("{figure:>11}")).collect();
             println!("{name:<34}{figures}");
