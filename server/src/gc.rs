@@ -1,7 +1,8 @@
 //! Garbage collection rules: which cells of a column are gone.
 //!
 //! The engine knows two limits of a family, a number of versions and an age, and drops what is beyond either: a union. What it
-//! cannot say (an intersection) is judged here when cells are read; no reader sees such a cell, and it stays on disk.
+//! cannot say (an intersection) is judged here when cells are read, so no reader sees such a cell, and is deleted later
+//! ([`crate::collect`]).
 
 use crate::proto::admin;
 use crate::proto::admin::gc_rule::Rule;

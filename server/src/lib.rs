@@ -11,6 +11,7 @@
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
 //! traffic                  how busy each of them is
+//! collect                  deletes cells that are gone by rules of which the engine is not told
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
@@ -28,6 +29,7 @@ mod budget;
 mod calls;
 mod changes;
 mod chunks;
+mod collect;
 mod config;
 mod data;
 #[cfg(feature = "empty")]

@@ -4,6 +4,7 @@ use crate::admin::TableAdmin;
 use crate::auth::{Right, Tokens, Who};
 use crate::budget::{Budgets, CountedLayer};
 use crate::calls::{CallMetrics, Guard};
+use crate::collect::Walk;
 use crate::config::Config;
 use crate::data::Data;
 use crate::instances::InstanceAdmin;
@@ -37,6 +38,10 @@ const AUTHORIZATION: &str = "authorization";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Every so many looks are at all regions.
 const LOOKS_AT_ALL: u64 = 10;
+/// How often cells are looked for that are gone by rules of which the engine is not told, and how often the time of a chunk of that
+/// is rested.
+const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
+const COLLECT_RESTS: u32 = 9;
 /// After how many looks backups are looked for whose time is over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 /// After how long of silence a client is asked whether it is there, and how long it may take to say so.
@@ -156,6 +161,38 @@ async fn look_now_and_then(shared: Arc<Shared>) {
     }
 }
 
+/// Deletes what is gone by rules of which the engine is not told, every hour; a tenth of a core at most.
+async fn collect_now_and_then(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(COLLECT_EVERY).await;
+        for (name, table) in shared.tables.all().iter() {
+            let mut walk = Walk::default();
+            loop {
+                let (tables, table, began) = (shared.tables.clone(), table.clone(), Instant::now());
+                let mut taken = std::mem::take(&mut walk);
+                let chunk = move || Ok((tables.collect(&table, &mut taken, crate::now_us()), taken));
+                let Ok((goes_on, walked)) = blocking(chunk).await else { break };
+                walk = walked;
+                match goes_on {
+                    Ok(true) => tokio::time::sleep(began.elapsed() * COLLECT_RESTS).await,
+                    Ok(false) => break,
+                    Err(e) => {
+                        tracing::warn!(
+                            table = name,
+                            error = e.message(),
+                            "cells that are gone were not deleted"
+                        );
+                        break;
+                    }
+                }
+            }
+            if walk.deleted > 0 {
+                tracing::info!(table = name, columns = walk.deleted, "cells that are gone were deleted");
+            }
+        }
+    }
+}
+
 /// A running server.
 ///
 /// ```
@@ -175,7 +212,7 @@ pub struct Server {
     http: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<Result<(), String>>>,
-    lookers: [JoinHandle<()>; 2],
+    lookers: [JoinHandle<()>; 3],
 }
 
 impl Server {
@@ -224,6 +261,7 @@ impl Server {
         let lookers = [
             tokio::spawn(look_now_and_then(shared.clone())),
             tokio::spawn(look_at_files_and_clock(shared.clone())),
+            tokio::spawn(collect_now_and_then(shared.clone())),
         ];
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
@@ -306,12 +344,14 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
-    /// Merges all of a table's cells, so that nothing of what is deleted or gone is left on disk.
+    /// Merges all of a table's cells, so that nothing of what is deleted, or gone by rules, is left on disk.
     ///
     /// # Errors
     /// No such table, what the engine answers.
     pub async fn compact(&self, table: &str) -> Result<(), String> {
-        let compact = |_: &Tables, table: Arc<Table>| {
+        let compact = |tables: &Tables, table: Arc<Table>| {
+            let mut walk = Walk::default();
+            while tables.collect(&table, &mut walk, crate::now_us())? {}
             let layout = table.now();
             let stores = layout.families.iter().flat_map(|family| &family.regions);
             stores.into_iter().try_for_each(|region| region.store.compact::<&[u8]>(..)).map_err(status)

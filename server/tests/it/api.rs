@@ -115,6 +115,64 @@ async fn rules_hide_cells_from_reads_at_once() {
     };
     t.admin.modify_column_families(request).await.unwrap();
     assert_eq!(read(&mut t, "two", false).await, "o1");
+
+    // What is hidden goes for good: no other rule brings it back.
+    t.server.compact(TABLE).await.unwrap();
+    for (family, expected) in [("age", "123"), ("both", "o123"), ("either", "12"), ("two", "o1")] {
+        assert_eq!(read(&mut t, family, false).await, expected, "{family} after a merge");
+        let never = admin_v2::modify_column_families_request::Modification {
+            id: family.into(),
+            r#mod: Some(admin_v2::modify_column_families_request::modification::Mod::Update(
+                admin_v2::ColumnFamily::default(),
+            )),
+            ..Default::default()
+        };
+        let request = admin_v2::ModifyColumnFamiliesRequest {
+            name: TABLE.into(),
+            modifications: vec![never],
+            ..Default::default()
+        };
+        t.admin.modify_column_families(request).await.unwrap();
+        assert_eq!(read(&mut t, family, false).await, expected, "{family} without a rule");
+    }
+}
+
+/// More columns than a chunk of the walk has, over several regions.
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_that_an_intersection_hides_are_deleted_in_all_regions_and_no_others() {
+    let mut t = Fixture::new().await;
+    let rules = [Rule::MaxNumVersions(1), days(1)].map(|rule| admin_v2::GcRule { rule: Some(rule) });
+    let both = Rule::Intersection(admin_v2::gc_rule::Intersection { rules: rules.to_vec() });
+    t.table_with(&[("f", admin_v2::ColumnFamily { gc_rule: rule(both), ..Default::default() })]).await;
+    let (now, old) = (now_ms(), now_ms() - 2 * 86_400_000_000);
+    let rows = 120;
+    for row in 0..rows {
+        let columns = (0..100).flat_map(|n| {
+            let of = |at, value: &'static str| set("f", &format!("q{n:02}"), at, value);
+            [of(now, "new"), of(old, "gone"), of(old - 1_000, "gone")].into_iter().skip(n % 2)
+        });
+        t.mutate(&format!("r{row:03}"), columns.collect()).await.unwrap();
+    }
+    for at in ["r030", "r077"] {
+        t.server.split(TABLE, at.as_bytes()).await.unwrap();
+    }
+    let before = t.read_all().await;
+    t.server.compact(TABLE).await.unwrap();
+    assert!(t.read_all().await == before);
+    let never = admin_v2::modify_column_families_request::Modification {
+        id: "f".into(),
+        r#mod: Some(admin_v2::modify_column_families_request::modification::Mod::Update(
+            admin_v2::ColumnFamily::default(),
+        )),
+        ..Default::default()
+    };
+    let request = admin_v2::ModifyColumnFamiliesRequest {
+        name: TABLE.into(),
+        modifications: vec![never],
+        ..Default::default()
+    };
+    t.admin.modify_column_families(request).await.unwrap();
+    assert!(t.read_all().await == before, "what was hidden is gone, and nothing else");
 }
 
 #[tokio::test(flavor = "multi_thread")]
