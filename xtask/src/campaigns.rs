@@ -174,7 +174,7 @@ const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "21",
-        what: "the server killed under clients: rows, streams of changes and backups against histories",
+        what: "the server killed under clients, at random and at kill points: rows, streams, backups against histories",
         run: "siltstone-siege kills",
         gate: 40,
         release: 10_000,
@@ -202,7 +202,7 @@ const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "10",
-        what: "damaged messages to every method of the server",
+        what: "damaged messages to every method of the server, and damaged configurations",
         run: "siltstone-siege messages",
         gate: 200_000,
         release: 100_000_000,

@@ -45,6 +45,11 @@ impl Server {
 
     /// Starts it where it was; returns when it answers.
     pub(crate) async fn start_again(&mut self) -> Result<(), String> {
+        self.start_until(None).await
+    }
+
+    /// The same of one that ends itself at that visit of that kill point of the engine, `NAME:NTH`.
+    pub(crate) async fn start_until(&mut self, kill: Option<&str>) -> Result<(), String> {
         let place = self.dir.path();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(place.join("log"));
         let log = log.map_err(|e| e.to_string())?;
@@ -53,6 +58,7 @@ impl Server {
             .arg(place.join("data"))
             .args(["--config", &place.join("siltstone.toml").to_string_lossy()])
             .args(["--listen", &format!("127.0.0.1:{}", self.port), "--http", "127.0.0.1:0"])
+            .envs(kill.map(|point| ("SILTSTONE_KILL", point)))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();

@@ -2,16 +2,19 @@
 //! what was acknowledged. After each kill every row must have the same number in both families, no less than was acknowledged
 //! and no more than was tried. Meanwhile regions are split, a stream of changes is read from its last token on, and
 //! backups are made and restored.
+//!
+//! Every second kill comes at a kill point of the engine, in a server that ends itself there, if it comes there in time.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, admin, data, scan, set};
 use data::read_change_stream_request::StartFrom;
 use data::read_change_stream_response::StreamRecord;
 use siltstone::Rng;
+use siltstone::testing::KILL_POINTS;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const WRITERS: usize = 6;
 const ROWS: u64 = 150;
@@ -19,6 +22,10 @@ const ROWS: u64 = 150;
 const FILLING: usize = 3_000;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"1MiB\"\nchange-log = \"4GiB\"\n\
     [tables]\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
+/// Among so many kills one must be at a kill point.
+const POINTS_AMONG: u64 = 20;
+/// How long a server that is to end at a kill point may take to come there.
+const POINT_WAIT: Duration = Duration::from_millis(400);
 const BACKUP: &str = "projects/p/instances/i/clusters/c/backups/b";
 const RESTORED: &str = "projects/p/instances/i/tables/restored";
 
@@ -188,6 +195,35 @@ async fn forget_backup(server: &Server) -> Result<(), String> {
     gone(client.delete_backup(admin::DeleteBackupRequest { name: BACKUP.into() }).await)
 }
 
+/// A kill point and which visit of it ends the server.
+fn draw_point(random: &mut Rng) -> String {
+    let point = KILL_POINTS[usize::try_from(random.next_u64()).unwrap_or(0) % KILL_POINTS.len()];
+    // Often the first visits are those of the start.
+    format!(
+        "{point}:{}",
+        1 + random.next_u64() % [2, 12, 60][usize::try_from(random.next_u64() % 3).unwrap_or(0)]
+    )
+}
+
+/// Lets the server run until it comes to a kill point, while writers write and backups are made. Whether it came there in time.
+async fn run_to_a_point(server: &mut Server, oracle: &Oracle, random: &mut Rng) -> Result<bool, String> {
+    server.kill();
+    let point = draw_point(random);
+    if let Err(e) = server.start_until(Some(&point)).await {
+        // It may be one that every start passes.
+        return if server.lives() { Err(format!("{point}: {e}")) } else { Ok(true) };
+    }
+    let began = Instant::now();
+    while server.lives() && began.elapsed() < POINT_WAIT {
+        if random.next_u64().is_multiple_of(4) {
+            // What it makes of its end is not of interest here.
+            let _ = back_up(server, oracle).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(!server.lives())
+}
+
 /// So many kills.
 pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let mut server = Server::start(CONFIG).await?;
@@ -199,6 +235,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         .map(|writer| tokio::spawn(write(port, writer, seed, oracle.clone(), stop.clone())))
         .collect();
     let (mut token, mut followed, mut changes, mut backups) = (String::new(), HashMap::new(), 0, 0);
+    let mut at_points = 0;
     while extent.goes_on() {
         let kill = extent.done();
         // Now and then it lives long enough to look at its regions.
@@ -217,6 +254,9 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
                 _ = back_up(&server, &oracle) => {}
                 () = tokio::time::sleep(after) => {}
             }
+        }
+        if kill % 2 == 1 {
+            at_points += u64::from(run_to_a_point(&mut server, &oracle, &mut random).await?);
         }
         let before = oracle.rows();
         server.kill();
@@ -248,9 +288,12 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     while samples.message().await.map_err(|e| e.to_string())?.is_some() {
         regions += 1;
     }
+    if extent.done() >= POINTS_AMONG && at_points == 0 {
+        return Err("no kill was at a kill point: was the server built with the feature testing?".into());
+    }
     let acknowledged = oracle.acknowledged.load(Ordering::Relaxed);
     Ok(format!(
-        "{} kills, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
+        "{} kills, {at_points} of them at kill points, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
          {regions} samples of regions",
         extent.done()
     ))

@@ -5,7 +5,7 @@ use crate::child::{INSTANCE, Server, TABLE, data, set};
 use bytes::{Buf, BufMut};
 use prost::Message;
 use siltstone::Rng;
-use siltstone_server::METHODS;
+use siltstone_server::{Config, METHODS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -164,8 +164,65 @@ fn damaged(random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
+/// What a configuration may hold, to be put together and damaged.
+const SETTINGS: [&str; 20] = [
+    "dir = \"data\"",
+    "listen = \"127.0.0.1:1\"",
+    "http = \"[::1]:99999\"",
+    "memory = \"512MiB\"",
+    "write-memory = 99999999999999999999",
+    "workers = 2",
+    "durability = \"sync\"",
+    "insecure = true",
+    "region-rate = -1",
+    "call-memory = \"1e9\"",
+    "[tls]",
+    "certificate = \"c\"\nkey = \"k\"",
+    "[tables]",
+    "strategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"",
+    "compression = \"zstd:3\"",
+    "block_bytes = 0",
+    "[[table]]",
+    "name = \"*\"",
+    "settings = { bloom_bits = 99 }",
+    "settings = { strategy = \"geometric{{{{\" }",
+];
+
+/// Damaged configurations: each is taken or refused with words, and what was taken can be written and read again.
+fn configurations(count: u64, seed: u64) -> Result<u64, String> {
+    let mut random = Rng::new(seed);
+    let mut taken = 0;
+    for _ in 0..count {
+        let lines = (0..random.next_u64() % 8)
+            .map(|_| SETTINGS[usize::try_from(random.next_u64() % 20).unwrap_or(0)]);
+        let mut bytes = lines.collect::<Vec<_>>().join("\n").into_bytes();
+        for _ in 0..random.next_u64() % 3 {
+            let place = usize::try_from(random.next_u64()).unwrap_or(0) % bytes.len().max(1);
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte ^= 1 << (random.next_u64() % 7);
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        match std::panic::catch_unwind(|| Config::parse(&text)) {
+            Err(_) => return Err(format!("a panic at the configuration {text:?}")),
+            Ok(Err(why)) if why.trim().is_empty() => return Err(format!("no reason to refuse {text:?}")),
+            Ok(Err(_)) => {}
+            Ok(Ok(config)) => {
+                taken += 1;
+                let again =
+                    Config::parse(&config.to_toml()).map_err(|e| format!("{text:?} as written: {e}"))?;
+                if again.to_toml() != config.to_toml() {
+                    return Err(format!("{text:?} is not the same when it was written and read"));
+                }
+            }
+        }
+    }
+    Ok(taken)
+}
+
 /// So many messages.
 pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, String> {
+    let configurations = configurations(extent.count / 10, seed)?;
     let mut server = Server::start(CONFIG).await?;
     server.create(&["f", "g"]).await?;
     let (answered, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -224,7 +281,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
     }
     let most = server.memory().1;
     let said = format!(
-        "{} answered, {} refused, over {} methods, memory at most {} MiB",
+        "{} answered, {} refused, over {} methods, memory at most {} MiB; {configurations} damaged configurations taken",
         answered.load(Ordering::Relaxed),
         refused.load(Ordering::Relaxed),
         METHODS.len(),
