@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod aggregate;
 mod auth;
 mod backups;
 mod budget;

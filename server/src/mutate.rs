@@ -3,17 +3,17 @@
 //! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A conditional mutation
 //! is written under a condition that is judged again at the moment of writing, so it is atomic with all other writes of the row.
 
+use crate::aggregate::Aggregate;
 use crate::filter::{self, Cell, Filter};
 use crate::proto::data::mutation::Mutation as Change;
 use crate::proto::data::read_modify_write_rule::Rule;
 use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
 use crate::reader::{Rows, View};
 use crate::rows;
-use crate::schema::Aggregate;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
 use bytes::Bytes;
-use siltstone::{Batch, Condition, Durability, ErrorKind, MergeOperator, Timestamp};
+use siltstone::{Batch, Condition, Durability, ErrorKind, Timestamp};
 use std::sync::Arc;
 use tonic::Status;
 
@@ -106,17 +106,17 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
         Change::AddToCell(add) => {
             let (qualifier, at) =
                 (raw(add.column_qualifier.as_ref())?, raw_timestamp(add.timestamp.as_ref())?);
-            let input = match add.input.as_ref().and_then(|input| input.kind.as_ref()) {
-                Some(value::Kind::IntValue(n)) => n.to_be_bytes(),
-                _ => return Err(Status::invalid_argument("the input of add_to_cell must be an int_value")),
-            };
-            add_operand(batch, layout.family(&add.family_name)?, row, qualifier, at, &input)?;
+            let family = layout.family(&add.family_name)?;
+            let input =
+                aggregate_of(family)?.state_of(add.input.as_ref().and_then(|input| input.kind.as_ref()))?;
+            add_operand(batch, family, row, qualifier, at, &input)?;
         }
         Change::MergeToCell(merge) => {
             let (qualifier, at) =
                 (raw(merge.column_qualifier.as_ref())?, raw_timestamp(merge.timestamp.as_ref())?);
-            let state = raw(merge.input.as_ref())?;
-            add_operand(batch, layout.family(&merge.family_name)?, row, qualifier, at, state)?;
+            let (state, family) = (raw(merge.input.as_ref())?, layout.family(&merge.family_name)?);
+            aggregate_of(family)?.check_state(state)?;
+            add_operand(batch, family, row, qualifier, at, state)?;
         }
         Change::DeleteFromColumn(delete) => {
             check_qualifier(&delete.column_qualifier)?;
@@ -159,6 +159,11 @@ fn raw_timestamp(value: Option<&data::Value>) -> Result<Timestamp, Status> {
     }
 }
 
+fn aggregate_of(family: &Stores) -> Result<Aggregate, Status> {
+    let none = || Status::invalid_argument(format!("family \"{}\" is no aggregate", family.name));
+    family.aggregate.ok_or_else(none)
+}
+
 fn add_operand(
     batch: &mut Batch,
     family: &Stores,
@@ -168,37 +173,9 @@ fn add_operand(
     operand: &[u8],
 ) -> Result<(), Status> {
     check_qualifier(qualifier)?;
-    if family.aggregate.is_none() {
-        return Err(Status::invalid_argument(format!("family \"{}\" is no aggregate", family.name)));
-    }
-    if operand.len() != 8 {
-        let message = format!("an aggregate of int64 takes 8 bytes, not {}", operand.len());
-        return Err(Status::invalid_argument(message));
-    }
     let key = rows::cell_key(row, qualifier);
     batch.merge_at(family.written(&key), &key, at, operand);
     Ok(())
-}
-
-impl MergeOperator for Aggregate {
-    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> siltstone::Result<Vec<u8>> {
-        let number = |bytes: &[u8]| match bytes.try_into() {
-            Ok(bytes) => Ok(i64::from_be_bytes(bytes)),
-            Err(_) => {
-                Err(siltstone::Error::new(ErrorKind::MergeRefused, "a value of an aggregate is no int64"))
-            }
-        };
-        let mut all = base.into_iter().chain(operands.iter().copied()).map(number);
-        let first = all.next().unwrap_or(Ok(0))?;
-        let result = all.try_fold(first, |sum, n| {
-            n.map(|n| match self {
-                Self::Sum => sum.wrapping_add(n),
-                Self::Min => sum.min(n),
-                Self::Max => sum.max(n),
-            })
-        })?;
-        Ok(result.to_be_bytes().to_vec())
-    }
 }
 
 /// One row as it is now, of a table that the caller holds.

@@ -1,9 +1,10 @@
 //! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family `tables`.
 
+use crate::aggregate::Aggregate;
 use crate::gc::Gc;
 use crate::names;
 use crate::proto::admin;
-use crate::proto::admin::r#type::{Kind, aggregate::Aggregator};
+use crate::proto::admin::r#type::Kind;
 use crate::settings::with_option;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
@@ -48,73 +49,11 @@ pub(crate) struct FamilySchema {
     pub(crate) aggregate: Option<Aggregate>,
 }
 
-/// How the cells of an aggregate family are combined. Values are 8 bytes, big-endian, signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Aggregate {
-    Sum,
-    Min,
-    Max,
-}
-
 /// Opens databases whose families are stores of tables.
 pub(crate) fn builder(options: Options) -> Builder {
     Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
         builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
     })
-}
-
-impl Aggregate {
-    pub(crate) const ALL: [Self; 3] = [Self::Sum, Self::Min, Self::Max];
-
-    /// The name of its merge operator.
-    pub(crate) fn operator(self) -> &'static str {
-        match self {
-            Self::Sum => "int64-sum",
-            Self::Min => "int64-min",
-            Self::Max => "int64-max",
-        }
-    }
-
-    fn to_message(self) -> admin::Type {
-        use admin::r#type::{Aggregate as Message, Int64, aggregate, int64};
-        let encoding = int64::encoding::Encoding::BigEndianBytes(int64::encoding::BigEndianBytes::default());
-        let int64 = || {
-            let encoding = Some(int64::Encoding { encoding: Some(encoding) });
-            Some(Box::new(admin::Type { kind: Some(Kind::Int64Type(Int64 { encoding })) }))
-        };
-        let aggregator = match self {
-            Self::Sum => Aggregator::Sum(aggregate::Sum {}),
-            Self::Min => Aggregator::Min(aggregate::Min {}),
-            Self::Max => Aggregator::Max(aggregate::Max {}),
-        };
-        let message = Message { input_type: int64(), state_type: int64(), aggregator: Some(aggregator) };
-        admin::Type { kind: Some(Kind::AggregateType(Box::new(message))) }
-    }
-
-    /// `None` for a family of plain bytes.
-    fn from_message(value_type: Option<&admin::Type>) -> Result<Option<Self>, Status> {
-        let aggregate = match value_type.and_then(|of| of.kind.as_ref()) {
-            None | Some(Kind::BytesType(_)) => return Ok(None),
-            Some(Kind::AggregateType(aggregate)) => aggregate,
-            Some(_) => {
-                return Err(Status::invalid_argument("value_type of a family must be bytes or an aggregate"));
-            }
-        };
-        let input = aggregate.input_type.as_ref().and_then(|of| of.kind.as_ref());
-        if !matches!(input, Some(Kind::Int64Type(_))) {
-            return Err(Status::invalid_argument("the input of an aggregate must be of type int64"));
-        }
-        match aggregate.aggregator {
-            Some(Aggregator::Sum(_)) => Ok(Some(Self::Sum)),
-            Some(Aggregator::Min(_)) => Ok(Some(Self::Min)),
-            Some(Aggregator::Max(_)) => Ok(Some(Self::Max)),
-            Some(Aggregator::HllppUniqueCount(_)) => {
-                Err(Status::unimplemented("the distinct-count aggregate"))
-            }
-            None => Err(Status::invalid_argument("an aggregate without an aggregator")),
-        }
-    }
 }
 
 impl FamilySchema {

@@ -11,11 +11,12 @@
 //! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join changes which store has
 //! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
 
+use crate::aggregate::Aggregate;
 use crate::config::StoreSettings;
 use crate::filter::{Filter, Need};
 use crate::gc::Gc;
 use crate::rows;
-use crate::schema::{Aggregate, FamilySchema, Schema};
+use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
 use arc_swap::ArcSwap;

@@ -289,11 +289,14 @@ async fn aggregates_add_up_and_their_type_is_fixed() {
         let kind = admin_v2::r#type::Kind::AggregateType(Box::new(aggregate));
         admin_v2::ColumnFamily { value_type: Some(admin_v2::Type { kind: Some(kind) }), ..Default::default() }
     };
-    use crate::support::admin_v2::r#type::aggregate::{Aggregator, Max, Min, Sum};
+    use crate::support::admin_v2::r#type::aggregate::{
+        Aggregator, HyperLogLogPlusPlusUniqueCount, Max, Min, Sum,
+    };
     t.table_with(&[
         ("max", family(Aggregator::Max(Max {}))),
         ("min", family(Aggregator::Min(Min {}))),
         ("plain", admin_v2::ColumnFamily::default()),
+        ("distinct", family(Aggregator::HllppUniqueCount(HyperLogLogPlusPlusUniqueCount {}))),
         ("sum", family(Aggregator::Sum(Sum {}))),
     ])
     .await;
@@ -314,8 +317,38 @@ async fn aggregates_add_up_and_their_type_is_fixed() {
     assert_eq!(t.read_all().await, expected);
     refused(t.mutate("r", vec![add("plain", 1)]).await, Code::InvalidArgument, "no aggregate");
     refused(t.mutate("r", vec![set("sum", "q", 1_000, "x")]).await, Code::InvalidArgument, "aggregate");
+    // Distinct values, in memory and in tables.
+    let merge = |state: Vec<u8>| {
+        Change::MergeToCell(mutation::MergeToCell {
+            family_name: "distinct".into(),
+            column_qualifier: value(data_v2::value::Kind::RawValue("q".into())),
+            timestamp: value(data_v2::value::Kind::RawTimestampMicros(1_000)),
+            input: value(data_v2::value::Kind::RawValue(state.into())),
+        })
+    };
+    for n in 0..300 {
+        t.mutate("d", vec![add("distinct", n % 100)]).await.unwrap();
+        if n == 150 {
+            t.server.flush().await.unwrap();
+        }
+    }
+    let mut more = zetasketch::HyperLogLogPlusPlus::for_longs(15).unwrap();
+    (90..110).for_each(|n| more.add_long(n).unwrap());
+    t.mutate("d", vec![merge(more.serialize())]).await.unwrap();
+    refused(t.mutate("d", vec![merge(b"no sketch".to_vec())]).await, Code::InvalidArgument, "sketch");
+    let count = async |t: &mut Fixture| {
+        let key = RowSet { row_keys: vec!["d".into()], ..Default::default() };
+        let request = ReadRowsRequest { table_name: TABLE.into(), rows: Some(key), ..Default::default() };
+        let mut answers = t.data.read_rows(request).await.unwrap().into_inner();
+        let state = answers.message().await.unwrap().unwrap().chunks[0].value.clone();
+        zetasketch::HyperLogLogPlusPlus::from_bytes(&state).unwrap().cardinality()
+    };
+    assert_eq!(count(&mut t).await, 110);
+    t.server.compact(TABLE).await.unwrap();
+    assert_eq!(count(&mut t).await, 110);
     let mut t = t.again().await;
-    assert_eq!(t.read_all().await, expected);
+    assert!(t.read_all().await.ends_with(&expected));
+    assert_eq!(count(&mut t).await, 110);
 }
 
 #[tokio::test(flavor = "multi_thread")]
