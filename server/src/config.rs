@@ -14,7 +14,9 @@ use tonic::Status;
 /// How long a write waits where memory or merges are far behind, before its client is told to come again.
 const STOP_WAIT_MS: u64 = 300;
 
-/// Looks, one a second, without much traffic after which a region that was split by it may be joined.
+/// Looks, one a second, with more traffic than that after which a region is split.
+const BUSY_LOOKS: u32 = 10;
+/// Looks without much traffic after which a region that was split by it may be joined.
 const CALM_LOOKS: u32 = 300;
 
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
@@ -65,8 +67,8 @@ pub struct Config {
     pub call_memory: Size,
     /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
     pub region_bytes: Size,
-    /// Ranges read and cells written a second at which a region is split, where that halves them; 0 for never. Its parts are joined
-    /// after five minutes with less than a quarter of it, if they are small.
+    /// Ranges read and cells written a second at which, after ten seconds, a region is split, where that halves them; 0 for never.
+    /// Its parts are joined after five minutes with less than a quarter of it, if they are small.
     pub region_rate: u64,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
@@ -309,6 +311,7 @@ impl Config {
             split_bytes: self.region_bytes.0,
             join_bytes: self.region_bytes.0 / 4,
             split_rate,
+            busy: BUSY_LOOKS,
             calm: CALM_LOOKS,
         }
     }

@@ -2,7 +2,8 @@
 //! where its traffic is halved.
 //!
 //! Counting is one addition for each; one key of 64 is kept, of which the last 64 stay. A look, once a second, makes a rate
-//! of the counts that follows them over ten seconds.
+//! of the counts that follows them over ten seconds, and counts the seconds that were busy without a break: a burst is no reason
+//! to split.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +28,15 @@ pub(crate) struct Traffic {
 struct Looked {
     count: u64,
     rate: f64,
-    /// Looks since it was last called busy.
+    /// Looks one after the other at which it was busy.
+    busy: u32,
+    /// Looks since it was a quarter as busy, or was called so.
     calm: u32,
 }
 
 impl Default for Looked {
     fn default() -> Self {
-        Self { count: 0, rate: 0.0, calm: u32::MAX }
+        Self { count: 0, rate: 0.0, busy: 0, calm: u32::MAX }
     }
 }
 
@@ -48,9 +51,9 @@ struct Samples {
 pub(crate) struct Seen {
     /// Something was read or written since the last look.
     pub(crate) is_changed: bool,
-    /// Ranges read and cells written a second.
-    pub(crate) rate: f64,
-    /// Looks since it was last called busy.
+    /// Looks one after the other at which it was busy.
+    pub(crate) busy: u32,
+    /// Looks since it was a quarter as busy, or was called so.
     pub(crate) calm: u32,
 }
 
@@ -78,7 +81,7 @@ impl Traffic {
         }
     }
 
-    /// Looks, `seconds` after the last time; a rate of at least `busy` is called busy.
+    /// Looks, `seconds` after the last time; it was busy where it had `busy` a second since.
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn look(&self, seconds: f64, busy: f64) -> Seen {
         let count = self.count.load(Ordering::Relaxed);
@@ -87,8 +90,9 @@ impl Traffic {
         let now = (count - looked.count) as f64 / seconds.max(0.001);
         looked.count = count;
         looked.rate += (now - looked.rate) * (SHARE * seconds).min(1.0);
-        looked.calm = if looked.rate >= busy { 0 } else { looked.calm.saturating_add(1) };
-        Seen { is_changed, rate: looked.rate, calm: looked.calm }
+        looked.busy = if now >= busy { looked.busy.saturating_add(1) } else { 0 };
+        looked.calm = if now >= busy / 4.0 { 0 } else { looked.calm.saturating_add(1) };
+        Seen { is_changed, busy: looked.busy, calm: looked.calm }
     }
 
     /// Ranges read and cells written a second, as the last look found.
@@ -96,9 +100,10 @@ impl Traffic {
         self.looked.lock().rate
     }
 
-    /// It came of a region that was too busy.
+    /// It came of a region that was too busy: it is not calm, and what counts is how busy it is from now on.
     pub(crate) fn call_busy(&self) {
-        self.looked.lock().calm = 0;
+        let mut looked = self.looked.lock();
+        (looked.busy, looked.calm) = (0, 0);
     }
 
     /// The key below which half of the traffic goes, where enough is known. What was kept is forgotten: the region is cut there.
@@ -123,17 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_follows_the_counts_over_ten_seconds_and_falls_again() {
+    fn a_rate_follows_the_counts_over_ten_seconds_and_busy_seconds_count_without_a_break() {
         let traffic = Traffic::default();
         assert!(!traffic.look(1.0, 50.0).is_changed);
         for second in 0..30 {
             (0..100).for_each(|_| traffic.note(b"k"));
             let seen = traffic.look(1.0, 50.0);
-            assert_eq!((seen.is_changed, seen.rate > 50.0, seen.calm == 0), (true, second >= 6, second >= 6));
+            assert_eq!((seen.is_changed, seen.busy, seen.calm), (true, second + 1, 0));
+            assert_eq!(traffic.rate() > 50.0, second >= 6);
         }
         assert!((95.0..=100.0).contains(&traffic.rate()));
+        (0..20).for_each(|_| traffic.note(b"k"));
+        let seen = traffic.look(1.0, 50.0);
+        assert_eq!((seen.busy, seen.calm), (0, 0), "neither busy nor calm");
         let seen = (0..30).map(|_| traffic.look(1.0, 50.0)).last().unwrap();
-        assert_eq!((seen.is_changed, seen.rate < 10.0, seen.calm), (false, true, 24));
+        assert_eq!((seen.is_changed, seen.busy, seen.calm), (false, 0, 30));
+        assert!(traffic.rate() < 10.0);
     }
 
     #[test]
