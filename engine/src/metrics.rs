@@ -74,6 +74,17 @@ pub(crate) struct StoreMetrics {
     pub(crate) merged_bytes: Counter,
 }
 
+impl StoreMetrics {
+    /// What was done to another store counts as done to this one, which took it in.
+    pub(crate) fn take_in(&self, other: &Self) {
+        self.flushes.add(other.flushes.get());
+        self.flushed_bytes.add(other.flushed_bytes.get());
+        self.merges.add(other.merges.get());
+        self.merged_in_bytes.add(other.merged_in_bytes.get());
+        self.merged_bytes.add(other.merged_bytes.get());
+    }
+}
+
 /// What a family holds, and what was done to it since the database was opened. Bytes unless said otherwise.
 ///
 /// ```

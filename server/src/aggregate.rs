@@ -16,6 +16,10 @@ use zetasketch::{Accumulator, HyperLogLogPlusPlus, ValueKind};
 const PRECISION: i32 = 15;
 /// That of sketches that clients bring, at most: of what they merge into the lower precision stays.
 const PRECISION_MAX: i32 = 18;
+/// How much finer sparse sketches are. With other ratios some cannot be merged with each other.
+const SPARSE_FINER: i32 = 5;
+/// Bytes of a sketch, at most: one of the highest precision has 2^18 registers.
+const SKETCH_MAX: usize = 300 << 10;
 
 /// How the cells of an aggregate family are combined. Numbers are 8 bytes, big-endian, signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,13 +155,19 @@ impl Aggregate {
             Self::DistinctBytes | Self::DistinctString => ValueKind::BytesOrString,
         };
         let refused = |why: String| Status::invalid_argument(format!("the sketch to be merged: {why}"));
+        if state.len() > SKETCH_MAX {
+            return Err(refused(format!("it has {} bytes, the limit is {SKETCH_MAX}", state.len())));
+        }
         let sketch = HyperLogLogPlusPlus::from_bytes(state).map_err(|e| refused(e.to_string()))?;
         if sketch.value_kind() != Some(kind) {
             return Err(refused(format!("it is of {:?}, and the family of {kind:?}", sketch.value_kind())));
         }
-        if sketch.normal_precision() > PRECISION_MAX {
-            let precision = sketch.normal_precision();
-            return Err(refused(format!("its precision is {precision}, the limit is {PRECISION_MAX}")));
+        let (precision, sparse) = (sketch.normal_precision(), sketch.sparse_precision());
+        if precision > PRECISION_MAX || sparse != precision + SPARSE_FINER {
+            return Err(refused(format!(
+                "its precisions are {precision} and {sparse}; the first may be {PRECISION_MAX} at most, the other must \
+                 be {SPARSE_FINER} more"
+            )));
         }
         // Also that it goes together with ours.
         merged(&[&self.empty()?, state]).map(drop).map_err(|e| refused(e.to_string()))
@@ -248,6 +258,13 @@ mod tests {
             code(Aggregate::DistinctBytes, &state(HyperLogLogPlusPlus::for_strings(12).unwrap())),
             Ok(())
         );
+        let uneven = HyperLogLogPlusPlus::new(15, 18, ValueKind::BytesOrString).unwrap();
+        assert_eq!(
+            code(Aggregate::DistinctBytes, &state(uneven)),
+            refused,
+            "some could not be merged with it"
+        );
+        assert_eq!(code(Aggregate::DistinctBytes, &vec![0; 1 << 20]), refused);
         assert!(Aggregate::DistinctString.state_of(Some(&value::Kind::IntValue(1))).is_err());
     }
 }

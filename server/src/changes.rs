@@ -2,7 +2,7 @@
 //!
 //! The engine's stream has the writes of all stores in the order in which they became visible, out of the log. Here those of one
 //! table and a range of rows are picked, and put together row by row as the mutations that a client would send. A token is the
-//! sequence number of a row's last write; a stream goes on behind it. So a table has one partition, which is all of it, whatever its
+//! sequence number of a row's last write, or a lower one; a stream goes on behind it. So a table has one partition, which is all of it, whatever its
 //! regions: reading it in parts would read the log once for each part.
 //!
 //! The log is kept for this up to `change-log` bytes. Who asks for more than is there is told so (`OUT_OF_RANGE`), never given a part.
@@ -60,6 +60,9 @@ pub(crate) struct ChangeRead {
     from_us: u64,
     /// Nothing that was written from then on.
     end_us: Option<u64>,
+    /// The number before the first write that was left out as it came after the end, while earlier ones came behind it: who goes on
+    /// from here must get it, so no token is higher.
+    left_out: Option<SeqNo>,
     /// The log did not hold everything, and it is not known yet whether something is missed.
     lost: Option<Status>,
     heartbeat: Duration,
@@ -129,6 +132,7 @@ impl ChangeRead {
             changes,
             from_us,
             end_us: request.end_time.as_ref().map(micros),
+            left_out: None,
             lost: None,
             heartbeat,
             told: Instant::now(),
@@ -159,6 +163,7 @@ impl ChangeRead {
         // What was written up to then has come.
         let mut seen_us = began_us.saturating_sub(LATE_US);
         for _ in 0..TURN_BATCHES {
+            let before = self.changes.seq();
             match self.changes.next_batch() {
                 Ok(Some(batch)) => {
                     seen_us = batch.written_us.saturating_sub(LATE_US).min(seen_us);
@@ -166,7 +171,7 @@ impl ChangeRead {
                         None => self.take(&batch, &mut messages)?,
                         Some(_) if self.lost.is_some() => return Err(self.lost.take().unwrap_or_else(gone)),
                         // An earlier one may come behind it.
-                        Some(over) if over < LATE_US => {}
+                        Some(over) if over < LATE_US => _ = self.left_out.get_or_insert(before),
                         Some(_) => self.close(&mut messages),
                     }
                 }
@@ -217,7 +222,8 @@ impl ChangeRead {
     }
 
     fn token(&self) -> StreamContinuationToken {
-        let token = format!("{:016x}", self.changes.seq().0);
+        let seq = self.changes.seq();
+        let token = format!("{:016x}", self.left_out.unwrap_or(seq).0);
         StreamContinuationToken { partition: Some(self.partition.clone()), token }
     }
 
@@ -257,7 +263,7 @@ impl ChangeRead {
             }
             let key = Bytes::copy_from_slice(&rows::row_of(&key));
             if row.as_ref().is_none_or(|row| row.key != key)
-                && let Some(done) = row.replace(RowChange::new(key, batch.written_us))
+                && let Some(done) = row.replace(RowChange::new(key, batch.written_us, self.left_out))
             {
                 done.finish(messages);
             }
@@ -338,14 +344,16 @@ struct RowChange {
     key: Bytes,
     written_us: u64,
     last: SeqNo,
+    /// No token is higher.
+    left_out: Option<SeqNo>,
     chunks: Vec<MutationChunk>,
     bytes: usize,
     began: bool,
 }
 
 impl RowChange {
-    fn new(key: Bytes, written_us: u64) -> Self {
-        Self { key, written_us, last: SeqNo::ZERO, chunks: Vec::new(), bytes: 0, began: false }
+    fn new(key: Bytes, written_us: u64, left_out: Option<SeqNo>) -> Self {
+        Self { key, written_us, last: SeqNo::ZERO, left_out, chunks: Vec::new(), bytes: 0, began: false }
     }
 
     fn add(&mut self, mutation: Kind, seq: SeqNo, messages: &mut Vec<ReadChangeStreamResponse>) {
@@ -403,7 +411,7 @@ impl RowChange {
             change.tiebreaker = i32::try_from(self.last.0 & 0x7fff_ffff).unwrap_or_default();
         }
         if done {
-            change.token = format!("{:016x}", self.last.0);
+            change.token = format!("{:016x}", self.left_out.unwrap_or(self.last).0);
             change.estimated_low_watermark = Some(time(self.written_us.saturating_sub(LATE_US)));
         }
         messages.push(response(StreamRecord::DataChange(change)));

@@ -5,7 +5,7 @@
 //! column does. It is written only if nothing was written to the column since the snapshot by which it was judged: who deletes the
 //! newer versions meanwhile may have brought older ones back.
 //!
-//! A table is walked in chunks, each at a snapshot of its own, once an hour and before [`Server::compact`](crate::Server::compact).
+//! A table is walked in chunks, each at a snapshot of its own, every hour from five minutes after the start on, and before [`Server::compact`](crate::Server::compact).
 //! Tables whose changes are streamed are left out, as these deletes are nobody's.
 
 use crate::gc::Gc;
@@ -15,8 +15,9 @@ use siltstone::{Batch, Condition, Durability, ErrorKind, Expected, Snapshot, Tim
 use std::ops::Bound;
 use tonic::Status;
 
-/// Cells looked at in a chunk, as a rule: it ends with a column.
+/// Cells and bytes looked at in a chunk, as a rule: it ends with a column.
 const CELLS: usize = 10_000;
+const BYTES: usize = 16 << 20;
 /// Columns deleted from in one batch.
 const COLUMNS: usize = 100;
 
@@ -40,9 +41,10 @@ pub(crate) fn concerns(layout: &Layout) -> bool {
 }
 
 impl Tables {
-    /// Walks a chunk of a table; false at its end.
+    /// Walks a chunk of a table; false at its end. After an error it may be walked on.
     pub(crate) fn collect(&self, table: &Table, walk: &mut Walk, now_us: u64) -> Result<bool, Status> {
-        // Keys stay where they are until what was found is deleted.
+        // Rules, and keys, stay as they are until what was found is deleted.
+        let _changing = self.change();
         let _hold = table.hold();
         let layout = table.now();
         if !concerns(&layout) {
@@ -52,15 +54,20 @@ impl Tables {
         let Some(family) = judged.nth(walk.families) else { return Ok(false) };
         let Some(region) = family.within(&walk.from, None).first() else { return Ok(false) };
         let snapshot = self.db.snapshot();
-        let (gone, next) = find(region, &walk.from, &snapshot, &family.gc, now_us)?;
-        for some in gone.chunks(COLUMNS) {
-            walk.deleted += self.delete_gone(family, some, &snapshot)?;
-        }
+        let found = find(region, &walk.from, &snapshot, &family.gc, now_us);
+        // Of what cannot be read the rest of the region is left out.
+        let (gone, next, failed) = match found {
+            Ok((gone, next)) => (gone, next, Ok(true)),
+            Err(e) => (Vec::new(), None, Err(e)),
+        };
         match next.or_else(|| region.store.range().end) {
             Some(next) => walk.from = next,
             None => (walk.families, walk.from) = (walk.families + 1, Vec::new()),
         }
-        Ok(true)
+        for some in gone.chunks(COLUMNS) {
+            walk.deleted += self.delete_gone(family, some, &snapshot)?;
+        }
+        failed
     }
 
     /// Deletes them, all but those written to since; how many.
@@ -96,15 +103,16 @@ fn find(
     let mut cursor = region.store.at(snapshot).scan::<Vec<u8>>(bounds).cursor();
     cursor.first().map_err(status)?;
     let (mut gone, mut column, mut newest) = (Vec::new(), Vec::new(), 0);
-    let mut looked = 0;
+    let (mut looked, mut bytes) = (0, 0);
     while let Some(entry) = cursor.entry() {
         if entry.key != column {
-            if looked >= CELLS {
+            if looked >= CELLS || bytes >= BYTES {
                 return Ok((gone, Some(entry.key.clone())));
             }
             (column, newest) = (entry.key.clone(), 0);
         }
         looked += 1;
+        bytes += entry.value.len();
         if gc.is_gone(newest, entry.timestamp.0, now_us) {
             gone.push((column.clone(), entry.timestamp));
             cursor.seek([&column[..], b"\0"].concat()).map_err(status)?;

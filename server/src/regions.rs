@@ -9,7 +9,9 @@
 //! about those that were read or written since. Every tenth looks at all of them, also for neighbours to be put together.
 
 use crate::rows;
-use crate::tables::{Layout, Stores, Table, Tables};
+use crate::schema::Schema;
+use crate::tables::{Layout, STORES_MAX, Stores, Table, Tables};
+use crate::traffic::Seen;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
@@ -110,30 +112,30 @@ impl Tables {
     }
 
     fn cut(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
-        self.change_regions(table, |id, family| family.cut(id, at))
+        self.change_regions(table, |schema, family| family.cut(schema.id, at))
     }
 
     /// Puts together what is cut before this key.
     pub(crate) fn join(&self, table: &Arc<Table>, at: &[u8]) -> Result<(), Status> {
-        if table.now().schema.change_retention_us.is_some() {
-            return Err(Status::failed_precondition(
+        self.change_regions(table, |schema, family| match schema.change_retention_us {
+            None => family.join(at),
+            Some(_) => Err(Status::failed_precondition(
                 "the table's changes are streamed: its regions are not joined",
-            ));
-        }
-        self.change_regions(table, |_, family| family.join(at))
+            )),
+        })
     }
 
-    /// Changes the regions of each family, which is given with the table's id.
+    /// Changes the regions of each family, which is given with the table's schema: that stays as it is meanwhile.
     fn change_regions(
         &self,
         table: &Arc<Table>,
-        change: impl Fn(u64, &mut Stores) -> Result<(), Status>,
+        change: impl Fn(&Schema, &mut Stores) -> Result<(), Status>,
     ) -> Result<(), Status> {
         let _changing = self.change();
         let _moves = table.move_keys()?;
         let before = table.now();
         let mut families = before.families.clone();
-        let changed = families.iter_mut().try_for_each(|family| change(before.schema.id, family));
+        let changed = families.iter_mut().try_for_each(|family| change(&before.schema, family));
         // Also what was done before an error must be known, as the stores answer for other keys now.
         table.become_like(Layout { schema: before.schema.clone(), families });
         changed
@@ -169,66 +171,80 @@ impl Tables {
         }
         let layout = table.now();
         let count = layout.families.first().map_or(0, |family| family.regions.len());
+        // Of all, before anything may fail.
+        let seen: Vec<Seen> = (0..count).map(|region| traffic_of(&layout, region, limits, look)).collect();
+        let is_streamed = layout.schema.change_retention_us.is_some();
+        let mut failed = Ok(());
         // From the right, so that what is split moves none that is still to be looked at. The region behind, while it may be
         // joined: its bytes.
         let mut behind: Option<u64> = None;
-        for region in (0..count).rev() {
-            let seen = layout
-                .families
-                .iter()
-                .map(|family| family.regions[region].traffic.look(look.seconds, limits.split_rate));
-            let (mut is_changed, mut busy, mut calm) = (false, 0, u32::MAX);
-            for seen in seen {
-                is_changed |= seen.is_changed;
-                busy = busy.max(seen.busy);
-                calm = calm.min(seen.calm);
-            }
-            if !look.whole && !is_changed {
-                // Nothing is known of it that was not known before.
-                behind = None;
+        for (region, seen) in seen.iter().enumerate().rev() {
+            let of_behind = behind.take();
+            if !look.whole && !seen.is_changed {
                 continue;
             }
-            let is_busy = busy >= limits.busy;
-            let start = &layout.families[0].regions[region].start;
             looked.asked += layout.families.len() as u64;
             let bytes = bytes_of(&layout, region);
             let all: u64 = bytes.iter().sum();
-            let largest = bytes.iter().zip(&layout.families).max_by_key(|(bytes, _)| **bytes);
-            let by_size =
-                (all >= limits.split_bytes).then(|| middle(&largest?.1.regions[region].store)).flatten();
-            let by_traffic = || is_busy.then(|| busy_middle(&layout, region)).flatten();
-            if let Some(row) = by_size.or_else(by_traffic) {
-                self.split(table, &row)?;
-                looked.splits += 1;
-                if is_busy {
-                    // Both parts, until they have been calm for a while.
-                    let now = table.now();
-                    let parts = [&start[..], &rows::row_start(&row)];
-                    let parts = now
-                        .families
-                        .iter()
-                        .flat_map(|f| parts.iter().filter_map(|at| f.find(at).ok().map(|at| &f.regions[at])));
-                    parts.for_each(|part| part.traffic.call_busy());
+            // What traffic has split where changes are streamed would never be joined.
+            let is_busy = seen.busy >= limits.busy && !is_streamed && count < STORES_MAX;
+            if let Some(row) = split_of(&layout, region, &bytes, is_busy, limits) {
+                match self.split(table, &row) {
+                    Ok(()) => looked.splits += 1,
+                    Err(e) => failed = Err(e),
                 }
-                behind = None;
+                if is_busy {
+                    call_busy(
+                        &table.now(),
+                        &[&layout.families[0].regions[region].start, &rows::row_start(&row)],
+                    );
+                }
                 continue;
             }
-            let may_join = look.whole && calm >= limits.calm && layout.schema.change_retention_us.is_none();
-            let mine = may_join.then_some(all);
-            if let Some((mine, of_behind)) = mine.zip(behind)
+            let may_join = look.whole && !is_streamed && seen.calm >= limits.calm;
+            behind = may_join.then_some(all);
+            if let Some((mine, of_behind)) = behind.zip(of_behind)
                 && mine + of_behind <= limits.join_bytes
                 && let at = &layout.families[0].regions[region + 1].start
                 && layout.schema.cuts.binary_search_by(|cut| cut[..].cmp(at)).is_err()
             {
-                self.join(table, at)?;
-                looked.joins += 1;
+                match self.join(table, at) {
+                    Ok(()) => looked.joins += 1,
+                    Err(e) => failed = Err(e),
+                }
                 // What was joined is not joined again at once.
                 behind = None;
-                continue;
             }
-            behind = mine;
         }
-        Ok(())
+        failed
+    }
+}
+
+/// The traffic of a region: that of its busiest family.
+fn traffic_of(layout: &Layout, region: usize, limits: Limits, look: Look) -> Seen {
+    let mut all = Seen { is_changed: false, busy: 0, calm: u32::MAX };
+    for family in &layout.families {
+        let seen = family.regions[region].traffic.look(look.seconds, limits.split_rate);
+        all.is_changed |= seen.is_changed;
+        all.busy = all.busy.max(seen.busy);
+        all.calm = all.calm.min(seen.calm);
+    }
+    all
+}
+
+/// The row before which a region of these bytes, family by family, is to be split, if it is.
+fn split_of(layout: &Layout, region: usize, bytes: &[u64], is_busy: bool, limits: Limits) -> Option<Vec<u8>> {
+    let largest = bytes.iter().zip(&layout.families).max_by_key(|(bytes, _)| **bytes)?.1;
+    let is_large = bytes.iter().sum::<u64>() >= limits.split_bytes;
+    let by_size = is_large.then(|| middle(&largest.regions[region].store)).flatten();
+    by_size.or_else(|| is_busy.then(|| busy_middle(layout, region)).flatten())
+}
+
+/// Regions that begin there are not calm for a while.
+fn call_busy(layout: &Layout, starts: &[&[u8]]) {
+    for family in &layout.families {
+        let found = starts.iter().filter_map(|start| family.find(start).ok());
+        found.for_each(|at| family.regions[at].traffic.call_busy());
     }
 }
 

@@ -38,10 +38,13 @@ const AUTHORIZATION: &str = "authorization";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Every so many looks are at all regions.
 const LOOKS_AT_ALL: u64 = 10;
-/// How often cells are looked for that are gone by rules of which the engine is not told, and how often the time of a chunk of that
+/// When first, and how often, cells are looked for that are gone by rules of which the engine is not told, and how often the time of a chunk of that
 /// is rested.
+const COLLECT_FIRST: Duration = Duration::from_secs(300);
 const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
 const COLLECT_RESTS: u32 = 9;
+/// After how many failures a walk ends before its end.
+const COLLECT_FAILURES: u32 = 10;
 /// After how many looks backups are looked for whose time is over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 /// After how long of silence a client is asked whether it is there, and how long it may take to say so.
@@ -163,11 +166,13 @@ async fn look_now_and_then(shared: Arc<Shared>) {
 
 /// Deletes what is gone by rules of which the engine is not told, every hour; a tenth of a core at most.
 async fn collect_now_and_then(shared: Arc<Shared>) {
+    let mut wait = COLLECT_FIRST;
     loop {
-        tokio::time::sleep(COLLECT_EVERY).await;
+        tokio::time::sleep(wait).await;
+        wait = COLLECT_EVERY;
         for (name, table) in shared.tables.all().iter() {
-            let mut walk = Walk::default();
-            loop {
+            let (mut walk, mut failures) = (Walk::default(), 0);
+            while failures < COLLECT_FAILURES {
                 let (tables, table, began) = (shared.tables.clone(), table.clone(), Instant::now());
                 let mut taken = std::mem::take(&mut walk);
                 let chunk = move || Ok((tables.collect(&table, &mut taken, crate::now_us()), taken));
@@ -182,7 +187,8 @@ async fn collect_now_and_then(shared: Arc<Shared>) {
                             error = e.message(),
                             "cells that are gone were not deleted"
                         );
-                        break;
+                        failures += 1;
+                        tokio::time::sleep(LOOK_EVERY).await;
                     }
                 }
             }
@@ -351,10 +357,18 @@ impl Server {
     pub async fn compact(&self, table: &str) -> Result<(), String> {
         let compact = |tables: &Tables, table: Arc<Table>| {
             let mut walk = Walk::default();
-            while tables.collect(&table, &mut walk, crate::now_us())? {}
+            let mut collect = || tables.collect(&table, &mut walk, crate::now_us());
+            let collected = loop {
+                match collect() {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(e) => break Err(e),
+                }
+            };
             let layout = table.now();
             let stores = layout.families.iter().flat_map(|family| &family.regions);
-            stores.into_iter().try_for_each(|region| region.store.compact::<&[u8]>(..)).map_err(status)
+            stores.into_iter().try_for_each(|region| region.store.compact::<&[u8]>(..)).map_err(status)?;
+            collected
         };
         self.with_table(table, compact).await
     }

@@ -43,7 +43,7 @@ const ATTACHED: &[u8] = b"attached/";
 const MOVE_WAIT: Duration = Duration::from_millis(100);
 /// Families of a table, and stores that it is made with, at most.
 const FAMILIES_MAX: usize = 1_000;
-const STORES_MAX: usize = 10_000;
+pub(crate) const STORES_MAX: usize = 10_000;
 /// Moments that are noted, one a second: a day.
 const MOMENTS_MAX: usize = 86_400;
 /// Locks of rows that are read before they are written.
@@ -272,6 +272,9 @@ impl Tables {
         for (name, schema) in schemas {
             let layout = tables.layout(schema, &mut stores)?;
             tables.give_options(&name, &layout)?;
+            // How calm they were nobody knows: what traffic has split stays so for a while.
+            let regions = layout.families.iter().flat_map(|family| &family.regions);
+            regions.for_each(|region| region.traffic.call_busy());
             by_name.insert(name, Arc::new(Table::new(layout)));
         }
         tables.by_name.store(Arc::new(by_name));

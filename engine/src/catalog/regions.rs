@@ -152,6 +152,7 @@ impl Catalog {
             Ok::<_, Error>(mark)
         })??;
         drop(manifest);
+        store.metrics.take_in(&with.metrics);
         self.remove_store(with);
         self.commit.discount(with);
         self.reshaped(&[store]);

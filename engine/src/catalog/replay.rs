@@ -14,19 +14,26 @@ use crate::memory::Segment;
 use crate::types::{Generation, KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
-    /// Whose cells may have been logged for a store, where not only its own: itself, those that it was split into, and that took it
-    /// in; each with where its keys begin, in that order. They share no key.
-    heirs: BTreeMap<StoreId, Vec<(Vec<u8>, StoreId)>>,
+    /// Whose cells may have been logged for a store, where not only its own.
+    heirs: BTreeMap<StoreId, Heirs>,
     generations: Arc<Generations>,
     /// The stores that the log speaks of.
     logged_for: BTreeSet<StoreId>,
     pub(crate) max_seq: SeqNo,
+}
+
+/// The stores whose cells may have been logged for one: itself, those that it was split into, and that took it in; each with
+/// where its keys begin, in that order.
+#[derive(Default)]
+struct Heirs {
+    all: Vec<(Vec<u8>, StoreId)>,
+    /// Some share keys: parts of different families that were joined. Then all are asked.
+    overlap: bool,
 }
 
 /// A store being filled.
@@ -59,15 +66,16 @@ impl Replay {
             let segments = vec![(SeqNo::ZERO, version.active.clone())];
             (id, Replayed { store, bounds: version.bounds.clone(), flushed, segments })
         });
-        let mut heirs: BTreeMap<StoreId, Vec<(Vec<u8>, StoreId)>> = BTreeMap::new();
+        let mut heirs: BTreeMap<StoreId, Heirs> = BTreeMap::new();
         for (id, store) in &state.stores {
             for origin in &store.origins {
-                heirs.entry(*origin).or_default().push((store.range.start.clone(), *id));
+                heirs.entry(*origin).or_default().all.push((store.range.start.clone(), *id));
             }
         }
-        for (origin, heirs) in &mut heirs {
-            heirs.extend(state.stores.get(origin).map(|store| (store.range.start.clone(), *origin)));
-            heirs.sort_unstable();
+        for (origin, Heirs { all, overlap }) in &mut heirs {
+            all.extend(state.stores.get(origin).map(|store| (store.range.start.clone(), *origin)));
+            all.sort_unstable();
+            *overlap = all.windows(2).any(|pair| state.stores[&pair[0].1].range.ends_after(&pair[1].0));
         }
         let (stores, generations) = (stores.collect(), generations.clone());
         Self { stores, heirs, generations, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
@@ -97,7 +105,7 @@ impl Replay {
                 None => replay(&mut self.stores, &mut self.max_seq, logged.store, &logged),
                 // By key, as the store was split or joined since.
                 Some(heirs) => {
-                    for (_, id) in &heirs[concerned(heirs, &logged.entry)] {
+                    for (_, id) in heirs.concerned(&logged.entry) {
                         replay(&mut self.stores, &mut self.max_seq, *id, &logged);
                     }
                 }
@@ -117,20 +125,24 @@ impl Replay {
     }
 }
 
-/// Those of the stores that may have keys of an entry.
-fn concerned(heirs: &[(Vec<u8>, StoreId)], entry: &Entry<'_>) -> Range<usize> {
-    let upto = |key: &[u8]| heirs.partition_point(|(start, _)| start.as_slice() <= key);
-    let (first, last) = match entry {
-        Entry::Cell(cell) => (upto(cell.key), upto(cell.key)),
-        Entry::RangeTombstone(tombstone) => {
-            let KeyRange { start, end } = &tombstone.range;
-            let last =
-                end.as_ref().map_or(heirs.len(), |end| heirs.partition_point(|(start, _)| start < end));
-            (upto(start), last)
+impl Heirs {
+    /// Those that may have keys of an entry. O(log heirs) for a cell, as a rule.
+    fn concerned(&self, entry: &Entry<'_>) -> &[(Vec<u8>, StoreId)] {
+        if self.overlap {
+            return &self.all;
         }
-    };
-    let first = first.saturating_sub(1);
-    first..last.max(first)
+        let upto = |key: &[u8]| self.all.partition_point(|(start, _)| start.as_slice() <= key);
+        let (first, last) = match entry {
+            Entry::Cell(cell) => (upto(cell.key), upto(cell.key)),
+            Entry::RangeTombstone(tombstone) => {
+                let KeyRange { start, end } = &tombstone.range;
+                let before = |end: &Vec<u8>| self.all.partition_point(|(start, _)| start < end);
+                (upto(start), end.as_ref().map_or(self.all.len(), before))
+            }
+        };
+        let first = first.saturating_sub(1);
+        &self.all[first..last.max(first)]
+    }
 }
 
 /// An entry of the log back into the memory of a store, if that is there and the entry concerns it.

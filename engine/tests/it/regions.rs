@@ -278,6 +278,33 @@ fn a_region_that_is_flushed_no_longer_knows_whom_it_was_split_off() {
     assert_eq!(count, 400);
 }
 
+/// Neighbours need not come of one family. Then stores of which a record may be share keys, and each is asked.
+#[test]
+fn what_was_logged_for_one_of_two_families_is_found_when_their_parts_were_joined() {
+    let world = SimWorld::new(10);
+    let db = db(&world);
+    let family = |name: &str| db.create_family(name, FamilyOptions::default()).unwrap();
+    let (x, y) = (family("x"), family("y"));
+    x.put("a", "of x").unwrap();
+    y.put("a", "of y").unwrap();
+    y.put_with("p", "of y", Durability::Sync).unwrap();
+    let (x, _) = x.split("m", "xr").unwrap();
+    let (_, yr) = y.split("m", "yr").unwrap();
+    x.join(&yr).unwrap();
+    let seen = |db: &Db, name: &str| {
+        let all = db.family(name).unwrap().scan::<&[u8]>(..).map(|row| row.unwrap());
+        all.map(|row| format!("{}={}", row.key.escape_ascii(), row.value.escape_ascii())).collect::<Vec<_>>()
+    };
+    let expected = [("x", vec!["a=of x", "p=of y"]), ("y", vec!["a=of y"]), ("xr", vec![])];
+    for (name, rows) in &expected {
+        assert_eq!(seen(&db, name), *rows, "{name} before the end");
+    }
+    let db = self::db(&world.with_storage(world.storage.clone_killed()));
+    for (name, rows) in &expected {
+        assert_eq!(seen(&db, name), *rows, "{name} after recovery");
+    }
+}
+
 /// Memory that is cut and put together again and again has not twice as many pieces after each time.
 #[test]
 fn segments_that_were_cut_are_one_again_after_a_join() {

@@ -5,6 +5,7 @@ pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data
 
 use admin::bigtable_table_admin_client::BigtableTableAdminClient;
 use data::bigtable_client::BigtableClient;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const INSTANCE: &str = "projects/p/instances/i";
 pub(crate) const TABLE: &str = "projects/p/instances/i/tables/t";
+const SIGABRT: i32 = 6;
 /// How long a server may take to answer after it was started.
 const START_WAIT: Duration = Duration::from_secs(60);
 
@@ -92,6 +94,12 @@ impl Server {
     /// Whether it is still there.
     pub(crate) fn lives(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Whether it ended itself at a kill point: by an abort, and not over a panic.
+    pub(crate) fn ended_at_a_point(&mut self) -> bool {
+        let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) else { return false };
+        status.signal() == Some(SIGABRT) && !self.log().contains("panicked")
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -143,6 +143,8 @@ async fn follow(
     let failed = |e: tonic::Status| format!("a stream of changes: {e}");
     let mut stream = server.data().read_change_stream(request).await.map_err(failed)?.into_inner();
     let mut changes = 0;
+    // Around the end of a stream some may come again in the next one, but in their order.
+    let mut here: HashMap<String, u64> = HashMap::new();
     while let Some(message) = stream.message().await.map_err(failed)? {
         let Some(StreamRecord::DataChange(change)) = message.stream_record else { continue };
         let row = String::from_utf8_lossy(&change.row_key).into_owned();
@@ -153,10 +155,12 @@ async fn follow(
             });
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
         let [f, g] = numbers[..] else { return Err(format!("a change of row {row} has {numbers:?}")) };
-        let last = followed.insert(row.clone(), f).unwrap_or(0);
+        let last = here.insert(row.clone(), f).unwrap_or(0);
         if f != g || f <= last {
             return Err(format!("row {row} changes from {last} to {f} and {g}"));
         }
+        let followed = followed.entry(row).or_default();
+        *followed = f.max(*followed);
         *token = change.token;
         changes += 1;
     }
@@ -211,7 +215,7 @@ async fn run_to_a_point(server: &mut Server, oracle: &Oracle, random: &mut Rng) 
     let point = draw_point(random);
     if let Err(e) = server.start_until(Some(&point)).await {
         // It may be one that every start passes.
-        return if server.lives() { Err(format!("{point}: {e}")) } else { Ok(true) };
+        return if server.ended_at_a_point() { Ok(true) } else { Err(format!("{point}: {e}")) };
     }
     let began = Instant::now();
     while server.lives() && began.elapsed() < POINT_WAIT {
@@ -221,7 +225,10 @@ async fn run_to_a_point(server: &mut Server, oracle: &Oracle, random: &mut Rng) 
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    Ok(!server.lives())
+    match server.lives() || server.ended_at_a_point() {
+        true => Ok(!server.lives()),
+        false => Err(format!("with {point} the server ended otherwise: {}", server.log())),
+    }
 }
 
 /// So many kills.
@@ -266,6 +273,13 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
             .await
             .map_err(|e| format!("after kill {kill}: {e}"))?;
         changes += follow(&server, &mut token, &mut followed).await?;
+        for (row, (acknowledged, _)) in &before {
+            let last = followed.get(row).copied().unwrap_or(0);
+            if last < *acknowledged {
+                let message = format!("row {row} at {last}, {acknowledged} was acknowledged");
+                return Err(format!("after kill {kill} the stream has {message}"));
+            }
+        }
         extent.advance(1);
     }
     stop.store(true, Ordering::Relaxed);
