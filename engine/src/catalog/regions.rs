@@ -20,7 +20,7 @@ use crate::event::EventKind;
 use crate::memory::Segment;
 use crate::shape::TableInfo;
 use crate::types::{Generation, KeyRange, StoreId, TableId};
-use crate::version::edit::Change;
+use crate::version::edit::{Change, StoreState};
 use crate::version::manifest::Manifest;
 use crate::version::{FlushSet, TableHandle, Version};
 use std::collections::BTreeMap;
@@ -114,11 +114,7 @@ impl Catalog {
         store.check_takes_writes()?;
         with.check_takes_writes()?;
         let (own, other) = (store.version().bounds.clone(), with.version().bounds.clone());
-        if !own.adjoins(&other) {
-            let message =
-                format!("families {} and {} are no neighbours: {own}, {other}", store.name, with.name);
-            return Err(Error::invalid(message));
-        }
+        check_neighbours(&manifest, (store, &own), (with, &other))?;
         let (renamed, opened) = self.renamed_apart(store, with)?;
         kill_point!("join-renamed");
         let mark = self.commit.with_writes_held(|_| {
@@ -201,6 +197,33 @@ impl Catalog {
         }
         self.fit_cache();
         self.commit.scheduler.notify();
+    }
+}
+
+/// Refuses two that are no neighbours; and parts of different families while recovery could not tell their records apart: where a
+/// third store, which one of them came from, or which came from one of them, has keys of theirs. O(stores).
+fn check_neighbours(
+    manifest: &Manifest,
+    (store, own): (&Store, &KeyRange),
+    (with, other): (&Store, &KeyRange),
+) -> Result<()> {
+    if !own.adjoins(other) {
+        let message = format!("families {} and {} are no neighbours: {own}, {other}", store.name, with.name);
+        return Err(Error::invalid(message));
+    }
+    let (stores, both) = (&manifest.state().stores, own.cover(other));
+    let origins: Vec<_> = [store, with].iter().flat_map(|one| &stores[&one.id].origins).collect();
+    let is_apart = |(id, state): &(&StoreId, &StoreState)| {
+        let is_related =
+            origins.contains(id) || [store, with].iter().any(|one| state.origins.contains(&one.id));
+        is_related && **id != store.id && **id != with.id && state.range.overlaps(&both)
+    };
+    match stores.iter().find(is_apart) {
+        None => Ok(()),
+        Some((_, third)) => Err(Error::invalid(format!(
+            "families {} and {} are parts of different ones, and {} has keys of both; flush all three first",
+            store.name, with.name, third.name
+        ))),
     }
 }
 
