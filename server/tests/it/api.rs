@@ -63,6 +63,16 @@ async fn deletes_take_columns_times_families_and_rows() {
     assert_eq!(t.read_all().await, expected);
 }
 
+/// Gives a family of the table other rules.
+async fn update_family(t: &mut Fixture, id: &str, family: admin_v2::ColumnFamily) {
+    use crate::support::admin_v2::modify_column_families_request::{Modification, modification::Mod};
+    let update = Modification { id: id.into(), r#mod: Some(Mod::Update(family)), ..Default::default() };
+    let modifications = vec![update];
+    let request =
+        admin_v2::ModifyColumnFamiliesRequest { name: TABLE.into(), modifications, ..Default::default() };
+    t.admin.modify_column_families(request).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_hide_cells_from_reads_at_once() {
     let mut t = Fixture::new().await;
@@ -101,38 +111,14 @@ async fn rules_hide_cells_from_reads_at_once() {
         assert_eq!(read(&mut t, family, true).await, reversed, "{family} reversed");
     }
     // A rule that is changed hides more at once.
-    let modification = admin_v2::modify_column_families_request::Modification {
-        id: "two".into(),
-        r#mod: Some(admin_v2::modify_column_families_request::modification::Mod::Update(family(rule(
-            Rule::MaxNumVersions(1),
-        )))),
-        ..Default::default()
-    };
-    let request = admin_v2::ModifyColumnFamiliesRequest {
-        name: TABLE.into(),
-        modifications: vec![modification],
-        ..Default::default()
-    };
-    t.admin.modify_column_families(request).await.unwrap();
+    update_family(&mut t, "two", family(rule(Rule::MaxNumVersions(1)))).await;
     assert_eq!(read(&mut t, "two", false).await, "o1");
 
     // What is hidden goes for good: no other rule brings it back.
     t.server.compact(TABLE).await.unwrap();
     for (family, expected) in [("age", "123"), ("both", "o123"), ("either", "12"), ("two", "o1")] {
         assert_eq!(read(&mut t, family, false).await, expected, "{family} after a merge");
-        let never = admin_v2::modify_column_families_request::Modification {
-            id: family.into(),
-            r#mod: Some(admin_v2::modify_column_families_request::modification::Mod::Update(
-                admin_v2::ColumnFamily::default(),
-            )),
-            ..Default::default()
-        };
-        let request = admin_v2::ModifyColumnFamiliesRequest {
-            name: TABLE.into(),
-            modifications: vec![never],
-            ..Default::default()
-        };
-        t.admin.modify_column_families(request).await.unwrap();
+        update_family(&mut t, family, admin_v2::ColumnFamily::default()).await;
         assert_eq!(read(&mut t, family, false).await, expected, "{family} without a rule");
     }
 }
@@ -159,19 +145,7 @@ async fn cells_that_an_intersection_hides_are_deleted_in_all_regions_and_no_othe
     let before = t.read_all().await;
     t.server.compact(TABLE).await.unwrap();
     assert!(t.read_all().await == before);
-    let never = admin_v2::modify_column_families_request::Modification {
-        id: "f".into(),
-        r#mod: Some(admin_v2::modify_column_families_request::modification::Mod::Update(
-            admin_v2::ColumnFamily::default(),
-        )),
-        ..Default::default()
-    };
-    let request = admin_v2::ModifyColumnFamiliesRequest {
-        name: TABLE.into(),
-        modifications: vec![never],
-        ..Default::default()
-    };
-    t.admin.modify_column_families(request).await.unwrap();
+    update_family(&mut t, "f", admin_v2::ColumnFamily::default()).await;
     assert!(t.read_all().await == before, "what was hidden is gone, and nothing else");
 }
 
