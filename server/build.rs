@@ -79,13 +79,15 @@ const OPERATOR: Methods<'_> = &[
     ("alter_settings", "AlterSettings", "AlterSettings", "Json", false),
 ];
 
-fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> Service {
+/// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service wrote itself.
+fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, encoded: bool) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
     for (rust, wire, input, output, streams) in methods {
         let path = |message: &str| match message {
             "Empty" => "crate::proto::Empty".to_string(),
+            "ReadRowsResponse" if encoded => "bytes::Bytes".to_string(),
             // Restated there.
-            "ReadRowsResponse" => "crate::proto::read_rows::ReadRowsResponse".to_string(),
+            "ReadRowsResponse" => "crate::empty::read_rows::ReadRowsResponse".to_string(),
             "longrunning::Operation" => "crate::proto::longrunning::Operation".to_string(),
             message => format!("crate::proto::{messages}::{message}"),
         };
@@ -94,7 +96,10 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>) -> S
             .route_name(wire)
             .input_type(path(input))
             .output_type(path(output))
-            .codec_path("tonic_prost::ProstCodec");
+            .codec_path(match *wire {
+                "ReadRows" if encoded => "crate::proto::EncodedCodec",
+                _ => "tonic_prost::ProstCodec",
+            });
         service = service.method(if *streams { method.server_streaming().build() } else { method.build() });
     }
     service.build()
@@ -122,10 +127,23 @@ fn list_methods() {
     std::fs::write(file, format!("&{paths:?}")).expect("a file in OUT_DIR");
 }
 
+/// Stubs of the first service for one that encodes nothing itself, which the bench measures ours against.
+fn plain_service() {
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    let out = std::path::Path::new(&out).join("plain");
+    std::fs::create_dir_all(&out).expect("a directory in OUT_DIR");
+    let [(package, name, messages, methods), ..] = SERVICES;
+    let service = service(package, name, messages, methods, false);
+    Builder::new().build_client(false).out_dir(out).compile(&[service]);
+}
+
 fn main() {
     let services =
-        SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods));
+        SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods, true));
     list_methods();
+    if std::env::var_os("CARGO_FEATURE_EMPTY").is_some() {
+        plain_service();
+    }
     // Of the last one, our own, there is no client elsewhere.
     let (own, public) = services.split_last().expect("there are services");
     Builder::new().build_client(false).compile(public);

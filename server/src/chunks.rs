@@ -1,112 +1,247 @@
 //! Rows as the messages of ReadRows: cells in chunks, none of them and no message too large for clients.
 //!
+//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never held in any other form: a scan would
+//! spend half its time on that. Of a row's last chunk it is known only behind it that it is the last, so the mark that commits
+//! the row is put in then ([`Chunker::end`]).
+//!
 //! A row is kept in one message where it fits. One that does not is cut between cells, and within a value only where that alone
 //! is too large. The first chunk of each message names its row, if it is no piece of a value: one client (Python's) takes it for
 //! a row out of order otherwise.
 
-use crate::proto::read_rows::{CellChunk, ReadRowsResponse, RowStatus};
-use crate::reader::Row;
-use bytes::Bytes;
+use crate::filter::Cell;
+use crate::reader::Cells;
+use bytes::{BufMut, Bytes};
+use prost::encoding::{encode_varint, encoded_len_varint};
+use siltstone::Pinned;
 use std::sync::Arc;
 
 /// Bytes of a message, about, unless a single row takes more.
 const MESSAGE_BYTES: usize = 512 << 10;
 /// Bytes of a row that is kept in one message; clients take up to 4 MiB.
 const ROW_BYTES: usize = 3 << 20;
+/// Bytes of a chunk with a small value.
+const CHUNK_BYTES: usize = 128;
 /// Bytes of a piece of a value.
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes of a chunk besides its key, names and value, about.
-const CHUNK_BYTES: usize = 24;
+
+/// Field `chunks` of `google.bigtable.v2.ReadRowsResponse`; it has a length.
+const CHUNKS: u8 = key(1, true);
+
+/// The key of a field on the wire; fields of numbers to 15 have one byte.
+const fn key(number: u8, has_length: bool) -> u8 {
+    number << 3 | if has_length { 2 } else { 0 }
+}
+
+/// Bytes of a field that has a length.
+fn field_len(bytes: usize) -> usize {
+    1 + encoded_len_varint(bytes as u64) + bytes
+}
+
+/// Bytes of a text or bytes that are left out where they are empty.
+fn bytes_len(bytes: &[u8]) -> usize {
+    if bytes.is_empty() { 0 } else { field_len(bytes.len()) }
+}
+
+fn put_head(number: u8, len: usize, out: &mut Vec<u8>) {
+    out.push(key(number, true));
+    encode_varint(len as u64, out);
+}
+
+fn put_bytes(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    if !bytes.is_empty() {
+        put_head(number, bytes.len(), out);
+        out.put_slice(bytes);
+    }
+}
+
+fn put_number(number: u8, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        out.push(key(number, false));
+        encode_varint(value, out);
+    }
+}
+
+/// `google.bigtable.v2.ReadRowsResponse.CellChunk`, as it is encoded.
+#[derive(Clone, Copy, Default)]
+struct Chunk<'a> {
+    row_key: &'a [u8],
+    /// `google.protobuf.StringValue`.
+    family_name: Option<&'a [u8]>,
+    /// `google.protobuf.BytesValue`.
+    qualifier: Option<&'a [u8]>,
+    timestamp_micros: i64,
+    labels: &'a [String],
+    value: &'a [u8],
+    value_size: usize,
+}
+
+impl Chunk<'_> {
+    fn encoded_len(&self) -> usize {
+        let number = |value: u64| if value == 0 { 0 } else { 1 + encoded_len_varint(value) };
+        let name = |name: Option<&[u8]>| name.map_or(0, |name| field_len(bytes_len(name)));
+        let labels: usize = self.labels.iter().map(|label| field_len(label.len())).sum();
+        let names = name(self.family_name) + name(self.qualifier);
+        let numbers = number(self.timestamp_micros.cast_unsigned()) + number(self.value_size as u64);
+        bytes_len(self.row_key) + names + labels + bytes_len(self.value) + numbers
+    }
+
+    /// Appends it without its length.
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(1, self.row_key, out);
+        for (number, name) in [(2, self.family_name), (3, self.qualifier)] {
+            if let Some(name) = name {
+                put_head(number, bytes_len(name), out);
+                put_bytes(1, name, out);
+            }
+        }
+        put_number(4, self.timestamp_micros.cast_unsigned(), out);
+        for label in self.labels {
+            put_head(5, label.len(), out);
+            out.put_slice(label.as_bytes());
+        }
+        put_bytes(6, self.value, out);
+        put_number(7, self.value_size as u64, out);
+    }
+}
+
+/// `commit_row`, true.
+const COMMIT_ROW: [u8; 2] = [key(9, false), 1];
 
 /// Puts rows into messages.
 #[derive(Default)]
 pub(crate) struct Chunker {
-    chunks: Vec<CellChunk>,
-    bytes: usize,
-    full: Vec<ReadRowsResponse>,
-    /// The family named last, as it goes into chunks.
-    family: Option<(Arc<str>, Bytes)>,
+    /// The message that is being filled.
+    message: Vec<u8>,
+    /// Bytes of the message before, as the next may be as long.
+    usual: usize,
+    full: Vec<Bytes>,
+    row: Vec<u8>,
+    /// Where the row begins in the message.
+    begin: usize,
+    /// Where the length of the row's last chunk lies in the message.
+    last: Option<usize>,
+    /// The family and the qualifier named last in the row.
+    family: Option<Arc<str>>,
+    qualifier: Vec<u8>,
+    /// The row is too large for a message.
+    is_cut: bool,
 }
 
 impl Chunker {
-    /// Adds a row, which has cells.
-    pub(crate) fn row(&mut self, (key, cells): Row) {
-        let (mut family, mut qualifier): (Option<Arc<str>>, Option<Bytes>) = (None, None);
-        let (begin, last) = (self.chunks.len(), cells.len() - 1);
-        let mut bytes = key.len();
-        for (at, cell) in cells.into_iter().enumerate() {
-            let mut chunk =
-                CellChunk { timestamp_micros: cell.timestamp, labels: cell.labels, ..Default::default() };
-            if at == 0 {
-                chunk.row_key = key.clone();
-            }
-            let new_family = family.as_ref() != Some(&cell.family);
-            if new_family {
-                chunk.family_name = Some(self.name(&cell.family));
-            }
-            if new_family || qualifier.as_ref() != Some(&cell.qualifier) {
-                chunk.qualifier = Some(cell.qualifier.clone());
-            }
-            (family, qualifier) = (Some(cell.family), Some(cell.qualifier));
-            chunk.value = cell.value;
-            chunk.row_status = (at == last).then_some(RowStatus::CommitRow(true));
-            bytes += size_of(&chunk);
-            self.chunks.push(chunk);
+    /// Adds a row, if it has cells.
+    pub(crate) fn row(&mut self, row: &[u8], cells: &[Cell]) {
+        self.begin(row);
+        for cell in cells {
+            self.cell(&cell.family, &cell.qualifier, cell.timestamp, &cell.labels, &cell.value);
         }
-        if bytes <= ROW_BYTES {
-            if begin > 0 && self.bytes + bytes > MESSAGE_BYTES {
-                let row = self.chunks.split_off(begin);
-                self.finish_message();
-                self.chunks = row;
-            }
-            self.bytes += bytes;
-            return;
-        }
-        let row = self.chunks.split_off(begin);
-        self.finish_message();
-        for chunk in row {
-            self.piece_by_piece(&key, chunk);
-        }
+        self.end();
     }
 
-    fn name(&mut self, family: &Arc<str>) -> Bytes {
-        if let Some((last, name)) = &self.family
-            && Arc::ptr_eq(last, family)
-        {
-            return name.clone();
+    fn cell(
+        &mut self,
+        family: &Arc<str>,
+        qualifier: &[u8],
+        timestamp_micros: i64,
+        labels: &[String],
+        value: &[u8],
+    ) {
+        let is_first = self.family.is_none();
+        let new_family = self.family.as_ref().is_none_or(|last| !Arc::ptr_eq(last, family) && last != family);
+        let new_qualifier = new_family || self.qualifier != qualifier;
+        let mut chunk = Chunk { timestamp_micros, labels, value, ..Chunk::default() };
+        if new_family {
+            self.family = Some(family.clone());
+            chunk.family_name = Some(family.as_bytes());
         }
-        let name = Bytes::copy_from_slice(family.as_bytes());
-        self.family = Some((family.clone(), name.clone()));
-        name
+        if new_qualifier {
+            self.qualifier.clear();
+            self.qualifier.extend_from_slice(qualifier);
+            chunk.qualifier = Some(qualifier);
+        }
+        let row = std::mem::take(&mut self.row);
+        if is_first {
+            chunk.row_key = &row;
+        }
+        let bytes = chunk.encoded_len();
+        if !self.is_cut && self.message.len() - self.begin + bytes > ROW_BYTES {
+            self.cut_off_row();
+            self.finish_message();
+            self.is_cut = true;
+        }
+        match self.is_cut {
+            true => self.piece_by_piece(&row, chunk, bytes),
+            false => self.put(&chunk, bytes),
+        }
+        self.row = row;
     }
 
     /// Adds a cell of a row that takes several messages.
-    fn piece_by_piece(&mut self, key: &Bytes, mut chunk: CellChunk) {
-        let (bytes, whole) = (size_of(&chunk), i32::try_from(chunk.value.len()).unwrap_or(i32::MAX));
-        if self.bytes + bytes > PIECE_BYTES {
+    fn piece_by_piece<'a>(&mut self, row: &'a [u8], mut chunk: Chunk<'a>, bytes: usize) {
+        if self.message.len() + bytes > PIECE_BYTES {
             self.finish_message();
         }
-        if self.chunks.is_empty() {
-            chunk.row_key = key.clone();
+        if self.message.is_empty() {
+            chunk.row_key = row;
         }
-        let (mut value, row_status) = (std::mem::take(&mut chunk.value), chunk.row_status.take());
-        while value.len() > PIECE_BYTES {
-            chunk.value = value.split_to(PIECE_BYTES);
-            chunk.value_size = whole;
-            self.chunks.push(std::mem::take(&mut chunk));
+        let whole = chunk.value.len();
+        while let Some((piece, rest)) = chunk.value.split_at_checked(PIECE_BYTES)
+            && !rest.is_empty()
+        {
+            let piece = Chunk { value: piece, value_size: whole, ..chunk };
+            self.put(&piece, piece.encoded_len());
             self.finish_message();
+            chunk = Chunk { value: rest, ..Chunk::default() };
         }
-        chunk.value = value;
-        chunk.row_status = row_status;
-        self.bytes += size_of(&chunk);
-        self.chunks.push(chunk);
+        self.put(&chunk, chunk.encoded_len());
+    }
+
+    fn put(&mut self, chunk: &Chunk<'_>, bytes: usize) {
+        if self.message.capacity() == 0 {
+            self.message.reserve(self.usual + CHUNK_BYTES);
+        }
+        self.message.push(CHUNKS);
+        self.last = Some(self.message.len());
+        encode_varint(bytes as u64, &mut self.message);
+        chunk.encode(&mut self.message);
+    }
+
+    /// Ends the row: its last chunk commits it. Returns whether it has a cell.
+    pub(crate) fn end(&mut self) -> bool {
+        let Some(last) = self.last.take() else { return false };
+        // The length again, which may take a byte more.
+        let mut length = &self.message[last..];
+        let bytes = prost::encoding::decode_varint(&mut length).unwrap_or(0);
+        let at = self.message.len() - length.len();
+        let mut head = [0; 10];
+        let mut room = &mut head[..];
+        encode_varint(bytes + COMMIT_ROW.len() as u64, &mut room);
+        let used = 10 - room.len();
+        match used == at - last {
+            true => self.message[last..at].copy_from_slice(&head[..used]),
+            false => drop(self.message.splice(last..at, head[..used].iter().copied())),
+        }
+        self.message.extend(COMMIT_ROW);
+        if !self.is_cut && self.begin > 0 && self.message.len() > MESSAGE_BYTES {
+            self.cut_off_row();
+        }
+        true
+    }
+
+    /// What lies before the row becomes a message of its own.
+    fn cut_off_row(&mut self) {
+        let row = self.message[self.begin..].to_vec();
+        self.message.truncate(self.begin);
+        self.finish_message();
+        self.message = row;
     }
 
     fn finish_message(&mut self) {
-        self.bytes = 0;
-        let chunks = std::mem::take(&mut self.chunks);
-        if !chunks.is_empty() {
-            self.full.push(ReadRowsResponse { chunks, ..Default::default() });
+        self.begin = 0;
+        self.last = None;
+        let message = std::mem::take(&mut self.message);
+        if !message.is_empty() {
+            self.usual = message.len();
+            self.full.push(message.into());
         }
     }
 
@@ -115,25 +250,41 @@ impl Chunker {
         !self.full.is_empty()
     }
 
-    /// All that there is, in messages.
-    pub(crate) fn take(&mut self) -> Vec<ReadRowsResponse> {
+    /// All that there is, in messages, each a `google.bigtable.v2.ReadRowsResponse` as it is encoded.
+    pub(crate) fn take(&mut self) -> Vec<Bytes> {
         self.finish_message();
         std::mem::take(&mut self.full)
     }
 }
 
-fn size_of(chunk: &CellChunk) -> usize {
-    let names =
-        chunk.family_name.as_ref().map_or(0, Bytes::len) + chunk.qualifier.as_ref().map_or(0, Bytes::len);
-    let labels: usize = chunk.labels.iter().map(|label| label.len() + 2).sum();
-    CHUNK_BYTES + names + labels + chunk.value.len()
+impl Cells for Chunker {
+    fn begin(&mut self, row: &[u8]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        (self.begin, self.last, self.family, self.is_cut) = (self.message.len(), None, None, false);
+    }
+
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) {
+        self.cell(family, qualifier, timestamp, &[], value);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Cell;
+    use crate::proto::data::ReadRowsResponse;
+    use crate::proto::data::read_rows_response::{CellChunk, cell_chunk::RowStatus};
     use prost::Message;
+
+    /// What a client finds in the messages. It encodes them to the same bytes.
+    fn read(messages: &[Bytes]) -> Vec<ReadRowsResponse> {
+        let read = |message: &Bytes| {
+            let read = ReadRowsResponse::decode(&message[..]).unwrap();
+            assert_eq!(read.encode_to_vec(), message[..]);
+            read
+        };
+        messages.iter().map(read).collect()
+    }
 
     fn cell(family: &str, qualifier: &str, timestamp: i64, bytes: usize) -> Cell {
         Cell {
@@ -148,11 +299,10 @@ mod tests {
     #[test]
     fn names_are_said_where_they_change_and_the_last_chunk_commits() {
         let mut chunker = Chunker::default();
-        chunker.row((
-            Bytes::from_static(b"row"),
-            vec![cell("f", "a", 2, 1), cell("f", "a", 1, 1), cell("f", "b", 1, 1), cell("g", "b", 1, 1)],
-        ));
-        let message = chunker.take().remove(0);
+        let cells = [cell("f", "a", 2, 1), cell("f", "a", 1, 1), cell("f", "b", 1, 1), cell("g", "b", 1, 1)];
+        chunker.row(b"row", &cells);
+        chunker.row(b"without cells", &[]);
+        let message = read(&chunker.take()).remove(0);
         let said = |c: &CellChunk| {
             (c.row_key.len(), c.family_name.is_some(), c.qualifier.is_some(), c.row_status.is_some())
         };
@@ -172,8 +322,8 @@ mod tests {
     #[test]
     fn large_values_come_in_pieces_and_no_message_is_over_four_mebibytes() {
         let mut chunker = Chunker::default();
-        chunker.row((Bytes::from_static(b"row"), vec![cell("f", "a", 1, 5 << 20), cell("f", "b", 1, 0)]));
-        let messages = chunker.take();
+        chunker.row(b"row", &[cell("f", "a", 1, 5 << 20), cell("f", "b", 1, 0)]);
+        let messages = read(&chunker.take());
         assert!(messages.len() > 4 && messages.iter().all(|message| message.encoded_len() < 2 << 20));
         let chunks: Vec<_> = messages.iter().flat_map(|message| &message.chunks).collect();
         let (last, pieces) = chunks[..chunks.len() - 1].split_last().unwrap();
@@ -186,19 +336,50 @@ mod tests {
     fn a_row_is_kept_in_one_message_or_named_in_each() {
         let row = |n: u8, cells: usize, bytes: usize| {
             let cells = (0..cells).map(|at| cell("f", &format!("q{at:04}"), 1, bytes)).collect();
-            (Bytes::from(vec![n]), cells)
+            (vec![n], cells)
         };
         let mut chunker = Chunker::default();
+        let add = |chunker: &mut Chunker, (row, cells): (Vec<u8>, Vec<Cell>)| chunker.row(&row, &cells);
         for n in 1..=3 {
-            chunker.row(row(n, 100, 4 << 10));
+            add(&mut chunker, row(n, 100, 4 << 10));
         }
-        let messages = chunker.take();
+        let messages = read(&chunker.take());
         assert_eq!(messages.iter().map(|m| m.chunks.len()).collect::<Vec<_>>(), [100, 100, 100]);
-        chunker.row(row(4, 1_000, 10 << 10));
-        chunker.row(row(5, 1, 1));
-        let messages = chunker.take();
+        add(&mut chunker, row(4, 1_000, 10 << 10));
+        add(&mut chunker, row(5, 1, 1));
+        let messages = read(&chunker.take());
         assert!(messages.len() > 5 && messages.iter().all(|message| message.encoded_len() < 4 << 20));
         assert!(messages.iter().all(|message| !message.chunks[0].row_key.is_empty()));
         assert_eq!(messages.iter().map(|m| m.chunks.len()).sum::<usize>(), 1_001);
+    }
+
+    #[test]
+    fn chunks_are_encoded_as_the_messages_of_the_api_are() {
+        let lengths = [0, 1, 60, 61, 100, 110, 111, 112, 113, 127, 128, 129, 16_370, 16_383, 16_384, 1 << 20];
+        let (mut chunker, mut all) = (Chunker::default(), Vec::new());
+        for (n, len) in (0u8..).zip(lengths) {
+            let labels = vec!["a".to_string(), "long-label".to_string()];
+            let cells = [
+                Cell { timestamp: 0, ..cell("fam\u{fc}", "", 0, len) },
+                Cell { labels, ..cell("fam\u{fc}", "q", i64::MAX, 0) },
+                Cell { timestamp: -5, ..cell("g", "q", 0, len) },
+            ];
+            let row = vec![n + 1; usize::from(n) * 20 + 1];
+            chunker.row(&row, &cells);
+            let chunk = |(at, cell): (usize, Cell)| CellChunk {
+                row_key: if at == 0 { row.clone().into() } else { Bytes::new() },
+                family_name: [Some("fam\u{fc}"), None, Some("g")][at].map(Into::into),
+                qualifier: Some(cell.qualifier.to_vec()),
+                timestamp_micros: cell.timestamp,
+                labels: cell.labels,
+                value: cell.value,
+                value_size: 0,
+                row_status: (at == 2).then_some(RowStatus::CommitRow(true)),
+            };
+            all.extend(cells.into_iter().enumerate().map(chunk));
+        }
+        let messages = read(&chunker.take());
+        assert!(messages.len() > 1, "both values of the last row are large");
+        assert_eq!(messages.into_iter().flat_map(|message| message.chunks).collect::<Vec<_>>(), all);
     }
 }

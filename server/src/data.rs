@@ -13,7 +13,6 @@ use crate::proto::data::{
     ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
     SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
-use crate::proto::read_rows::ReadRowsResponse;
 use crate::read::Read;
 use crate::rows;
 use crate::server::{Call, Shared, blocking};
@@ -23,7 +22,6 @@ use bytes::Bytes;
 use futures_util::future::ready;
 use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use prost::Message;
 use siltstone::Batch;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -92,13 +90,13 @@ impl End {
 }
 
 /// A message that waits to be sent, and the memory it takes.
-type Waiting = (ReadRowsResponse, Arc<Lease>);
+type Waiting = (Bytes, Arc<Lease>);
 
 /// Sends a scan's messages, turn by turn, until it ends or the client is gone.
 async fn send_all(
     call: Guard,
     mut read: Read,
-    first: Vec<ReadRowsResponse>,
+    first: Vec<Bytes>,
     budget: Arc<Budget>,
     into: mpsc::Sender<Waiting>,
     end: End,
@@ -109,7 +107,7 @@ async fn send_all(
             Ok(lease) => lease,
             Err(e) => return end.set(Err(e)),
         };
-        let bytes: usize = next.iter().map(ReadRowsResponse::encoded_len).sum();
+        let bytes: usize = next.iter().map(Bytes::len).sum();
         lease.add(bytes.saturating_sub(TURN_BYTES));
         for message in next {
             let message = match into.try_send((message, lease.clone())) {
@@ -227,7 +225,7 @@ fn one<T: Send + 'static>(message: T) -> Streaming<T> {
 
 #[tonic::async_trait]
 impl Bigtable for Data {
-    type ReadRowsStream = Streaming<ReadRowsResponse>;
+    type ReadRowsStream = Streaming<Bytes>;
     type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
     type GenerateInitialChangeStreamPartitionsStream =

@@ -1,6 +1,5 @@
 //! A service of the same messages that does nothing: what the bench measures the server against (feature `empty`).
 
-use crate::proto::bigtable::bigtable_server::{Bigtable, BigtableServer};
 use crate::proto::data::{
     CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
     GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
@@ -8,12 +7,60 @@ use crate::proto::data::{
     ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
     SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
-use crate::proto::read_rows::{CellChunk, ReadRowsResponse, RowStatus};
+use bigtable::bigtable_server::{Bigtable, BigtableServer};
 use bytes::Bytes;
 use futures_util::stream::{self, Iter};
+use read_rows::{CellChunk, ReadRowsResponse, RowStatus};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport};
+
+/// The stubs, all of whose messages are encoded by prost.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+mod bigtable {
+    include!(concat!(env!("OUT_DIR"), "/plain/google.bigtable.v2.Bigtable.rs"));
+}
+
+/// The answer of ReadRows, restated: the same fields with the same numbers, but names of families and columns are [`Bytes`], which
+/// many chunks share, where the crate has a text or vector of its own in each.
+pub(crate) mod read_rows {
+    pub(crate) use crate::proto::data::read_rows_response::cell_chunk::RowStatus;
+    use bytes::Bytes;
+
+    /// `google.bigtable.v2.ReadRowsResponse`.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct ReadRowsResponse {
+        #[prost(message, repeated, tag = "1")]
+        pub(crate) chunks: Vec<CellChunk>,
+        #[prost(bytes = "bytes", tag = "2")]
+        pub(crate) last_scanned_row_key: Bytes,
+        #[prost(message, optional, tag = "3")]
+        pub(crate) request_stats: Option<crate::proto::data::RequestStats>,
+    }
+
+    /// `google.bigtable.v2.ReadRowsResponse.CellChunk`.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct CellChunk {
+        #[prost(bytes = "bytes", tag = "1")]
+        pub(crate) row_key: Bytes,
+        /// A `google.protobuf.StringValue`, whose bytes are those of a `BytesValue`.
+        #[prost(message, optional, tag = "2")]
+        pub(crate) family_name: Option<Bytes>,
+        /// A `google.protobuf.BytesValue`.
+        #[prost(message, optional, tag = "3")]
+        pub(crate) qualifier: Option<Bytes>,
+        #[prost(int64, tag = "4")]
+        pub(crate) timestamp_micros: i64,
+        #[prost(string, repeated, tag = "5")]
+        pub(crate) labels: Vec<String>,
+        #[prost(bytes = "bytes", tag = "6")]
+        pub(crate) value: Bytes,
+        #[prost(int32, tag = "7")]
+        pub(crate) value_size: i32,
+        #[prost(oneof = "RowStatus", tags = "8, 9")]
+        pub(crate) row_status: Option<RowStatus>,
+    }
+}
 
 struct Empty;
 

@@ -8,7 +8,7 @@ use crate::filter::{self, Cell, Filter};
 use crate::proto::data::mutation::Mutation as Change;
 use crate::proto::data::read_modify_write_rule::Rule;
 use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
-use crate::reader::{Rows, View};
+use crate::reader::{Collected, Rows, View};
 use crate::rows;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
@@ -194,8 +194,9 @@ pub(crate) fn row_now(
         held: true,
         canceled: Arc::default(),
     };
-    let found = Rows::new(Arc::new(view), &needs, &rows::row_span(row))?.next()?;
-    Ok(found.map_or(Vec::new(), |(_, cells)| filter.apply(row, cells)))
+    let mut found = Collected::default();
+    Rows::new(Arc::new(view), &needs, &rows::row_span(row))?.next(&mut found)?;
+    Ok(filter.apply(row, found.cells))
 }
 
 /// Writes what `plan` makes of a row's cells that the filter lets through, if these are still the same at the moment of writing;

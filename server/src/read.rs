@@ -8,14 +8,14 @@ use crate::chunks::Chunker;
 use crate::filter::{Filter, Need};
 use crate::proto::data::row_range::{EndKey, StartKey};
 use crate::proto::data::{
-    FullReadStatsView, ReadIterationStats, ReadRowsRequest, RequestLatencyStats, RequestStats, RowRange,
-    RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
+    FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
+    RequestStats, RowRange, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
-use crate::proto::read_rows::ReadRowsResponse;
-use crate::reader::{Rows, View};
+use crate::reader::{Collected, Rows, View, behind_row};
 use crate::rows::{self, Span};
 use crate::tables::{Table, Tables};
 use bytes::Bytes;
+use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +32,8 @@ pub(crate) struct Read {
     filter: Filter,
     /// Of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
+    /// Where the filter leaves something to do, the row it is applied to.
+    filtered: Option<Collected>,
     /// What is left to read, in the order of reading.
     spans: VecDeque<Span>,
     reversed: bool,
@@ -75,11 +77,13 @@ impl Read {
         if needs.is_empty() {
             spans.clear();
         }
+        let is_all = needs.iter().all(|(_, need)| need.is_all);
         Ok(Self {
             tables,
             table,
             filter,
             needs,
+            filtered: (!is_all).then(Collected::default),
             spans,
             reversed: request.reversed,
             limit,
@@ -96,20 +100,22 @@ impl Read {
     }
 
     /// The next messages; none at the end.
-    pub(crate) fn messages(&mut self) -> Result<Vec<ReadRowsResponse>, Status> {
+    pub(crate) fn messages(&mut self) -> Result<Vec<Bytes>, Status> {
         while !self.ended && !self.chunker.is_full() {
             if self.tells_scanned && self.silent >= SILENT_ROWS {
                 self.silent = 0;
                 let mut messages = self.chunker.take();
-                messages
-                    .push(ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() });
+                let message =
+                    ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() };
+                messages.push(message.encode_to_vec().into());
                 return Ok(messages);
             }
             self.row()?;
         }
         let mut messages = self.chunker.take();
         if self.ended && std::mem::take(&mut self.wants_stats) {
-            messages.push(ReadRowsResponse { request_stats: Some(self.stats()), ..Default::default() });
+            let message = ReadRowsResponse { request_stats: Some(self.stats()), ..Default::default() };
+            messages.push(message.encode_to_vec().into());
         }
         Ok(messages)
     }
@@ -121,12 +127,18 @@ impl Read {
 
     /// Lets go of blocks and the snapshot, as the client takes its time.
     pub(crate) fn rest(&mut self) {
-        self.open = None;
+        let (Some(rows), Some(span)) = (self.open.take(), self.spans.front_mut()) else { return };
+        // What is left lies behind the row that was read last.
+        match self.reversed {
+            _ if rows.part.is_empty() => {}
+            false => span.start = behind_row(&rows.part),
+            true => span.end = Some(rows.part),
+        }
     }
 
     /// Reads one row, or comes to the end.
     fn row(&mut self) -> Result<(), Status> {
-        let Some(span) = self.spans.front_mut().filter(|_| self.limit > 0) else {
+        let Some(span) = self.spans.front().filter(|_| self.limit > 0) else {
             self.ended = true;
             self.open = None;
             return Ok(());
@@ -144,36 +156,43 @@ impl Read {
         }
         let Some(rows) = &mut self.open else { return Ok(()) };
         let before = rows.cells_seen;
-        let found = rows.next()?;
+        let found = match &mut self.filtered {
+            Some(row) => rows.next(row)?,
+            None => rows.next(&mut self.chunker)?,
+        };
         self.stats.cells_seen_count += i64::try_from(rows.cells_seen - before).unwrap_or(0);
-        let Some((key, cells)) = found else {
+        if found == 0 {
             self.spans.pop_front();
             self.open = None;
             return Ok(());
-        };
-        match self.reversed {
-            false => span.start = rows::row_end(&key),
-            true => span.end = Some(rows::row_start(&key)),
         }
         self.stats.rows_seen_count += 1;
-        let cells = self.filter.apply(&key, cells);
-        if cells.is_empty() {
+        let given = match &mut self.filtered {
+            None => {
+                self.chunker.end();
+                found
+            }
+            Some(row) => {
+                let cells = self.filter.apply(&row.row, std::mem::take(&mut row.cells));
+                self.chunker.row(&row.row, &cells);
+                cells.len()
+            }
+        };
+        if given == 0 {
             self.silent += 1;
             return Ok(());
         }
         self.silent = 0;
         self.limit -= 1;
         self.stats.rows_returned_count += 1;
-        self.stats.cells_returned_count += i64::try_from(cells.len()).unwrap_or(0);
-        self.chunker.row((key, cells));
+        self.stats.cells_returned_count += i64::try_from(given).unwrap_or(0);
         Ok(())
     }
 
     /// The last row that was looked at.
     fn scanned_to(&self) -> Bytes {
-        let Some(span) = self.spans.front() else { return Bytes::new() };
-        let at = if self.reversed { span.end.as_deref() } else { Some(&span.start[..]) };
-        at.map_or(Bytes::new(), |at| Bytes::copy_from_slice(&rows::row_of(at)))
+        let part = self.open.as_ref().map_or(&[][..], |rows| &rows.part);
+        Bytes::copy_from_slice(&rows::row_of(part))
     }
 
     fn stats(&self) -> RequestStats {

@@ -10,7 +10,7 @@ use crate::rows::{self, Span};
 use crate::status::status;
 use crate::tables::{Region, Stores, Table};
 use bytes::{Bytes, BytesMut};
-use siltstone::{Cursor, Entry, Snapshot, Timestamp};
+use siltstone::{Cursor, Entry, Pinned, Snapshot, Timestamp};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +65,49 @@ impl View {
     }
 }
 
+/// Where a walk puts the cells of a row, in the order of families, qualifiers, newest first.
+pub(crate) trait Cells {
+    /// A row begins. What came of the one before, if that had no cell, was nothing.
+    fn begin(&mut self, row: &[u8]);
+
+    /// The next cell of the row.
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned);
+}
+
+/// The cells of one row, collected.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub(crate) row: Vec<u8>,
+    pub(crate) cells: Vec<Cell>,
+    copies: Copies,
+    qualifier: Bytes,
+}
+
+impl Cells for Collected {
+    fn begin(&mut self, row: &[u8]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        self.cells.clear();
+    }
+
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) {
+        // Rows have the same columns as a rule.
+        if self.qualifier != qualifier {
+            self.qualifier = Bytes::copy_from_slice(qualifier);
+        }
+        self.cells.push(Cell {
+            family: family.clone(),
+            qualifier: self.qualifier.clone(),
+            timestamp,
+            value: match value.len() {
+                0..COPIED_BYTES => self.copies.of(value),
+                _ => Bytes::from_owner(value.clone()),
+            },
+            labels: Vec::new(),
+        });
+    }
+}
+
 /// A walk over the rows of a range.
 pub(crate) struct Rows {
     view: Arc<View>,
@@ -73,13 +116,9 @@ pub(crate) struct Rows {
     first: Option<usize>,
     /// Cells looked at.
     pub(crate) cells_seen: u64,
-    copies: Copies,
-    /// The row's part of the keys of the row that is being read.
-    part: Vec<u8>,
+    /// The row's part of the keys of the row that was read last.
+    pub(crate) part: Vec<u8>,
 }
-
-/// A row's key and its cells in the order of families, qualifiers, newest first.
-pub(crate) type Row = (Bytes, Vec<Cell>);
 
 impl Rows {
     /// The rows of a span of keys, as far as is needed of each family.
@@ -87,18 +126,11 @@ impl Rows {
         let families: Result<Vec<_>, _> =
             needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span)).collect();
         let first = needs.first().and_then(|(_, need)| need.first);
-        Ok(Self {
-            view,
-            families: families?,
-            first,
-            cells_seen: 0,
-            copies: Copies::default(),
-            part: Vec::new(),
-        })
+        Ok(Self { view, families: families?, first, cells_seen: 0, part: Vec::new() })
     }
 
-    /// The next row that has a cell.
-    pub(crate) fn next(&mut self) -> Result<Option<Row>, Status> {
+    /// Reads the next row that has a cell. Returns how many cells it has; 0 at the end.
+    pub(crate) fn next(&mut self, into: &mut impl Cells) -> Result<usize, Status> {
         loop {
             self.view.check()?;
             let parts = self.families.iter().filter_map(FamilyRows::row_part);
@@ -106,19 +138,22 @@ impl Rows {
                 false => parts.min(),
                 true => parts.max(),
             };
-            let Some(part) = part else { return Ok(None) };
+            let Some(part) = part else { return Ok(0) };
             self.part.clear();
             self.part.extend_from_slice(part);
             let part = &self.part[..];
-            let mut cells = Vec::new();
+            into.begin(&rows::row_of(part));
+            let mut cells = 0;
             for family in &mut self.families {
                 if family.row_part() == Some(part) {
-                    let most = self.first.map(|first| first - cells.len().min(first));
-                    self.cells_seen += family.take_row(&self.view, part, most, &mut cells)?;
+                    let most = self.first.map_or(usize::MAX, |first| first - cells);
+                    let (seen, taken) = family.take_row(&self.view, part, most, into)?;
+                    self.cells_seen += seen;
+                    cells += taken;
                 }
             }
-            if !cells.is_empty() {
-                return Ok(Some((self.copies.of(&rows::row_of(part)), cells)));
+            if cells > 0 {
+                return Ok(cells);
             }
         }
     }
@@ -247,25 +282,27 @@ impl FamilyRows {
         }
     }
 
-    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it. Returns how many it looked at.
+    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it. Returns how many it looked at,
+    /// and how many it took.
     fn take_row(
         &mut self,
         view: &View,
         part: &[u8],
-        most: Option<usize>,
-        into: &mut Vec<Cell>,
-    ) -> Result<u64, Status> {
+        most: usize,
+        into: &mut impl Cells,
+    ) -> Result<(u64, usize), Status> {
         let column = &mut self.column;
         column.began = false;
-        let begin = into.len();
-        let mut seen = 0;
+        let (mut seen, mut taken) = (0, 0);
+        // Those of a row in reverse, which are judged when all are there.
+        let mut unjudged = Vec::new();
         let mut behind: Option<Vec<u8>> = None;
         while let Some(cursor) = &mut self.cursor {
             let Some(entry) = cursor.entry() else { break };
             if entry.key.len() < part.len() || &entry.key[..part.len()] != part {
                 break;
             }
-            if most.is_some_and(|most| into.len() - begin >= most) && !view.reversed {
+            if taken >= most && !view.reversed {
                 behind = Some(behind_row(part));
                 break;
             }
@@ -279,8 +316,10 @@ impl FamilyRows {
             }
             if is_needed {
                 match view.reversed {
-                    false => column.take(qualifier, entry, into),
-                    true => column.take_unjudged(qualifier, entry, into),
+                    false => {
+                        taken += usize::from(column.take(qualifier, entry.timestamp, &entry.value, into))
+                    }
+                    true => unjudged.push((qualifier.to_vec(), entry.timestamp, entry.value.clone())),
                 }
             }
             if !view.reversed && column.over >= STEPS_BEFORE_SEEK {
@@ -296,16 +335,17 @@ impl FamilyRows {
         if let (Some(behind), Some(cursor)) = (behind, &mut self.cursor) {
             cursor.seek(behind).map_err(status)?;
         }
-        if view.reversed {
-            let mut cells = into.split_off(begin);
-            cells.reverse();
-            column.judge(cells, into);
+        for (qualifier, timestamp, value) in unjudged.iter().rev() {
+            if taken >= most {
+                break;
+            }
+            taken += usize::from(column.take(qualifier, *timestamp, value, into));
         }
         self.settle(view)?;
         if self.cursor.is_none() {
             self.open_next(view)?;
         }
-        Ok(seen)
+        Ok((seen, taken))
     }
 }
 
@@ -317,7 +357,7 @@ struct Column {
     /// Rules that the engine does not know.
     gc: Option<Gc>,
     now_us: u64,
-    qualifier: Bytes,
+    qualifier: Vec<u8>,
     began: bool,
     /// Versions met, and given out.
     met: usize,
@@ -325,7 +365,6 @@ struct Column {
     /// Nothing more of this column is wanted, and how many came all the same.
     is_done: bool,
     over: usize,
-    copies: Copies,
 }
 
 impl Column {
@@ -337,38 +376,24 @@ impl Column {
             newest: need.newest,
             gc: gc.is_judged_here().then_some(gc),
             now_us: view.now_us,
-            qualifier: Bytes::new(),
+            qualifier: Vec::new(),
             began: false,
             met: 0,
             given: 0,
             is_done: false,
             over: 0,
-            copies: Copies::default(),
         }
     }
 
     fn begin(&mut self, qualifier: &[u8]) {
         let is_same = self.qualifier == qualifier;
         if !self.began || !is_same {
-            // Rows have the same columns as a rule.
             if !is_same {
-                self.qualifier = Bytes::copy_from_slice(qualifier);
+                self.qualifier.clear();
+                self.qualifier.extend_from_slice(qualifier);
             }
             self.began = true;
             (self.met, self.given, self.is_done, self.over) = (0, 0, false, 0);
-        }
-    }
-
-    fn cell(&mut self, entry: &Entry) -> Cell {
-        Cell {
-            family: self.family.clone(),
-            qualifier: self.qualifier.clone(),
-            timestamp: i64::try_from(entry.timestamp.0).unwrap_or(i64::MAX),
-            value: match entry.value.len() {
-                0..COPIED_BYTES => self.copies.of(&entry.value),
-                _ => Bytes::from_owner(entry.value.clone()),
-            },
-            labels: Vec::new(),
         }
     }
 
@@ -390,29 +415,14 @@ impl Column {
         true
     }
 
-    fn take(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
+    /// Gives out the next cell of a row if it is wanted, and tells whether it is.
+    fn take(&mut self, qualifier: &[u8], at: Timestamp, value: &Pinned, into: &mut impl Cells) -> bool {
         self.begin(qualifier);
-        if self.wants(entry.timestamp.0) {
-            let cell = self.cell(entry);
-            into.push(cell);
+        let is_wanted = self.wants(at.0);
+        if is_wanted {
+            into.add(&self.family, qualifier, i64::try_from(at.0).unwrap_or(i64::MAX), value);
         }
-    }
-
-    fn take_unjudged(&mut self, qualifier: &[u8], entry: &Entry, into: &mut Vec<Cell>) {
-        self.begin(qualifier);
-        let cell = self.cell(entry);
-        into.push(cell);
-    }
-
-    /// Of cells taken without judging, now in order.
-    fn judge(&mut self, cells: Vec<Cell>, into: &mut Vec<Cell>) {
-        self.began = false;
-        for cell in cells {
-            self.begin(&cell.qualifier);
-            if self.wants(u64::try_from(cell.timestamp).unwrap_or(0)) {
-                into.push(cell);
-            }
-        }
+        is_wanted
     }
 }
 
@@ -421,7 +431,7 @@ fn timestamp(us: i64) -> Timestamp {
 }
 
 /// Behind the cells of the row with this part of the key.
-fn behind_row(part: &[u8]) -> Vec<u8> {
+pub(crate) fn behind_row(part: &[u8]) -> Vec<u8> {
     let mut key = part.to_vec();
     if let Some(last) = key.last_mut() {
         *last = 2;

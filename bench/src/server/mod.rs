@@ -28,6 +28,9 @@ pub(crate) struct Server {
     /// Turns.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Measure this alone.
+    #[arg(long)]
+    only: Option<speed::Workload>,
     /// Print one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,

@@ -16,8 +16,9 @@ const CONNECTIONS: usize = 16;
 const IN_FLIGHT: usize = 16;
 const ROWS_OF_A_SCAN: u64 = 2_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Workload {
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Workload {
     Read,
     Write,
     WriteMany,
@@ -146,7 +147,8 @@ pub(super) async fn measured(plan: &Server) -> Result<(), String> {
         fill(emulator, plan.rows, &value).await?;
     }
     let mut lines = Vec::new();
-    for (workload, name, rows_a_call) in WORKLOADS {
+    let chosen = |workload| plan.only.is_none_or(|only| only == workload);
+    for (workload, name, rows_a_call) in WORKLOADS.into_iter().filter(|(workload, ..)| chosen(*workload)) {
         let (mut of_empty, mut of_ours, mut of_emulator) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.runs {
             of_empty.push(measure(&empty, workload, rows_a_call, plan).await?);

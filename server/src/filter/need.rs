@@ -16,11 +16,14 @@ pub(crate) struct Need {
     pub(crate) newest: Option<usize>,
     /// The first of each row, of all families that are read.
     pub(crate) first: Option<usize>,
+    /// The filter changes nothing of what is read by this.
+    pub(crate) is_all: bool,
 }
 
 impl Default for Need {
     fn default() -> Self {
-        Self { columns: (Bound::Unbounded, Bound::Unbounded), times: (0, None), newest: None, first: None }
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        Self { columns: all, times: (0, None), newest: None, first: None, is_all: true }
     }
 }
 
@@ -55,26 +58,28 @@ impl Filter {
     /// What of a family must be read for it; `None` for nothing.
     pub(crate) fn need(&self, family: &str) -> Option<Need> {
         let mut need = Need::default();
-        let mut exact = true;
         let chain = match self {
             Self::Chain(all) => &all[..],
             one => std::slice::from_ref(one),
         };
-        for filter in chain {
+        // Whether cells that are read are cells at this place of the chain, as far as they count.
+        let mut exact = true;
+        for (at, filter) in chain.iter().enumerate() {
             match filter {
                 Self::BlockAll => return None,
                 Self::Family(pattern) if !pattern.matches(family.as_bytes()) => return None,
                 Self::Columns { family: own, .. } if own != family => return None,
-                Self::PassAll | Self::Family(_) | Self::StripValue | Self::Label(_) => {}
+                Self::PassAll | Self::Family(_) => {}
+                Self::StripValue | Self::Label(_) => need.is_all = false,
                 Self::Columns { range, .. } => need.narrow(range),
                 Self::Qualifier(Pattern::Exact(name)) => {
                     let at = Bound::Included(Bytes::copy_from_slice(name));
                     need.narrow(&(at.clone(), at));
                 }
                 // Of whole columns.
-                Self::Qualifier(_) => exact = false,
+                Self::Qualifier(_) => (exact, need.is_all) = (false, false),
                 // Whole rows.
-                Self::RowKey(_) | Self::RowSample { .. } => {}
+                Self::RowKey(_) | Self::RowSample { .. } => need.is_all = false,
                 // Times may be told only before versions are counted.
                 Self::Times { from, to } if need.newest.is_none() => {
                     need.times.0 = need.times.0.max(*from);
@@ -86,13 +91,17 @@ impl Filter {
                 Self::ColumnLimit(n) => need.newest = Some(need.newest.map_or(*n, |newest| newest.min(*n))),
                 Self::RowLimit(n) if exact => {
                     need.first = Some(*n);
+                    need.is_all &= at + 1 == chain.len();
                     break;
                 }
                 Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => {
                     return None;
                 }
                 // Which cells come after these depends on all that come before.
-                _ => break,
+                _ => {
+                    need.is_all = false;
+                    break;
+                }
             }
         }
         Some(need)

@@ -67,10 +67,11 @@ fn through(filter: Message) -> String {
     };
     let all = show(filter.apply(b"row", cells()));
     let mut needed: Vec<Cell> = Vec::new();
-    let mut first = None;
+    let (mut first, mut is_all) = (None, true);
     for name in ["a", "b"] {
         let Some(need) = filter.need(name) else { continue };
         first = need.first.or(first);
+        is_all &= need.is_all;
         let mut counted = std::collections::BTreeMap::<_, usize>::new();
         needed.extend(cells().into_iter().filter(|cell| {
             let inside = *cell.family == *name
@@ -83,6 +84,9 @@ fn through(filter: Message) -> String {
         }));
     }
     needed.truncate(first.unwrap_or(usize::MAX));
+    if is_all {
+        assert_eq!(show(needed.clone()), all, "the filter does nothing to what is needed");
+    }
     assert_eq!(show(filter.apply(b"row", needed)), all, "with what is needed");
     all
 }
