@@ -7,6 +7,7 @@
 
 use super::active::Active;
 use super::arena::NOWHERE;
+use super::cell::FETCHED_AHEAD;
 use super::tree::{Leaf, To};
 use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned};
@@ -56,6 +57,12 @@ impl ActiveCursor {
         self.place = NOWHERE;
         if let Some((leaf, rank)) = there {
             (self.leaf, self.rank, self.place) = (Some(leaf), rank, leaf.head(rank));
+            let ahead = rank + FETCHED_AHEAD;
+            // At the first of a leaf all that are near.
+            let from = if rank == 0 { 1 } else { ahead };
+            for rank in from..(ahead + 1).min(leaf.len()) {
+                self.active.cell_at(leaf.head(rank)).prefetch();
+            }
         }
     }
 

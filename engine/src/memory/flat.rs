@@ -10,7 +10,7 @@
 
 use super::active::Active;
 use super::arena::{Chunk, ChunkAt, Held, NOWHERE, Places};
-use super::cell::CellAt;
+use super::cell::{CellAt, FETCHED_AHEAD};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use super::tree::To;
@@ -456,6 +456,10 @@ impl Cursor for FlatCursor {
 
     fn next(&mut self) -> Result<()> {
         self.entry += 1;
+        let ahead = self.entry + FETCHED_AHEAD;
+        if ahead < self.flat.places.len() {
+            self.flat.cell_at(ahead).prefetch();
+        }
         Ok(())
     }
 
