@@ -18,7 +18,10 @@ pub(crate) struct Turns {
 }
 
 /// More than writers that usually wait.
-const PLACES: usize = 16;
+const PLACES: usize = 256;
+/// Who is no more turns than these away looks before sleeping. Where hundreds wait, those that look would take the processor from
+/// the one whose turn it is.
+const NEAR: u64 = 16;
 /// How long to look before sleeping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -75,7 +78,8 @@ impl Turns {
 
     #[cold]
     fn wait_long(&self, ticket: u64, patience: Patience) {
-        if look_again(patience, || self.is_turn_of(ticket).then_some(())).is_some() {
+        let is_near = ticket - self.turn.load(Ordering::Acquire) / 2 <= NEAR;
+        if is_near && look_again(patience, || self.is_turn_of(ticket).then_some(())).is_some() {
             return;
         }
         let mut sleepers = self.sleepers.lock();
