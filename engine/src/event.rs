@@ -49,6 +49,8 @@ pub enum EventKind {
     Fill,
     /// A table was moved to another level without rewriting.
     Move,
+    /// A merge was given to another process or not, or came back from there unfinished.
+    Offload,
     /// A merge that could be made was put off.
     Defer,
     /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or level 0.

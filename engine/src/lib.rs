@@ -29,6 +29,7 @@ mod log;
 mod memory;
 mod merge;
 mod metrics;
+pub mod offload;
 mod operator;
 mod options;
 mod repair;

@@ -5,10 +5,11 @@ use crate::settings::with_option;
 use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
+use siltstone_compactor::{ClientTls, Compactors, CompactorsOptions};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tonic::Status;
 
 /// How long a write waits where memory or merges are far behind, before its client is told to come again.
@@ -72,6 +73,8 @@ pub struct Config {
     pub region_rate: u64,
     /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
+    /// Compaction servers that this server's merges go to; without, it runs them itself.
+    pub offload: OffloadConfig,
     /// Options of all tables' stores, where nothing else is set for them.
     #[serde(with = "texts")]
     pub tables: Settings,
@@ -90,6 +93,59 @@ pub struct TlsConfig {
     pub key: PathBuf,
     /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual TLS).
     pub client_ca: Option<PathBuf>,
+}
+
+/// Compaction servers, and what goes to them. They must reach `dir` by the same path, and be let in there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OffloadConfig {
+    /// Their addresses, such as `10.0.0.5:7400`.
+    pub servers: Vec<String>,
+    /// Merges of fewer bytes are run by this server.
+    pub bytes_min: Size,
+    /// After how many seconds without a word from a compaction server its merge goes on elsewhere.
+    pub patience_seconds: u64,
+    /// Who signs their certificates, in PEM; without, connections to them are not encrypted.
+    pub ca: Option<PathBuf>,
+    /// This server's certificate, for those that ask for one, in PEM.
+    pub certificate: Option<PathBuf>,
+    /// The key of that, in PEM.
+    pub key: Option<PathBuf>,
+}
+
+impl Default for OffloadConfig {
+    fn default() -> Self {
+        let CompactorsOptions { bytes_min, patience, .. } = CompactorsOptions::default();
+        Self {
+            servers: Vec::new(),
+            bytes_min: Size(bytes_min),
+            patience_seconds: patience.as_secs(),
+            ca: None,
+            certificate: None,
+            key: None,
+        }
+    }
+}
+
+impl OffloadConfig {
+    /// The servers, where there are some.
+    pub(crate) fn connect(&self) -> Result<Option<Compactors>, String> {
+        if self.servers.is_empty() {
+            return Ok(None);
+        }
+        let tls = self.ca.clone().map(|ca| ClientTls {
+            ca,
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            domain: None,
+        });
+        let options = CompactorsOptions {
+            bytes_min: self.bytes_min.0,
+            patience: Duration::from_secs(self.patience_seconds.max(1)),
+            tls,
+        };
+        Compactors::connect_with(self.servers.iter().map(String::as_str), options).map(Some)
+    }
 }
 
 /// Options of the engine's families as text, by name.
@@ -207,6 +263,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("siltstone-data"),
+            offload: OffloadConfig::default(),
             backups: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),

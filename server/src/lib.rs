@@ -60,7 +60,7 @@ mod tables;
 mod traffic;
 
 pub use auth::token_digest;
-pub use config::{Config, Settings, Size, TableConfig, TlsConfig, WriteDurability};
+pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
 #[doc(hidden)]
 pub use operator::{AlterSettings, Json, TableName};
@@ -68,6 +68,7 @@ pub use operator::{AlterSettings, Json, TableName};
 pub use proto::METHODS;
 #[doc(hidden)]
 pub use proto::operator::operator_client::OperatorClient;
+pub use schema::with_operators;
 pub use server::Server;
 pub use settings::{option_texts, with_option};
 

@@ -51,7 +51,12 @@ pub(crate) struct FamilySchema {
 
 /// Opens databases whose families are stores of tables.
 pub(crate) fn builder(options: Options) -> Builder {
-    Aggregate::ALL.iter().fold(Builder::new().options(options), |builder, aggregate| {
+    with_operators(Builder::new().options(options))
+}
+
+/// A builder with the merge operators of tables: what opens their database, or merges for it, needs them.
+pub fn with_operators(builder: Builder) -> Builder {
+    Aggregate::ALL.iter().fold(builder, |builder, aggregate| {
         builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))
     })
 }

@@ -230,8 +230,14 @@ impl Server {
         config.check()?;
         let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
         let places = config.places();
+        let compactors = config.offload.connect()?.map(Arc::new);
         let opened = tokio::task::spawn_blocking(move || {
-            let db = schema::builder(options).open(&dir).map_err(|e| e.to_string())?;
+            let builder = schema::builder(options);
+            let builder = match compactors {
+                Some(compactors) => builder.offload(compactors),
+                None => builder,
+            };
+            let db = builder.open(&dir).map_err(|e| e.to_string())?;
             Tables::open(db, base, places).map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
         let tables = opened.await.map_err(|e| e.to_string())??;

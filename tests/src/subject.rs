@@ -265,8 +265,8 @@ impl Setup {
             Merges::Elsewhere => None,
             Merges::Lying(seed) => Some(seed),
         };
-        let elsewhere = Elsewhere::beside(&builder, Path::new(DIR), lies);
-        builder.merges_run(elsewhere)
+        let elsewhere = Elsewhere::beside(&builder, lies);
+        builder.offload(Arc::new(elsewhere))
     }
 
     /// A key.

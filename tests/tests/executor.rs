@@ -65,7 +65,7 @@ fn merges_run_in_another_process_give_the_same_answers_also_when_it_is_killed() 
     std::fs::create_dir(&there).unwrap();
     let plain = builder().open(&here).unwrap();
     let other = elsewhere(&there);
-    let db = builder().merges_run(other.clone()).open(&there).unwrap();
+    let db = builder().offload(Arc::new(other.clone())).open(&there).unwrap();
     for seed in 0..3 {
         if seed == 2 {
             // In the middle of whatever it merges.
@@ -82,7 +82,7 @@ fn merges_run_in_another_process_give_the_same_answers_also_when_it_is_killed() 
     }
     assert!(other.steps() > 20, "{} steps came from there", other.steps());
     let fell_back = |db: &Db| {
-        db.events().iter().any(|event| event.kind == EventKind::Defer && event.reason.contains("here"))
+        db.events().iter().any(|event| event.kind == EventKind::Offload && event.reason.contains("elsewhere"))
     };
     assert!(fell_back(&db) && !fell_back(&plain));
     db.close().unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&str] = &[
     "error", "types", "hooks", "sync", "latency", "metrics", "operator", "storage", "schedule", "shape",
     "cache", "log", "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot",
-    "merge", "commit", "catalog", "work", "repair", "backup", "db", "testing",
+    "merge", "offload", "commit", "catalog", "work", "repair", "backup", "db", "testing",
 ];
 
 /// Lines of documents are at most this long.

@@ -4,6 +4,7 @@ mod backup;
 mod cells;
 mod check;
 mod compact;
+mod compactor;
 mod delete;
 mod dump;
 mod family;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Serve(serve::Serve),
+    Compactor(compactor::Compactor),
     Token(token::Token),
     Table(table::Table),
     Top(top::Top),
@@ -51,6 +53,7 @@ impl Command {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Command::Serve(command) => command.run(),
+            Command::Compactor(command) => command.run(),
             Command::Token(command) => command.run(),
             Command::Table(command) => command.run(),
             Command::Top(command) => command.run(),

@@ -55,6 +55,9 @@ pub(crate) struct Serve {
     /// Listen beyond this machine although nothing protects the server
     #[arg(long, env = "SILTSTONE_INSECURE")]
     insecure: bool,
+    /// A compaction server that merges go to, as host:port; may be given several times
+    #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
+    compactors: Vec<String>,
     /// What is logged to standard error: a level, or levels by part, such as warn,siltstone=debug
     #[arg(long, env = "SILTSTONE_LOG", default_value = "info")]
     log: String,
@@ -139,6 +142,9 @@ impl Serve {
             // Who must show a certificate by the file must do so still.
             let client_ca = self.tls_client_ca.or(config.tls.and_then(|tls| tls.client_ca));
             config.tls = Some(TlsConfig { certificate, key, client_ca });
+        }
+        if !self.compactors.is_empty() {
+            config.offload.servers = self.compactors;
         }
         if let Some(when) = self.durability {
             config.durability = match when {

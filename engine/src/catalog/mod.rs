@@ -13,6 +13,7 @@ mod recover;
 mod regions;
 mod replay;
 mod stores;
+mod strays;
 mod tables;
 
 pub(crate) use install::{Flushed, Install};
@@ -62,9 +63,11 @@ pub(crate) struct Catalog {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) graveyard: Arc<Graveyard>,
-    /// Runs merges here, and whoever runs them otherwise.
-    pub(crate) local: Arc<Local>,
-    pub(crate) executor: Arc<dyn Executor>,
+    /// Runs merges here, and whoever runs them elsewhere.
+    pub(crate) local: Local,
+    pub(crate) executor: Option<Arc<dyn Executor>>,
+    /// Merges elsewhere that were given up.
+    strays: Mutex<Vec<strays::Stray>>,
     /// One change of the cache's size at a time.
     fitting: Mutex<()>,
 }
@@ -84,12 +87,12 @@ pub(crate) struct Found {
 impl Catalog {
     pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
         let Found { stores, manifest, cache, tables, graveyard, epoch, executor } = found;
-        let local = Arc::new(Local {
+        let local = Local {
             env: commit.env.clone(),
             tables: tables.clone(),
             cache: cache.clone(),
             registry: registry.clone(),
-        });
+        };
         stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
         let catalog = Arc::new(Self {
             commit: commit.clone(),
@@ -105,8 +108,9 @@ impl Catalog {
             cache,
             tables,
             graveyard,
-            executor: executor.unwrap_or_else(|| local.clone()),
+            executor,
             local,
+            strays: Mutex::default(),
             fitting: Mutex::new(()),
         });
         catalog.recount_all();

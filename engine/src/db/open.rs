@@ -19,6 +19,7 @@ use crate::event::{EventKind, Events, Listener};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
 use crate::memory::Active;
 use crate::merge::Executor;
+use crate::offload::{Elsewhere, MergeRunner, Offload};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
@@ -128,6 +129,19 @@ impl Builder {
     pub fn object_store(mut self, store: Arc<dyn ObjectStore>) -> Self {
         self.objects = Some(store);
         self
+    }
+
+    /// Merges of tables are offered to it, and run elsewhere if it takes them; see [`crate::offload`].
+    #[must_use]
+    pub fn offload(mut self, offload: Arc<dyn Offload>) -> Self {
+        self.executor = Some(Arc::new(Elsewhere(offload)));
+        self
+    }
+
+    /// What runs the merges of other databases in this process, with the operators, filters, object store and files that were said
+    /// here. What it writes stays in `cache_bytes` of memory, the newest longest.
+    pub fn merge_runner(&self, cache_bytes: u64) -> MergeRunner {
+        MergeRunner::new(&self.env, &self.registry, self.objects.clone(), cache_bytes)
     }
 
     /// Called for every event.

@@ -1,6 +1,6 @@
-//! Who runs a merge of tables: this process ([`Local`]) or another one.
+//! Who runs a merge of tables: this process ([`Local`]) or another one ([`Executor`]).
 //!
-//! The seam is two calls. [`Executor::begin`] takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
+//! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
 //! a step as soon as its tables are durable. Whoever drives a run makes the step true before it advances again.
 //! What the cache is to have of a step's tables comes as a source of blocks ([`Warm`]), which is emptied before the step is
 //! published: the local one has put them there while the tables were written.
@@ -19,15 +19,19 @@ use crate::types::{KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
 use std::sync::Arc;
 
-/// Runs merges.
+/// Runs merges elsewhere. What it hands out is verified before it is made true.
 pub(crate) trait Executor: Send + Sync {
-    /// Begins a merge. `Unsupported` where this executor cannot run it; the caller then runs it elsewhere.
-    fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>>;
+    /// Begins a merge, or leaves it to the caller. Never waits.
+    fn begin(&self, spec: &MergeSpec) -> Offer;
+}
 
-    /// Whether what it hands out is made by this very code in this process. Else it is verified before it is made true.
-    fn is_here(&self) -> bool {
-        false
-    }
+/// What is to become of a merge.
+pub(crate) struct Offer {
+    /// As it runs elsewhere, if it does.
+    pub(crate) run: Option<Box<dyn MergeRun>>,
+    /// Why; empty where that is not worth telling.
+    pub(crate) reason: String,
+    pub(crate) numbers: Vec<(&'static str, u64)>,
 }
 
 /// A merge that is under way.
@@ -38,7 +42,8 @@ pub(crate) trait MergeRun: Send {
     /// What it has done so far.
     fn totals(&self) -> Totals;
 
-    /// Tables that were written and not handed out, to be removed when it is given up.
+    /// Tables that were written and not handed out, to be removed when it is given up; of a run elsewhere the caller looks for
+    /// them itself.
     fn leftovers(&self) -> Vec<TableId>;
 
     /// Syncs what it has written of the present table if at least so many bytes of it are not.
@@ -55,7 +60,6 @@ pub(crate) enum Advance {
     /// There is more to do.
     Working,
     /// There is nothing to do for so many nanoseconds.
-    #[allow(dead_code, reason = "only who waits for an answer from elsewhere says so")]
     NotYet(u64),
     /// A step's outputs are durable: make them true before advancing again.
     Step(Step),
@@ -96,8 +100,8 @@ impl Warm for InCache {
 }
 
 /// What a run has done so far.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-#[cfg_attr(any(test, feature = "testing"), derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Totals {
     pub(crate) bytes_written: u64,
     /// Cells taken in, and passed on.
@@ -122,8 +126,9 @@ pub(crate) struct Local {
     pub(crate) registry: Registry,
 }
 
-impl Executor for Local {
-    fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>> {
+impl Local {
+    /// Begins a merge here.
+    pub(crate) fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
             let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
@@ -162,10 +167,6 @@ impl Executor for Local {
             },
         );
         Ok(Box::new(merge))
-    }
-
-    fn is_here(&self) -> bool {
-        true
     }
 }
 

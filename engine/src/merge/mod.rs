@@ -20,13 +20,12 @@ mod spec;
 mod verify;
 
 pub(crate) use aside::AsideRules;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use executor::InCache;
-pub(crate) use executor::{Advance, Executor, Local, MergeRun, Step, Totals, run_source};
+pub(crate) use executor::{Advance, Executor, InCache, Local, MergeRun, Offer, Step, Totals, run_source};
 pub(crate) use keep::Below;
 pub(crate) use machine::{LocalMerge, Merge, Source};
 pub(crate) use merging::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use run::{Floor, RunCursor};
-pub(crate) use spec::{KeepSpec, MergeSpec, OutputSpec, RULES_VERSION};
+pub use spec::MergeSpec;
+pub(crate) use spec::{KeepSpec, OutputSpec, RULES_VERSION};
 pub(crate) use verify::Verifier;

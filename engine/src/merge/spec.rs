@@ -9,18 +9,25 @@ use crate::shape::TableInfo;
 use crate::table::TableOptions;
 use crate::types::{KeyRange, SeqNo, TableId};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a merge keeps and how it writes tables. Whoever runs a merge must have the same.
 pub(crate) const RULES_VERSION: u32 = 1;
 
-/// A merge of tables.
+/// A merge of tables, as plain data: what is merged, what of it is kept, and how the outputs are made.
+///
+/// See [`crate::offload`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct MergeSpec {
+#[serde(deny_unknown_fields)]
+pub struct MergeSpec {
     /// [`RULES_VERSION`] of whoever asks for it.
     pub(crate) rules_version: u32,
     /// The database it is for.
     pub(crate) database: u64,
+    /// Where its tables lie, as a manifest says it, and its own directory, where its log is.
+    pub(crate) place: String,
+    pub(crate) log_dir: PathBuf,
     /// Runs of tables, newest first, each in order of keys, with clips as they are at the beginning.
     pub(crate) inputs: Vec<Vec<TableInfo>>,
     pub(crate) range: KeyRange,
@@ -111,6 +118,8 @@ pub(super) mod tests {
         MergeSpec {
             rules_version: RULES_VERSION,
             database: 7,
+            place: "/tables".into(),
+            log_dir: "/db".into(),
             inputs: vec![vec![table]],
             range: KeyRange::new(start, end),
             keep: KeepSpec {

@@ -55,12 +55,17 @@ impl TableStore {
     pub(crate) fn at(location: &str, storage: &Arc<dyn Storage>, dir: &Path) -> Result<Self> {
         match location {
             "" => Ok(Self::beside(storage, dir)),
-            _ if location.starts_with(OBJECTS) => {
+            _ if Self::is_in_objects(location) => {
                 let message = format!("the tables lie in an object store ({location}), which was not given");
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
             _ => Ok(Self::directory(storage, Path::new(location))),
         }
+    }
+
+    /// Whether what a manifest says is an object store.
+    pub(crate) fn is_in_objects(location: &str) -> bool {
+        location.starts_with(OBJECTS)
     }
 
     /// What a manifest says of it: nothing of the database's own directory.

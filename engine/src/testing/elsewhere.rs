@@ -1,20 +1,16 @@
-//! An executor that runs merges behind a pipe: what a compaction server does, as far as the seam goes. Merges and answers
+//! Merges run behind a pipe: what a compaction server does, as far as the seam goes ([`crate::offload`]). Merges and answers
 //! are lines of JSON. The other end is another process, or (in a simulation, whose disk no process sees) a second set of open
 //! tables, cache and operators in this one. It may lie, to show that nobody believes it.
 
-use crate::cache::BlockCache;
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, Executor, InCache, Local, MergeRun, MergeSpec, Step, Totals};
-use crate::shape::{Clip, TableInfo};
-use crate::storage::OpenFiles;
+use crate::offload::{Decision, MergeAnswer, MergeRunner, MergeSpec, Offload, OffloadedMerge, RunningMerge};
+use crate::shape::Clip;
 use crate::sync::Mutex;
-use crate::types::{Rng, TableId};
-use crate::version::{Graveyard, OpenTables};
+use crate::types::Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,43 +19,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 enum Request {
     Begin { run: u64, spec: Box<MergeSpec> },
     Advance { run: u64 },
-    Leftovers { run: u64 },
     End { run: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
 enum Reply {
     Done,
-    Working(Totals),
-    Step { outputs: Vec<TableInfo>, upto: Option<Vec<u8>>, totals: Totals },
-    Leftovers(Vec<TableId>),
+    Answer(Box<MergeAnswer>),
     Failed(String),
 }
 
 /// The other end: runs merges and answers.
 struct Server {
-    local: Local,
-    runs: BTreeMap<u64, Box<dyn MergeRun>>,
+    runner: MergeRunner,
+    runs: BTreeMap<u64, RunningMerge>,
     /// What it draws its lies from.
     lies: Option<Rng>,
 }
 
 impl Server {
-    fn new(builder: &Builder, dir: &Path, lies: Option<u64>) -> Self {
-        let (env, registry) = (builder.env.clone(), builder.registry.clone());
-        let (cache, graveyard) = (BlockCache::new(1 << 20), Arc::new(Graveyard::default()));
-        let files = OpenFiles::new(env.storage.clone(), usize::MAX);
-        let tables = OpenTables::new(
-            builder.place(dir),
-            &env.storage,
-            dir.to_path_buf(),
-            &cache,
-            &files,
-            &graveyard,
-            false,
-        );
-        let local = Local { env, tables, cache, registry };
-        Self { local, runs: BTreeMap::new(), lies: lies.map(Rng::new) }
+    fn new(builder: &Builder, lies: Option<u64>) -> Self {
+        Self { runner: builder.merge_runner(1 << 20), runs: BTreeMap::new(), lies: lies.map(Rng::new) }
     }
 
     fn answer(&mut self, request: &str) -> String {
@@ -70,36 +50,23 @@ impl Server {
         serde_json::to_string(&reply).expect("replies are plain data")
     }
 
-    fn merge(&mut self, run: u64) -> Result<&mut Box<dyn MergeRun>> {
-        self.runs.get_mut(&run).ok_or_else(|| Error::invalid("no such merge"))
-    }
-
     fn run(&mut self, request: Request) -> Result<Reply> {
         Ok(match request {
             Request::Begin { run, spec } => {
-                let begun = self.local.begin(&spec)?;
+                let begun = self.runner.begin(&spec)?;
                 self.runs.insert(run, begun);
                 Reply::Done
             }
             Request::Advance { run } => {
-                let merge = self.merge(run)?;
-                let advance = merge.advance()?;
-                let mut totals = merge.totals();
-                match advance {
-                    Advance::Working | Advance::NotYet(_) => Reply::Working(totals),
-                    Advance::Step(Step { outputs, upto, .. }) => {
-                        let mut outputs: Vec<TableInfo> =
-                            outputs.iter().map(|info| (**info).clone()).collect();
-                        if let Some(rng) = &mut self.lies
-                            && rng.one_in(2)
-                        {
-                            lie(rng, &mut outputs, &mut totals);
-                        }
-                        Reply::Step { outputs, upto, totals }
-                    }
+                let merge = self.runs.get_mut(&run).ok_or_else(|| Error::invalid("no such merge"))?;
+                let mut answer = merge.advance()?;
+                if let Some(rng) = self.lies.as_mut().filter(|_| answer.is_step())
+                    && rng.one_in(2)
+                {
+                    lie(rng, &mut answer);
                 }
+                Reply::Answer(Box::new(answer))
             }
-            Request::Leftovers { run } => Reply::Leftovers(self.merge(run)?.leftovers()),
             Request::End { run } => {
                 self.runs.remove(&run);
                 Reply::Done
@@ -109,7 +76,8 @@ impl Server {
 }
 
 /// Says something else than is true, such that what was kept would be lost.
-fn lie(rng: &mut Rng, outputs: &mut Vec<TableInfo>, totals: &mut Totals) {
+fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
+    let Some(outputs) = answer.step.as_mut().map(|step| &mut step.outputs) else { return };
     let Some(last) = outputs.last_mut() else { return };
     match rng.range(0..6) {
         0 => _ = outputs.pop(),
@@ -118,18 +86,13 @@ fn lie(rng: &mut Rng, outputs: &mut Vec<TableInfo>, totals: &mut Totals) {
         3 => last.clip = Some(Clip { key: last.range.start.clone(), bytes_below: 0 }),
         // A table that is somebody's: it is not to go with what is refused.
         4 => last.id.job = last.id.job.saturating_sub(1),
-        _ => totals.taken += 1,
+        _ => answer.totals.taken += 1,
     }
 }
 
 /// Runs merges for whoever writes requests to `input`, until that ends.
-pub fn serve_merges(
-    builder: &Builder,
-    dir: &Path,
-    input: impl BufRead,
-    mut output: impl Write,
-) -> std::io::Result<()> {
-    let mut server = Server::new(builder, dir, None);
+pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+    let mut server = Server::new(builder, None);
     for line in input.lines() {
         writeln!(output, "{}", server.answer(&line?))?;
         output.flush()?;
@@ -173,7 +136,7 @@ impl Drop for Transport {
     }
 }
 
-/// Runs merges elsewhere; see the page above.
+/// Has merges run behind a pipe; see the page above.
 #[derive(Clone)]
 pub struct Elsewhere {
     transport: Arc<Mutex<Transport>>,
@@ -193,8 +156,8 @@ impl Elsewhere {
     }
 
     /// In this process, with tables, cache and operators of its own; it lies now and then, by that seed.
-    pub fn beside(builder: &Builder, dir: &Path, lies: Option<u64>) -> Self {
-        Self::new(Transport::Beside(Server::new(builder, dir, lies)))
+    pub fn beside(builder: &Builder, lies: Option<u64>) -> Self {
+        Self::new(Transport::Beside(Server::new(builder, lies)))
     }
 
     /// In a process that runs [`serve_merges`] between its standard input and output.
@@ -218,20 +181,17 @@ impl Elsewhere {
     }
 }
 
-impl Builder {
-    /// Merges of tables run there.
-    #[must_use]
-    pub fn merges_run(mut self, elsewhere: Elsewhere) -> Self {
-        self.executor = Some(Arc::new(elsewhere));
-        self
-    }
-}
-
-impl Executor for Elsewhere {
-    fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>> {
+impl Offload for Elsewhere {
+    fn decide(&self, spec: &MergeSpec) -> Decision {
         let run = self.next.fetch_add(1, Ordering::Relaxed);
-        self.transport.lock().call(&Request::Begin { run, spec: Box::new(spec.clone()) })?;
-        Ok(Box::new(There { run, of: self.clone(), totals: Totals::default(), asked: 0 }))
+        let begun = self.transport.lock().call(&Request::Begin { run, spec: Box::new(spec.clone()) });
+        match begun {
+            Ok(_) => {
+                let there = There { run, of: self.clone(), asked: 0 };
+                Decision { run: Some(Box::new(there)), ..Decision::here() }
+            }
+            Err(e) => Decision { reason: format!("a merge is run here: {e}"), ..Decision::here() },
+        }
     }
 }
 
@@ -239,46 +199,22 @@ impl Executor for Elsewhere {
 struct There {
     run: u64,
     of: Elsewhere,
-    totals: Totals,
     asked: u64,
 }
 
-impl MergeRun for There {
-    fn advance(&mut self) -> Result<Advance> {
+impl OffloadedMerge for There {
+    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
         // Now and then the answer takes its time.
         self.asked += 1;
         if self.asked.is_multiple_of(5) {
-            return Ok(Advance::NotYet(1));
+            return Ok(None);
         }
         match self.of.transport.lock().call(&Request::Advance { run: self.run })? {
-            Reply::Working(totals) => {
-                self.totals = totals;
-                Ok(Advance::Working)
-            }
-            Reply::Step { outputs, upto, totals } => {
-                self.totals = totals;
-                self.of.steps.fetch_add(1, Ordering::Relaxed);
-                let outputs = outputs.into_iter().map(Arc::new).collect();
-                Ok(Advance::Step(Step {
-                    outputs,
-                    upto,
-                    aside: Vec::new(),
-                    warm: Box::new(InCache(Vec::new())),
-                }))
+            Reply::Answer(answer) => {
+                self.of.steps.fetch_add(u64::from(answer.is_step()), Ordering::Relaxed);
+                Ok(Some(*answer))
             }
             _ => Err(Error::new(ErrorKind::Io, "an answer to another question")),
-        }
-    }
-
-    fn totals(&self) -> Totals {
-        self.totals
-    }
-
-    fn leftovers(&self) -> Vec<TableId> {
-        match self.of.transport.lock().call(&Request::Leftovers { run: self.run }) {
-            Ok(Reply::Leftovers(tables)) => tables,
-            // What it wrote is removed by the next open.
-            _ => Vec::new(),
         }
     }
 }

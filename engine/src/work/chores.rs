@@ -90,6 +90,7 @@ impl Work {
             // For people only: a failure to write it is not worth failing for.
             let _ = self.commit.events.save();
             self.commit.room.spares.rest();
+            self.catalog.remove_strays(now);
         }
         worked
     }

@@ -5,7 +5,6 @@ use siltstone_tests::campaign::{Row, run};
 use siltstone_tests::planted;
 use siltstone_tests::rows::ROWS;
 use siltstone_tests::subject::Concat;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ fn main() -> ExitCode {
 fn serve() -> ExitCode {
     let builder = siltstone::Builder::new().merge_operator("concat", std::sync::Arc::new(Concat));
     let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    match serve_merges(&builder, Path::new("."), input, output) {
+    match serve_merges(&builder, input, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("siltstone-torture merges: {e}");

@@ -9,7 +9,7 @@ use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{
-    Advance, Below, Executor, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals,
+    Advance, Below, KeepSpec, MergeRun, MergeSpec, Offer, OutputSpec, RULES_VERSION, Source, Step, Totals,
     Verifier, run_source,
 };
 use crate::schedule::Pace;
@@ -31,6 +31,9 @@ const READ_AHEAD_RESTING: usize = 64 << 10;
 /// until it has written all of it.
 const SYNC_RESTING: u64 = 256 << 10;
 
+/// A merge that has failed elsewhere so often is finished here.
+const FAILURES_ELSEWHERE: u32 = 3;
+
 /// What the steps of all merges beside each other may put into the cache, as a part of the cache.
 const FILL_STEPS: u64 = 32;
 
@@ -46,8 +49,9 @@ pub(crate) struct MergeJob {
     bounds: Arc<KeyRange>,
     /// `None` for a move.
     run: Option<Running>,
-    /// What was done elsewhere before that failed.
+    /// What was done elsewhere before that failed, and how often it did.
     carried: Totals,
+    failures: u32,
     /// Up to where it is done.
     clip: Option<Vec<u8>>,
     manual: Option<Arc<Manual>>,
@@ -95,7 +99,7 @@ impl MergeJob {
         work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // Without the lock: who runs it may take a while to answer.
-        let run = spec.map(|spec| begin(catalog, &spec)).transpose();
+        let run = spec.map(|spec| begin(catalog, store, &spec)).transpose();
         let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
         // A range keeps one file.
         let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
@@ -107,6 +111,7 @@ impl MergeJob {
             bounds: version.bounds.clone(),
             run,
             carried: Totals::default(),
+            failures: 0,
             clip: None,
             manual,
             pace,
@@ -195,7 +200,7 @@ impl MergeJob {
             run.end_steps_at_filled(step_fill_bytes(catalog));
         }
         let advance = match run.advance() {
-            Err(e) if verifier.is_some() => return self.go_on_here(catalog, &e),
+            Err(e) if verifier.is_some() => return self.go_on(catalog, &e),
             advance => advance?,
         };
         self.account(catalog);
@@ -205,9 +210,7 @@ impl MergeJob {
             Advance::Step(step) => step,
         };
         if let Err(e) = self.verify(catalog, &step) {
-            let outputs: Vec<_> = step.outputs.iter().map(|info| info.id).collect();
-            self.remove_left(catalog, outputs);
-            return self.go_on_here(catalog, &e);
+            return self.go_on(catalog, &e);
         }
         self.account(catalog);
         let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
@@ -240,28 +243,34 @@ impl MergeJob {
         Ok(())
     }
 
-    /// Removes what the run has written and not handed out; of one elsewhere only what can be nothing else.
-    fn remove_left(&self, catalog: &Catalog, mut tables: Vec<TableId>) {
-        if let Some(Running { verifier: Some(verifier), .. }) = &self.run {
-            tables.retain(|table| verifier.may_remove(*table));
+    /// Removes what the run has written and was not made true; of one elsewhere what lies there and can be nothing else.
+    fn remove_left(&self, catalog: &Catalog) {
+        let Some(Running { run, verifier }) = &self.run else { return };
+        match verifier {
+            None => catalog.remove_tables(&run.leftovers()),
+            Some(verifier) => catalog.remove_strays_of(verifier),
         }
-        catalog.remove_tables(&tables);
     }
 
-    /// Who ran the merge elsewhere failed: the rest of it is run here, from the last step that is true.
-    fn go_on_here(&mut self, catalog: &Catalog, why: &Error) -> Result<Advanced> {
-        self.remove_left(catalog, self.leftovers());
+    /// Who ran the merge elsewhere failed: the rest of it, from the last step that is true, is offered again, and in the end run
+    /// here.
+    fn go_on(&mut self, catalog: &Catalog, why: &Error) -> Result<Advanced> {
+        self.remove_left(catalog);
         self.carried = self.totals();
         self.run = None;
-        let reason = format!("a merge that failed elsewhere goes on here: {why}");
-        catalog.commit.events.record(EventKind::Defer, &self.store.name, reason, &[("steps", self.steps)]);
+        self.failures += 1;
+        let reason = format!("a merge failed elsewhere: {why}");
+        catalog.commit.events.record(EventKind::Offload, &self.store.name, reason, &[("steps", self.steps)]);
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
         let read_ahead = if self.pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         // Names of its own: what was written elsewhere may still appear.
         let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job(), read_ahead);
         spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
-        self.run = Some(Running { run: catalog.local.begin(&spec)?, verifier: None });
+        self.run = Some(match self.failures < FAILURES_ELSEWHERE {
+            true => begin(catalog, &self.store, &spec)?,
+            false => Running { run: catalog.local.begin(&spec)?, verifier: None },
+        });
         Ok(Advanced::More)
     }
 
@@ -355,10 +364,6 @@ impl MergeJob {
         }
     }
 
-    fn leftovers(&self) -> Vec<TableId> {
-        self.run.as_ref().map(|running| running.run.leftovers()).unwrap_or_default()
-    }
-
     /// Counts it and tells of it.
     fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
@@ -410,7 +415,7 @@ impl MergeJob {
         if self.steps > 0 {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
         }
-        self.remove_left(catalog, self.leftovers());
+        self.remove_left(catalog);
         if let Some(Publishing { step, before }) = self.publishing {
             if let Some(before) = before {
                 before.undo();
@@ -441,15 +446,15 @@ impl Running {
     }
 }
 
-/// Begins the merge: elsewhere if somebody runs merges there, else here.
-fn begin(catalog: &Catalog, spec: &MergeSpec) -> Result<Running> {
-    if !catalog.executor.is_here() {
-        match catalog.executor.begin(spec) {
-            Ok(run) => return Ok(Running { run, verifier: Some(Verifier::new(spec)) }),
-            Err(e) => {
-                let reason = format!("a merge is run here, as it could not be begun elsewhere: {e}");
-                catalog.commit.events.record(EventKind::Defer, "", reason, &[]);
-            }
+/// Begins the merge: elsewhere if somebody takes it, else here.
+fn begin(catalog: &Catalog, store: &Store, spec: &MergeSpec) -> Result<Running> {
+    if let Some(executor) = &catalog.executor {
+        let Offer { run, reason, numbers } = executor.begin(spec);
+        if !reason.is_empty() {
+            catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
+        }
+        if let Some(run) = run {
+            return Ok(Running { run, verifier: Some(Verifier::new(spec)) });
         }
     }
     Ok(Running { run: catalog.local.begin(spec)?, verifier: None })
@@ -516,6 +521,8 @@ fn spec(
     MergeSpec {
         rules_version: RULES_VERSION,
         database: catalog.database,
+        place: catalog.tables.store().location(),
+        log_dir: catalog.dir.clone(),
         inputs: plan.inputs.iter().map(of_run).collect(),
         range: plan.range.clone(),
         keep: keep_spec(catalog, &settings, Below::new(below.collect())),

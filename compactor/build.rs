@@ -1,0 +1,24 @@
+//! Stubs of the service, from a list of its methods and our own message types.
+
+use tonic_build::manual::{Builder, Method, Service};
+
+fn main() {
+    let method = |name: &str, route: &str, input: &str, output: &str| {
+        Method::builder()
+            .name(name)
+            .route_name(route)
+            .input_type(format!("crate::protocol::{input}"))
+            .output_type(format!("crate::protocol::{output}"))
+            .codec_path("tonic_prost::ProstCodec")
+    };
+    let merge =
+        method("merge", "Merge", "ToCompactor", "FromCompactor").client_streaming().server_streaming();
+    let state = method("state", "State", "StateRequest", "CompactorState");
+    let service = Service::builder()
+        .package("siltstone.compactor.v1")
+        .name("Compactor")
+        .method(merge.build())
+        .method(state.build());
+    Builder::new().compile(&[service.build()]);
+    println!("cargo:rerun-if-changed=build.rs");
+}

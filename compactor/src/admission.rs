@@ -1,0 +1,99 @@
+//! How many merges a server takes: l = floor(m/b) run at a time, where m is its memory and b what one merge may take (OFF-7);
+//! a few more wait their turn, and the rest are refused at once, as their database can do them itself meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// See the page above.
+pub(crate) struct Admission {
+    pub(crate) slots: u64,
+    pub(crate) queue_max: u64,
+    turns: Arc<Semaphore>,
+    queued: AtomicU64,
+    running: Arc<AtomicU64>,
+}
+
+/// A merge that runs; dropped when it ends.
+pub(crate) struct Running {
+    _permit: OwnedSemaphorePermit,
+    running: Arc<AtomicU64>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A merge that waits; dropped when it has waited.
+pub(crate) struct Queued(Arc<Admission>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Admission {
+    pub(crate) fn new(memory: u64, merge_memory: u64, queue_max: u64) -> Self {
+        let slots = (memory / merge_memory.max(1)).max(1);
+        let turns = Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX).min(1 << 16)));
+        Self { slots, queue_max, turns, queued: AtomicU64::new(0), running: Arc::default() }
+    }
+
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// A place in the queue; why there is none.
+    pub(crate) fn queue(self: &Arc<Self>) -> Result<Queued, String> {
+        // Those that may run at once count too, for the moment that it takes.
+        let most = self.queue_max + self.turns.available_permits() as u64;
+        let taken = self
+            .queued
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |queued| (queued < most).then_some(queued + 1));
+        match taken {
+            Ok(_) => Ok(Queued(self.clone())),
+            Err(queued) => Err(format!("{} merges run here and {queued} wait", self.running())),
+        }
+    }
+
+    /// Waits for a turn.
+    pub(crate) async fn turn(&self) -> Running {
+        let permit = self.turns.clone().acquire_owned().await.expect("the turns are never closed");
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running { _permit: permit, running: self.running.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn as_many_run_as_memory_allows_some_wait_and_the_rest_are_refused() {
+        let admission = Arc::new(Admission::new(200, 64, 2));
+        assert_eq!(admission.slots, 3);
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            let queued = admission.queue().unwrap();
+            running.push(admission.turn().await);
+            drop(queued);
+        }
+        let waiting = [admission.queue().unwrap(), admission.queue().unwrap()];
+        assert_eq!((admission.running(), admission.queued()), (3, 2));
+        assert_eq!(admission.queue().err().unwrap(), "3 merges run here and 2 wait");
+        drop(running.pop());
+        running.push(admission.turn().await);
+        drop(waiting);
+        assert_eq!((admission.running(), admission.queued()), (3, 0));
+        drop(running);
+        assert_eq!(admission.running(), 0);
+        assert_eq!(Admission::new(10, 64, 0).slots, 1, "one always runs");
+    }
+}

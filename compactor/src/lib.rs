@@ -1,0 +1,45 @@
+//! Merges of tables run in another process, a *compaction server*, so that the database's own processor and disk are left to
+//! those who read and write (OFF-1).
+//!
+//! ```text
+//! database (siltstone::Db)                      compaction server
+//!   offers each merge of tables
+//!   client: takes it or not, sends it   ->      server: admits it, runs it step by step (siltstone's own merge code)
+//!   checks each step, makes it true     <-      writes the step's tables where both reach them, and says which
+//! ```
+//!
+//! - `protocol`: the messages and the service's stubs.
+//! - `server`: the compaction server; `admission` says how many merges it runs.
+//! - `client`: decides which merges go, chooses a server, and follows a merge for the database.
+//!
+//! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
+//! database made true (OFF-6).
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors};
+//! use std::sync::Arc;
+//!
+//! // A compaction server that may work in this directory; usually another process, `siltstone compactor --tables DIR`.
+//! let config = CompactorConfig { tables: vec![dir.path().into()], ..Default::default() };
+//! let server = CompactorServer::start(config, siltstone::Db::builder())?;
+//!
+//! // A database that has its merges run there: one line.
+//! let compactors = Compactors::connect([server.listens_at().to_string()])?;
+//! let db = siltstone::Db::builder().offload(Arc::new(compactors)).open(dir.path().join("db"))?;
+//! db.put(b"river", b"silt")?;
+//! # db.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod admission;
+mod client;
+mod load;
+mod protocol;
+mod server;
+mod tls;
+
+pub use client::{Compactors, CompactorsOptions, ServerSeen};
+pub use protocol::CompactorState;
+pub use server::{CompactorConfig, CompactorServer};
+pub use tls::{ClientTls, ServerTls};

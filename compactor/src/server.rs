@@ -1,0 +1,369 @@
+//! The compaction server: admits merges, runs each on a thread of its own with the engine's code, and tells what comes of it.
+//!
+//! A merge lives as long as its stream. Where the database goes away, or says nothing in time, the merge ends, and its slot is
+//! free again. What it wrote and did not hand out the database removes: only the owner of a directory deletes there (I5).
+
+use crate::admission::{Admission, Queued};
+use crate::load::{Load, memory_bytes};
+use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
+use crate::protocol::{
+    Ask, Begin, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest, Tell,
+    ToCompactor, Waits, telling,
+};
+use crate::tls::ServerTls;
+use siltstone::Builder;
+use siltstone::offload::{MergeRunner, MergeSpec};
+use std::net::SocketAddr;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming, transport};
+
+/// How long a connection may take to say which merge it is about.
+const BEGIN_WAIT: Duration = Duration::from_secs(10);
+/// How often a merge says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// How often one that waits says so.
+const WAITS_EVERY: Duration = Duration::from_secs(1);
+/// Messages that may wait for a database that takes its time.
+const MESSAGES_WAITING: usize = 4;
+/// After how long a database that says nothing is asked whether it lives, and after how long it does not.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+/// Streams of one connection.
+const STREAMS_MAX: u32 = 256;
+
+/// Settings of a compaction server.
+#[derive(Clone, Debug)]
+pub struct CompactorConfig {
+    /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
+    pub listen: SocketAddr,
+    /// Directories in which it may read and write tables, and those below them.
+    pub tables: Vec<PathBuf>,
+    /// Memory in bytes, m of OFF-7: it runs floor(m/b) merges at a time, at least one.
+    pub memory: u64,
+    /// Memory that a merge may take, b.
+    pub merge_memory: u64,
+    /// Merges that may wait for others; more are refused.
+    pub queue: u64,
+    /// Certificates, where connections are encrypted.
+    pub tls: Option<ServerTls>,
+    /// Listens beyond this machine although nothing protects it.
+    pub insecure: bool,
+}
+
+impl Default for CompactorConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tables: Vec::new(),
+            memory: 1 << 30,
+            merge_memory: 128 << 20,
+            queue: 4,
+            tls: None,
+            insecure: false,
+        }
+    }
+}
+
+/// A compaction server that runs.
+#[derive(Debug)]
+pub struct CompactorServer {
+    listens_at: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    runtime: Option<tokio::runtime::Runtime>,
+    served: Option<tokio::task::JoinHandle<Result<(), transport::Error>>>,
+}
+
+impl CompactorServer {
+    /// Starts it on threads of its own. The builder says which operators and filters it has, and the object store with the tables,
+    /// if they lie in one.
+    ///
+    /// # Errors
+    /// What is wrong with the settings, or with the address.
+    pub fn start(config: CompactorConfig, builder: Builder) -> Result<Self, String> {
+        let is_protected = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if !config.listen.ip().is_loopback() && !is_protected && !config.insecure {
+            return Err(format!(
+                "{} can be reached from other machines: give a certificate and who signs those of databases, or say insecure",
+                config.listen
+            ));
+        }
+        let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
+        let mut tables = Vec::new();
+        for dir in &config.tables {
+            // As it is without links, as merges name it.
+            tables.push(std::fs::canonicalize(dir).map_err(|e| format!("{}: {e}", dir.display()))?);
+        }
+        let shared = Arc::new(Shared {
+            runner: builder.merge_runner(config.memory / 4),
+            tables,
+            admission: Arc::new(Admission::new(config.memory, config.merge_memory, config.queue)),
+            memory_max: config.memory,
+            began: Instant::now(),
+            load: Load::new(),
+            counts: Counts::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("compactor")
+            .enable_all()
+            .build()
+            .map_err(|e| e.to_string())?;
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind(config.listen))
+            .map_err(|e| format!("{}: {e}", config.listen))?;
+        let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
+        let service = Service::new(Compactions(shared))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let mut server = transport::Server::builder()
+            .http2_keepalive_interval(Some(KEEP_ALIVE.0))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
+            .max_concurrent_streams(STREAMS_MAX);
+        if let Some(tls) = tls {
+            server = server.tls_config(tls).map_err(|e| e.to_string())?;
+        }
+        let (stop, stopped) = oneshot::channel();
+        let serving = server.add_service(service).serve_with_incoming_shutdown(
+            TcpListenerStream::new(listener),
+            async move {
+                let _ = stopped.await;
+            },
+        );
+        let served = Some(runtime.spawn(serving));
+        Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime), served })
+    }
+
+    /// Its address.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.listens_at
+    }
+
+    /// Serves until it fails.
+    ///
+    /// # Errors
+    /// What the connections' transport met.
+    pub fn wait(mut self) -> Result<(), String> {
+        let (Some(runtime), Some(served)) = (&self.runtime, self.served.take()) else { return Ok(()) };
+        runtime.block_on(served).map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for CompactorServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(runtime) = self.runtime.take() {
+            // Merges end when they notice that nobody listens any more.
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+struct Shared {
+    runner: MergeRunner,
+    tables: Vec<PathBuf>,
+    admission: Arc<Admission>,
+    memory_max: u64,
+    began: Instant,
+    load: Load,
+    counts: Counts,
+}
+
+impl Shared {
+    /// The merge that a database asks for, if it may be done here.
+    fn merge_of(&self, begin: &Begin) -> Result<MergeSpec, Status> {
+        let wrong = |what: String| Err(Status::invalid_argument(what));
+        if begin.protocol_version != PROTOCOL_VERSION {
+            let theirs = begin.protocol_version;
+            return wrong(format!(
+                "messages of version {theirs}, this server has version {PROTOCOL_VERSION}"
+            ));
+        }
+        let spec =
+            MergeSpec::from_bytes(&begin.merge).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
+        for dir in spec.table_dir().into_iter().chain(log_dir) {
+            if !self.may_work_in(dir) {
+                let message =
+                    format!("{} is not below a directory that this server was given", dir.display());
+                return Err(Status::permission_denied(message));
+            }
+        }
+        Ok(spec)
+    }
+
+    /// Whether the directory is one that was given, or below one. A path that leads out again by `..` is not.
+    fn may_work_in(&self, dir: &Path) -> bool {
+        let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        // As it is without links; one that is not there holds no tables.
+        let Some(dir) = std::fs::canonicalize(dir).ok().filter(|_| is_plain) else { return false };
+        self.tables.iter().any(|given| dir.starts_with(given))
+    }
+
+    fn state(&self) -> CompactorState {
+        let bytes_written = self.counts.bytes_written.load(Ordering::Relaxed);
+        let rates = self.load.rates(bytes_written);
+        CompactorState {
+            protocol_version: PROTOCOL_VERSION,
+            slots: self.admission.slots,
+            running: self.admission.running(),
+            queued: self.admission.queued(),
+            queue_max: self.admission.queue_max,
+            done: self.counts.done.load(Ordering::Relaxed),
+            failed: self.counts.failed.load(Ordering::Relaxed),
+            bytes_written,
+            bytes_per_second: rates.bytes_per_second,
+            cpu_percent: rates.cpu_percent,
+            memory_bytes: memory_bytes(),
+            memory_max: self.memory_max,
+            up_seconds: self.began.elapsed().as_secs(),
+        }
+    }
+}
+
+struct Compactions(Arc<Shared>);
+
+type Told = Result<FromCompactor, Status>;
+
+#[tonic::async_trait]
+impl Compactor for Compactions {
+    type MergeStream = ReceiverStream<Told>;
+
+    async fn merge(
+        &self,
+        request: Request<Streaming<ToCompactor>>,
+    ) -> Result<Response<Self::MergeStream>, Status> {
+        let mut asks = request.into_inner();
+        let first = tokio::time::timeout(BEGIN_WAIT, asks.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no merge was named in time"))??;
+        let Some(Ask::Begin(begin)) = first.and_then(|message| message.ask) else {
+            return Err(Status::invalid_argument("the first message names no merge"));
+        };
+        let spec = self.0.merge_of(&begin)?;
+        drop(begin);
+        let queued = self.0.admission.queue().map_err(Status::resource_exhausted)?;
+        let (into, told) = mpsc::channel(MESSAGES_WAITING);
+        tokio::spawn(follow(self.0.clone(), queued, spec, asks, into));
+        Ok(Response::new(ReceiverStream::new(told)))
+    }
+
+    async fn state(&self, _: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
+        Ok(Response::new(self.0.state()))
+    }
+}
+
+/// Sees a merge through: its turn, its work, and what the database says meanwhile.
+async fn follow(
+    shared: Arc<Shared>,
+    queued: Queued,
+    spec: MergeSpec,
+    mut asks: Streaming<ToCompactor>,
+    into: mpsc::Sender<Told>,
+) {
+    let mut turn = std::pin::pin!(shared.admission.turn());
+    let running = loop {
+        tokio::select! {
+            biased;
+            running = &mut turn => break running,
+            () = into.closed() => return,
+            ask = asks.message() => if !matches!(ask, Ok(Some(_))) { return },
+            () = tokio::time::sleep(WAITS_EVERY) => {
+                let before = shared.admission.queued().saturating_sub(1);
+                if into.send(Ok(telling(Tell::Waits(Waits { before })))).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    drop(queued);
+    let gone = Arc::new(AtomicBool::new(false));
+    let (go_ahead, allowed) = std_mpsc::channel();
+    let work = {
+        let (shared, gone, into) = (shared.clone(), gone.clone(), into.clone());
+        tokio::task::spawn_blocking(move || {
+            let _running = running;
+            let worked = run(&shared, &spec, &into, &allowed, &gone);
+            let counts = &shared.counts;
+            let count = if worked.is_ok() { &counts.done } else { &counts.failed };
+            count.fetch_add(1, Ordering::Relaxed);
+            let (table, bytes) = (spec.first_output(), spec.input_bytes());
+            match worked {
+                Ok(()) => tracing::info!(target: "siltstone", %table, bytes, "a merge is done"),
+                Err(why) => {
+                    tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
+                    let _ = into.blocking_send(Ok(telling(Tell::Failed(why))));
+                }
+            }
+        })
+    };
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            _ = &mut work => return,
+            ask = asks.message() => match ask {
+                Ok(Some(_)) => drop(go_ahead.send(())),
+                // Nobody waits for it any more.
+                Ok(None) | Err(_) => break,
+            },
+            () = into.closed() => break,
+        }
+    }
+    gone.store(true, Ordering::Relaxed);
+    drop(go_ahead);
+    let _ = work.await;
+}
+
+/// Runs a merge to its end, or until the database is gone.
+fn run(
+    shared: &Shared,
+    spec: &MergeSpec,
+    into: &mpsc::Sender<Told>,
+    allowed: &std_mpsc::Receiver<()>,
+    gone: &AtomicBool,
+) -> Result<(), String> {
+    let mut merge = shared.runner.begin(spec).map_err(|e| e.to_string())?;
+    let given_up = || "the database has given it up".to_string();
+    let tell = |tell: Tell| into.blocking_send(Ok(telling(tell))).map_err(|_| given_up());
+    let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
+    loop {
+        if gone.load(Ordering::Relaxed) {
+            return Err(given_up());
+        }
+        let answer = merge.advance().map_err(|e| e.to_string())?;
+        let by_now = answer.bytes_written().max(written);
+        shared.counts.bytes_written.fetch_add(by_now - written, Ordering::Relaxed);
+        written = by_now;
+        if !answer.is_step() {
+            if told.elapsed() >= PROGRESS_EVERY {
+                told = Instant::now();
+                tell(Tell::Answer(answer.to_bytes()))?;
+            }
+            continue;
+        }
+        tell(Tell::Answer(answer.to_bytes()))?;
+        told = Instant::now();
+        if answer.is_last() {
+            return Ok(());
+        }
+        ahead += 1;
+        while ahead > 1 {
+            match allowed.recv_timeout(WAITS_EVERY) {
+                Ok(()) => ahead -= 1,
+                Err(std_mpsc::RecvTimeoutError::Timeout) => tell(Tell::Waits(Waits { before: 0 }))?,
+                Err(std_mpsc::RecvTimeoutError::Disconnected) => return Err(given_up()),
+            }
+        }
+        ahead -= allowed.try_iter().count().min(ahead);
+    }
+}

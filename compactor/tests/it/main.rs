@@ -1,0 +1,65 @@
+//! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the servers.
+
+mod failures;
+mod refusals;
+mod support;
+
+use siltstone::EventKind;
+use siltstone_compactor::{Compactors, CompactorsOptions};
+use std::sync::Arc;
+use support::{World, contents, eventually, merged, server, write};
+
+#[test]
+fn merges_run_at_a_server_give_what_they_give_here() {
+    let world = World::new();
+    let server = server(&world, 4);
+    let (here, there) = (world.open("here", None), world.open("there", Some(&[&server])));
+    for round in 0..4 {
+        for db in [&here, &there] {
+            write(db, round, 4_000);
+            merged(db);
+        }
+        assert_eq!(contents(&here), contents(&there), "after round {round}");
+    }
+    let seen = there.compactors.as_ref().unwrap();
+    eventually("all merges are done", || {
+        let state = seen.servers()[0].state.clone();
+        state.is_some_and(|state| state.done >= 4 && state.running + state.queued + state.failed == 0)
+    });
+    let went = |event: &siltstone::Event| event.kind == EventKind::Offload;
+    assert!(there.events().iter().any(|event| went(event) && event.reason.contains("goes to")));
+    assert!(!here.events().iter().any(went));
+    let state = seen.servers()[0].state.clone().unwrap();
+    assert!(state.bytes_written > 100_000 && state.slots == 4 && state.memory_bytes > 0, "{state:?}");
+    there.reopened_has(&contents(&here));
+}
+
+#[test]
+fn small_merges_stay_and_are_not_told_of() {
+    let world = World::new();
+    let server = server(&world, 4);
+    let options = CompactorsOptions { bytes_min: 1 << 40, ..support::options() };
+    let compactors = Arc::new(Compactors::connect_with([server.listens_at().to_string()], options).unwrap());
+    let db = world.open_with("db", Some(compactors.clone()));
+    write(&db, 1, 4_000);
+    merged(&db);
+    assert!(!db.events().iter().any(|event| event.kind == EventKind::Offload));
+    assert_eq!(compactors.servers()[0].given, 0);
+}
+
+#[test]
+fn merges_are_spread_over_servers_and_those_beyond_their_room_stay() {
+    let world = World::new();
+    let servers = [server(&world, 1), server(&world, 1)];
+    let db = world.open("db", Some(&[&servers[0], &servers[1]]));
+    for round in 0..6 {
+        write(&db, round, 3_000);
+        merged(&db);
+    }
+    let to = |server: &siltstone_compactor::CompactorServer| {
+        let address = server.listens_at().to_string();
+        let goes = |event: &siltstone::Event| event.reason.ends_with(&format!("goes to {address}"));
+        db.events().iter().filter(|event| goes(event)).count()
+    };
+    assert!(to(&servers[0]) > 0 && to(&servers[1]) > 0, "{} and {}", to(&servers[0]), to(&servers[1]));
+}
