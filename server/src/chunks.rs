@@ -238,9 +238,13 @@ impl Chunker {
     fn finish_message(&mut self) {
         self.begin = 0;
         self.last = None;
-        let message = std::mem::take(&mut self.message);
+        let mut message = std::mem::take(&mut self.message);
         if !message.is_empty() {
             self.usual = message.len();
+            // It may wait for a client for long.
+            if message.capacity() - message.len() > message.len() / 8 {
+                message.shrink_to_fit();
+            }
             self.full.push(message.into());
         }
     }

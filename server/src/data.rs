@@ -92,24 +92,41 @@ impl End {
 /// A message that waits to be sent, and the memory it takes.
 type Waiting = (Bytes, Arc<Lease>);
 
-/// Sends a scan's messages, turn by turn, until it ends or the client is gone.
+/// Sends a scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
+/// memory for them.
 async fn send_all(
     call: Guard,
     mut read: Read,
-    first: Vec<Bytes>,
+    (mut next, mut lent): (Vec<Bytes>, Option<Arc<Lease>>),
     budget: Arc<Budget>,
     into: mpsc::Sender<Waiting>,
     end: End,
 ) {
-    let mut next = first;
     loop {
-        let lease = match room(&call, &budget, &mut read, &into).await {
-            Ok(lease) => lease,
-            Err(e) => return end.set(Err(e)),
+        let lease = match lent.take() {
+            Some(lease) => lease,
+            // Before it reads: what waits for memory has none.
+            None => match room(&call, &budget, &mut read, &into).await {
+                Ok(lease) => lease,
+                Err(e) => return end.set(Err(e)),
+            },
         };
+        if next.is_empty() {
+            let held = call.clone();
+            let turn = blocking(move || {
+                held.check()?;
+                let messages = read.messages();
+                Ok((read, messages))
+            });
+            let turned = turn.await.and_then(|(back, messages)| Ok((back, messages?)));
+            match turned {
+                Ok((back, messages)) => (read, next) = (back, messages),
+                Err(e) => return end.set(Err(e)),
+            }
+        }
         let bytes: usize = next.iter().map(Bytes::len).sum();
         lease.add(bytes.saturating_sub(TURN_BYTES));
-        for message in next {
+        for message in std::mem::take(&mut next) {
             let message = match into.try_send((message, lease.clone())) {
                 Ok(()) => continue,
                 Err(mpsc::error::TrySendError::Closed(_)) => return,
@@ -128,17 +145,6 @@ async fn send_all(
         }
         if into.is_closed() {
             return;
-        }
-        let held = call.clone();
-        let turn = blocking(move || {
-            held.check()?;
-            let messages = read.messages();
-            Ok((read, messages))
-        });
-        let turned = turn.await.and_then(|(back, messages)| Ok((back, messages?)));
-        match turned {
-            Ok((back, messages)) => (read, next) = (back, messages),
-            Err(e) => return end.set(Err(e)),
         }
     }
 }
@@ -245,19 +251,23 @@ impl Bigtable for Data {
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
         let interest = Interest::default();
         let canceled = interest.0.clone();
+        let is_short = is_short(&request);
+        let lent = if is_short { None } else { peer.answers.lend(TURN_BYTES) };
+        let reads = is_short || lent.is_some();
         let (read, first) = call
-            .run(is_short(&request), move || {
+            .run(is_short, move || {
                 let mut read = Read::new(tables, &request, tells_scanned, canceled)?;
-                let first = read.messages()?;
+                let first = if reads { read.messages()? } else { Vec::new() };
                 Ok((read, first))
             })
             .await?;
         if read.is_ended() {
-            return Ok(Response::new(Box::pin(stream::iter(first.into_iter().map(Ok)))));
+            let messages = stream::iter(first.into_iter().map(Ok));
+            return Ok(Response::new(Box::pin(messages.inspect(move |_| _ = &lent))));
         }
         let (into, messages) = mpsc::channel(MESSAGES_WAITING);
         let end = End::new();
-        tokio::spawn(send_all(call, read, first, peer.answers, into, end.clone()));
+        tokio::spawn(send_all(call, read, (first, lent), peer.answers, into, end.clone()));
         let messages = ReceiverStream::new(messages).map(move |(message, _lease)| {
             let _interest = &interest;
             message

@@ -18,7 +18,7 @@ pub(crate) struct Turns {
 }
 
 /// More than writers that usually wait.
-const PLACES: usize = 256;
+const PLACES: usize = if cfg!(models) { 16 } else { 256 };
 /// Who is no more turns than these away looks before sleeping. Where hundreds wait, those that look would take the processor from
 /// the one whose turn it is.
 const NEAR: u64 = 16;
