@@ -49,8 +49,10 @@ pub enum EventKind {
     Fill,
     /// A table was moved to another level without rewriting.
     Move,
-    /// A merge was given to another process or not, or came back from there unfinished.
+    /// A merge was given to another process, or could not be.
     Offload,
+    /// A merge failed in another process. The rest of it is offered again, and in the end run here.
+    OffloadFailure,
     /// A merge that could be made was put off.
     Defer,
     /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or level 0.
@@ -210,7 +212,9 @@ impl Events {
 fn trace(event: &Event) {
     let Event { kind, family, reason, numbers, .. } = event;
     match kind {
-        EventKind::Failure => tracing::warn!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
+        EventKind::Failure | EventKind::OffloadFailure => {
+            tracing::warn!(target: "siltstone", ?kind, family, ?numbers, "{reason}")
+        }
         EventKind::Stall => tracing::info!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
         _ => tracing::debug!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
     }

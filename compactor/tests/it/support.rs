@@ -125,11 +125,11 @@ pub(crate) fn write(db: &Db, seed: u64, count: u64) {
         let key = format!("key{:05}", rng.range(0..3_000));
         match rng.range(0..10) {
             0 => db.delete(key.as_bytes()).unwrap(),
-            1 => family.merge(key.as_bytes(), &rng.bytes(5)).unwrap(),
+            1 => family.merge(key.as_bytes(), rng.bytes(5)).unwrap(),
             2 if rng.one_in(20) => family.delete_range(key.clone()..format!("{key}~~")).unwrap(),
             _ => {
                 let len = rng.range(0..200) as usize;
-                db.put(key.as_bytes(), &rng.bytes(len)).unwrap()
+                db.put(key.as_bytes(), rng.bytes(len)).unwrap()
             }
         };
     }

@@ -25,12 +25,12 @@ pub(crate) struct Server {
 }
 
 /// The binary beside ours.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let own = std::env::current_exe().expect("our own path");
     own.with_file_name("siltstone")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinHandle;
 
 const WRITERS: usize = 6;
 const ROWS: u64 = 150;
@@ -31,16 +32,41 @@ const RESTORED: &str = "projects/p/instances/i/tables/restored";
 
 /// What is known of the rows.
 #[derive(Default)]
-struct Oracle {
+pub(crate) struct Oracle {
     /// By row: what was acknowledged, and what was tried.
     rows: Mutex<HashMap<String, (u64, u64)>>,
     acknowledged: AtomicU64,
 }
 
 impl Oracle {
-    fn rows(&self) -> HashMap<String, (u64, u64)> {
+    pub(crate) fn rows(&self) -> HashMap<String, (u64, u64)> {
         self.rows.lock().expect("no writer panics").clone()
     }
+
+    /// Writes that were acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+}
+
+/// Writers that go on until they are stopped.
+pub(crate) fn writers(
+    port: u16,
+    seed: u64,
+    oracle: &Arc<Oracle>,
+    stop: &Arc<AtomicBool>,
+) -> Vec<JoinHandle<()>> {
+    let start = |writer| tokio::spawn(write(port, writer, seed, oracle.clone(), stop.clone()));
+    (0..WRITERS).map(start).collect()
+}
+
+/// Every row against what was known before, and is now.
+pub(crate) async fn check_all(
+    server: &Server,
+    before: &HashMap<String, (u64, u64)>,
+    oracle: &Oracle,
+) -> Result<(), String> {
+    check(server, TABLE, before, || oracle.rows()).await
 }
 
 fn value(number: u64) -> Vec<u8> {
@@ -237,10 +263,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     server.create(&["f", "g"]).await?;
     let mut random = Rng::new(seed);
     let (oracle, stop) = (Arc::new(Oracle::default()), Arc::new(AtomicBool::new(false)));
-    let port = server.port();
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| tokio::spawn(write(port, writer, seed, oracle.clone(), stop.clone())))
-        .collect();
+    let writers = writers(server.port(), seed, &oracle, &stop);
     let (mut token, mut followed, mut changes, mut backups) = (String::new(), HashMap::new(), 0, 0);
     let mut at_points = 0;
     while extent.goes_on() {
@@ -269,9 +292,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         server.kill();
         server.start_again().await?;
         forget_backup(&server).await?;
-        check(&server, TABLE, &before, || oracle.rows())
-            .await
-            .map_err(|e| format!("after kill {kill}: {e}"))?;
+        check_all(&server, &before, &oracle).await.map_err(|e| format!("after kill {kill}: {e}"))?;
         changes += follow(&server, &mut token, &mut followed).await?;
         for (row, (acknowledged, _)) in &before {
             let last = followed.get(row).copied().unwrap_or(0);
@@ -287,7 +308,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         writer.await.map_err(|e| e.to_string())?;
     }
     let known = oracle.rows();
-    check(&server, TABLE, &known, || known.clone()).await?;
+    check_all(&server, &known, &oracle).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
     changes += follow(&server, &mut token, &mut followed).await?;
     for (row, (acknowledged, tried)) in &known {
@@ -305,7 +326,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     if extent.done() >= POINTS_AMONG && at_points == 0 {
         return Err("no kill was at a kill point: was the server built with the feature testing?".into());
     }
-    let acknowledged = oracle.acknowledged.load(Ordering::Relaxed);
+    let acknowledged = oracle.acknowledged();
     Ok(format!(
         "{} kills, {at_points} of them at kill points, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
          {regions} samples of regions",

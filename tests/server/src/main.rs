@@ -6,6 +6,7 @@ mod child;
 mod hostile;
 mod kills;
 mod messages;
+mod offload;
 mod overload;
 mod ring;
 
@@ -28,6 +29,8 @@ enum Row {
     Overload,
     /// Damaged and random messages to every method
     Messages,
+    /// Compaction servers that are killed and paused, and the server with them, under writers
+    Offload,
 }
 
 /// Lay siege to the server.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
             Row::Hostile => hostile::run(&extent, seed).await,
             Row::Overload => overload::run(&extent, seed).await,
             Row::Messages => messages::run(&extent, seed).await,
+            Row::Offload => offload::run(&extent, seed).await,
         }
     });
     println!("count {}", extent.done());

@@ -260,7 +260,8 @@ impl MergeJob {
         self.run = None;
         self.failures += 1;
         let reason = format!("a merge failed elsewhere: {why}");
-        catalog.commit.events.record(EventKind::Offload, &self.store.name, reason, &[("steps", self.steps)]);
+        let numbers = [("steps", self.steps), ("failures", u64::from(self.failures))];
+        catalog.commit.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
         let read_ahead = if self.pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };

@@ -1,0 +1,166 @@
+//! Compaction servers that fail while a server gives them its merges (OFF-6): killed, paused, started again at the same address, one
+//! or both, and the server itself killed meanwhile. Writers note what was acknowledged, as under kills; every row must be there
+//! after each fault, and in the end nothing may be damaged and no table left over.
+
+use crate::Extent;
+use crate::child::{Server, binary, free_port};
+use crate::kills::{Oracle, check_all, writers};
+use siltstone::Rng;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const HELPERS: usize = 2;
+/// How long a paused compaction server says nothing: shorter and longer than the server's patience, which is a second.
+const PAUSES_MS: [u64; 3] = [100, 700, 2_500];
+/// Among so many faults some must have met a merge.
+const FAILURES_AMONG: u64 = 40;
+
+/// A compaction server, ended with this.
+struct Helper {
+    child: Option<Child>,
+    port: u16,
+    place: PathBuf,
+}
+
+impl Helper {
+    fn start(place: &Path, port: u16) -> Result<Self, String> {
+        let mut helper = Self { child: None, port, place: place.to_path_buf() };
+        helper.start_again()?;
+        Ok(helper)
+    }
+
+    fn start_again(&mut self) -> Result<(), String> {
+        let log = self.place.join("compactors.log");
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(|e| e.to_string())?;
+        let child = Command::new(binary())
+            .arg("compactor")
+            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .arg("--tables")
+            .arg(&self.place)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Stops it, or lets it go on.
+    fn pause(&self, on: bool) -> Result<(), String> {
+        let signal = if on { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let Some(child) = &self.child else { return Ok(()) };
+        let pid =
+            i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw).ok_or("no process")?;
+        rustix::process::kill_process(pid, signal).map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// So many faults.
+pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
+    let ports: [u16; HELPERS] = std::array::from_fn(|_| free_port());
+    let servers = ports.map(|port| format!("\"127.0.0.1:{port}\"")).join(", ");
+    let config = format!(
+        "memory = \"64MiB\"\nwrite-memory = \"2MiB\"\nregion-bytes = \"4MiB\"\n\
+         [offload]\nservers = [{servers}]\nbytes-min = \"64KiB\"\npatience-seconds = 1\n\
+         [tables]\nstrategy = \"leveled{{table_bytes=128KiB, base_bytes=1MiB}}\"\n"
+    );
+    let mut server = Server::start(&config).await?;
+    let place = server.dir.path().to_path_buf();
+    let mut helpers = Vec::new();
+    for port in ports {
+        helpers.push(Helper::start(&place, port)?);
+    }
+    server.create(&["f", "g"]).await?;
+    let (oracle, stop) = (Arc::new(Oracle::default()), Arc::new(AtomicBool::new(false)));
+    let writers = writers(server.port(), seed, &oracle, &stop);
+    let mut random = Rng::new(seed);
+    while extent.goes_on() {
+        tokio::time::sleep(Duration::from_millis(random.range(20..400))).await;
+        let one = random.index(HELPERS);
+        let before = oracle.rows();
+        match random.range(0..8) {
+            0 | 1 => {
+                helpers[one].kill();
+                tokio::time::sleep(Duration::from_millis(random.range(0..1_500))).await;
+                helpers[one].start_again()?;
+            }
+            2 => {
+                helpers.iter_mut().for_each(Helper::kill);
+                tokio::time::sleep(Duration::from_millis(random.range(0..1_500))).await;
+                helpers.iter_mut().try_for_each(Helper::start_again)?;
+            }
+            3 | 4 => {
+                helpers[one].pause(true)?;
+                tokio::time::sleep(Duration::from_millis(PAUSES_MS[random.index(PAUSES_MS.len())])).await;
+                helpers[one].pause(false)?;
+            }
+            5 => {
+                helpers[one].kill();
+                helpers[one].start_again()?;
+            }
+            6 => {
+                server.kill();
+                server.start_again().await?;
+            }
+            _ => {
+                server.kill();
+                helpers[one].kill();
+                helpers[one].start_again()?;
+                server.start_again().await?;
+            }
+        }
+        check_all(&server, &before, &oracle)
+            .await
+            .map_err(|e| format!("after fault {}: {e}", extent.done()))?;
+        extent.advance(1);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.map_err(|e| e.to_string())?;
+    }
+    check_all(&server, &oracle.rows(), &oracle).await?;
+    // It merges what is left, looks for what may be left over, and is opened once more, which removes what nobody names.
+    server.kill();
+    server.start_again().await?;
+    check_all(&server, &oracle.rows(), &oracle).await?;
+    server.kill();
+    whole(&place.join("data"))?;
+    let said = std::fs::read_to_string(place.join("compactors.log")).unwrap_or_default();
+    let done = said.matches("a merge is done").count();
+    let given_up = said.matches("a merge has failed").count();
+    let failed = server.log().matches("a merge failed elsewhere").count();
+    if extent.done() >= FAILURES_AMONG && (done == 0 || failed == 0) {
+        return Err(format!("{done} merges were done, {failed} failed: the faults met nothing"));
+    }
+    let acknowledged = oracle.acknowledged();
+    Ok(format!(
+        "{} faults, {done} merges done elsewhere, {failed} failed there, {given_up} of them given up, \
+         {acknowledged} acknowledged writes",
+        extent.done()
+    ))
+}
+
+/// Nothing of the database is damaged.
+fn whole(dir: &Path) -> Result<(), String> {
+    let checked = Command::new(binary()).arg("check").arg(dir).output().map_err(|e| e.to_string())?;
+    match checked.status.success() {
+        true => Ok(()),
+        false => Err(format!("the database is damaged: {}", String::from_utf8_lossy(&checked.stdout))),
+    }
+}
