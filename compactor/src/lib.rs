@@ -10,6 +10,7 @@
 //!
 //! - `protocol`: the messages and the service's stubs.
 //! - `server`: the compaction server; `admission` says how many merges it runs.
+//! - `capacity`: how many servers a workload needs.
 //! - `client`: decides which merges go, chooses a server, and follows a merge for the database.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
@@ -33,12 +34,14 @@
 //! ```
 
 mod admission;
+mod capacity;
 mod client;
 mod load;
 mod protocol;
 mod server;
 mod tls;
 
+pub use capacity::{Capacity, CapacityPlan};
 pub use client::{Compactors, CompactorsOptions, ServerSeen};
 pub use protocol::CompactorState;
 pub use server::{CompactorConfig, CompactorServer};

@@ -230,7 +230,7 @@ impl From<WriteDurability> for Durability {
 }
 
 /// Bytes, written as a number or as text: `256MiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
 impl Serialize for Size {

@@ -180,6 +180,13 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 10_000,
     },
     Campaign {
+        row: "16",
+        what: "compaction servers killed and paused, and the server with them, under clients: every acknowledged row is there",
+        run: "siltstone-siege offload",
+        gate: 40,
+        release: 20_000,
+    },
+    Campaign {
         row: "24",
         what: "a ring of rows in the server, with kills and splits: none points to nothing",
         run: "siltstone-siege ring",

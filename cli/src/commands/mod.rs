@@ -12,6 +12,7 @@ mod get;
 mod ingest;
 mod inspect;
 mod load;
+mod plan_compactors;
 mod put;
 mod repair;
 mod scan;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Restore(backup::Restore),
     Compact(compact::Compact),
     Simulate(simulate::Simulate),
+    PlanCompactors(plan_compactors::PlanCompactors),
 }
 
 impl Command {
@@ -72,6 +74,7 @@ impl Command {
             Command::Restore(command) => command.run(),
             Command::Compact(command) => command.run(),
             Command::Simulate(command) => command.run(),
+            Command::PlanCompactors(command) => command.run(),
         }
     }
 }

@@ -135,7 +135,11 @@ impl Serve {
         config.dir = self.dir.unwrap_or(config.dir);
         config.listen = self.listen.unwrap_or(config.listen);
         config.http = self.http.unwrap_or(config.http);
-        config.memory = self.memory.unwrap_or(config.memory);
+        if let Some(memory) = self.memory {
+            config.memory = memory;
+            // The part for writes is a part of it.
+            config.write_memory = config.write_memory.min(Size(memory.0 / 4));
+        }
         config.insecure |= self.insecure;
         config.tokens = self.tokens.or(config.tokens);
         if let (Some(certificate), Some(key)) = (self.tls_certificate, self.tls_key) {

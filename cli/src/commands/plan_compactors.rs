@@ -1,0 +1,94 @@
+//! Capacity of compaction servers.
+
+use crate::failure::{Failure, Outcome};
+use clap::Args;
+use siltstone::{parse_size, size_text};
+use siltstone_compactor::{Capacity, CapacityPlan};
+use std::time::Duration;
+
+/// Work out how many compaction servers a workload needs
+///
+/// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has l = floor(m/b) at a time,
+/// does h = l t/D in t, and serves floor(h/T) regions. A table shows what other memory and other sizes of merges come to.
+#[derive(Args)]
+#[command(after_help = "\
+Example: siltstone plan-compactors --merge-rate 20MB --handover-rate 8MB --memory 6GB --merge-bytes 4GB --regions 10
+         siltstone plan-compactors --memory 32GiB --merge-bytes 2GiB --regions 200 --merges 4 --every 1day --json")]
+pub(crate) struct PlanCompactors {
+    /// c: bytes a second at which a server reads and merges
+    #[arg(long, default_value = "100MB", value_parser = parse_size)]
+    merge_rate: u64,
+    /// w: bytes a second at which what was merged is handed over
+    #[arg(long, default_value = "50MB", value_parser = parse_size)]
+    handover_rate: u64,
+    /// m: memory of a server
+    #[arg(long, value_parser = parse_size)]
+    memory: u64,
+    /// b: bytes of a merge
+    #[arg(long, value_parser = parse_size)]
+    merge_bytes: u64,
+    /// R: regions
+    #[arg(long)]
+    regions: u64,
+    /// T: merges of each region in that time
+    #[arg(long, default_value_t = 1.0)]
+    merges: f64,
+    /// t: the time, such as 1h or 1day
+    #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
+    every: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The table's memory and merges, as multiples of what was given.
+const MEMORIES: [f64; 3] = [1.0, 2.0, 4.0];
+const SIZES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
+
+impl PlanCompactors {
+    pub(crate) fn run(self) -> Outcome {
+        let given = Capacity {
+            merge_rate: self.merge_rate as f64,
+            handover_rate: self.handover_rate as f64,
+            memory: self.memory as f64,
+            merge_bytes: self.merge_bytes as f64,
+            merges: self.merges,
+            interval_seconds: self.every.as_secs_f64(),
+            regions: self.regions,
+        };
+        let plan = given.plan().map_err(Failure::Usage)?;
+        let CapacityPlan { merge_seconds, at_a_time, per_interval, regions_each, servers } = plan;
+        if self.json {
+            println!(
+                "{}",
+                serde_json::json!({
+                    "merge_seconds": merge_seconds, "at_a_time": at_a_time, "per_interval": per_interval,
+                    "regions_each": regions_each, "servers": servers,
+                })
+            );
+            return Ok(());
+        }
+        let every = humantime::format_duration(self.every);
+        println!("D  a merge takes            {merge_seconds:.1} s");
+        println!("l  merges at a time         {at_a_time}");
+        println!("h  merges of a server       {per_interval:.2} in {every}");
+        println!("   regions of a server      {regions_each}");
+        println!("C  compaction servers       {servers}");
+        println!("\nservers by size of a merge (down) and memory of a server (across):");
+        let heads = MEMORIES.map(|times| format!("{:>12}", size_text((given.memory * times) as u64)));
+        println!("{:>12}{}", "", heads.concat());
+        for size in SIZES {
+            let merge_bytes = given.merge_bytes * size;
+            // Smaller regions are more of them.
+            let regions = ((given.regions as f64) / size).ceil() as u64;
+            let cells = MEMORIES.map(|times| {
+                let memory = given.memory * times;
+                let plan = Capacity { memory, merge_bytes, regions, ..given }.plan();
+                format!("{:>12}", plan.map_or("-".to_string(), |plan| plan.servers.to_string()))
+            });
+            println!("{:>12}{}", size_text(merge_bytes as u64), cells.concat());
+        }
+        println!("(the data stays the same: merges of half the size are of twice the regions; - cannot be)");
+        Ok(())
+    }
+}
