@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Merges at a time, however much memory there is: each has a thread.
+const SLOTS_MAX: u64 = 1 << 10;
+
 /// See the page above.
 pub(crate) struct Admission {
     pub(crate) slots: u64,
@@ -37,8 +40,8 @@ impl Drop for Queued {
 
 impl Admission {
     pub(crate) fn new(memory: u64, merge_memory: u64, queue_max: u64) -> Self {
-        let slots = (memory / merge_memory.max(1)).max(1);
-        let turns = Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX).min(1 << 16)));
+        let slots = (memory / merge_memory.max(1)).clamp(1, SLOTS_MAX);
+        let turns = Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(1)));
         Self { slots, queue_max, turns, queued: AtomicU64::new(0), running: Arc::default() }
     }
 
@@ -64,8 +67,9 @@ impl Admission {
     }
 
     /// Waits for a turn.
-    pub(crate) async fn turn(&self) -> Running {
+    pub(crate) async fn turn(&self, queued: Queued) -> Running {
         let permit = self.turns.clone().acquire_owned().await.expect("the turns are never closed");
+        drop(queued);
         self.running.fetch_add(1, Ordering::Relaxed);
         Running { _permit: permit, running: self.running.clone() }
     }
@@ -81,15 +85,14 @@ mod tests {
         assert_eq!(admission.slots, 3);
         let mut running = Vec::new();
         for _ in 0..3 {
-            let queued = admission.queue().unwrap();
-            running.push(admission.turn().await);
-            drop(queued);
+            running.push(admission.turn(admission.queue().unwrap()).await);
         }
-        let waiting = [admission.queue().unwrap(), admission.queue().unwrap()];
+        let mut waiting = vec![admission.queue().unwrap(), admission.queue().unwrap()];
         assert_eq!((admission.running(), admission.queued()), (3, 2));
         assert_eq!(admission.queue().err().unwrap(), "3 merges run here and 2 wait");
         drop(running.pop());
-        running.push(admission.turn().await);
+        running.push(admission.turn(waiting.remove(0)).await);
+        assert_eq!((admission.running(), admission.queued()), (3, 1));
         drop(waiting);
         assert_eq!((admission.running(), admission.queued()), (3, 0));
         drop(running);

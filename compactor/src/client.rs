@@ -6,16 +6,18 @@
 
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{
-    Ask, Begin, CompactorState, GoAhead, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest, Tell, asking,
+    Ask, Begin, Begun, CompactorState, GoAhead, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest, Tell,
+    Waits, asking,
 };
 use crate::tls::ClientTls;
 use parking_lot::Mutex;
 use siltstone::offload::{Decision, MergeAnswer, MergeSpec, Offload, OffloadedMerge};
 use siltstone::{Error, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -24,6 +26,11 @@ use tonic::transport::{Channel, Endpoint};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long that may take.
 const ASK_WAIT: Duration = Duration::from_secs(2);
+/// How long a merge may wait for others there: meanwhile it waits here for nothing.
+const QUEUE_WAIT: Duration = Duration::from_secs(3);
+/// A server that failed a merge gets none for this long, twice as long after the next, and so on.
+const FAILURE_REST: Duration = Duration::from_millis(250);
+const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
 /// How long connecting may take.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
@@ -56,10 +63,42 @@ pub struct Compactors {
 struct Server {
     address: String,
     channel: Channel,
-    /// As it was last; `None` where it did not answer, or failed a merge since.
-    state: Mutex<Option<CompactorState>>,
+    seen: Mutex<Seen>,
     /// Merges that this database has there.
     given: AtomicU64,
+}
+
+/// What is known of a server.
+#[derive(Default)]
+struct Seen {
+    /// As it was last; `None` where it did not answer, or failed a merge since.
+    state: Option<CompactorState>,
+    /// Merges that it was given since then.
+    since: u64,
+    /// Merges in a row that it failed, and until when it therefore gets none.
+    failed: u32,
+    not_before: Option<Instant>,
+}
+
+impl Server {
+    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer.
+    fn note_failure(&self) {
+        let mut seen = self.seen.lock();
+        seen.state = None;
+        seen.failed += 1;
+        seen.not_before =
+            Some(Instant::now() + (FAILURE_REST * (1 << seen.failed.min(6))).min(FAILURE_REST_MAX));
+    }
+
+    fn note_state(&self, state: Option<CompactorState>) {
+        let mut seen = self.seen.lock();
+        (seen.state, seen.since) = (state, 0);
+    }
+
+    fn note_success(&self) {
+        let mut seen = self.seen.lock();
+        (seen.failed, seen.not_before) = (0, None);
+    }
 }
 
 /// A compaction server as a database sees it.
@@ -90,14 +129,8 @@ impl Compactors {
         addresses: impl IntoIterator<Item = A>,
         options: CompactorsOptions,
     ) -> Result<Self, String> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("siltstone-offload")
-            .enable_all()
-            .build()
-            .map_err(|e| e.to_string())?;
         let tls = options.tls.as_ref().map(ClientTls::config).transpose()?;
-        let mut servers = Vec::new();
+        let mut endpoints = Vec::new();
         for address in addresses {
             let address = address.into();
             let scheme = if tls.is_some() { "https" } else { "http" };
@@ -110,20 +143,23 @@ impl Compactors {
             if let Some(tls) = &tls {
                 endpoint = endpoint.tls_config(tls.clone()).map_err(wrong)?;
             }
-            let channel = {
-                let _inside = runtime.enter();
-                endpoint.connect_lazy()
-            };
-            servers.push(Arc::new(Server {
-                address,
-                channel,
-                state: Mutex::new(None),
-                given: AtomicU64::new(0),
-            }));
+            endpoints.push((address, endpoint));
         }
-        for server in &servers {
-            runtime.spawn(watch(Arc::downgrade(server)));
-        }
+        // Last, as a runtime must not be dropped where other futures run, and this may be called there.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("siltstone-offload")
+            .enable_all()
+            .build()
+            .map_err(|e| e.to_string())?;
+        let start = |(address, endpoint): (String, Endpoint)| {
+            let _inside = runtime.enter();
+            let (channel, given) = (endpoint.connect_lazy(), AtomicU64::new(0));
+            let server = Arc::new(Server { address, channel, seen: Mutex::default(), given });
+            runtime.spawn(watch(Arc::downgrade(&server)));
+            server
+        };
+        let servers = endpoints.into_iter().map(start).collect();
         Ok(Self { servers, options, next: AtomicU64::new(0), runtime: Some(runtime) })
     }
 
@@ -131,7 +167,7 @@ impl Compactors {
     pub fn servers(&self) -> Vec<ServerSeen> {
         let seen = |server: &Arc<Server>| ServerSeen {
             address: server.address.clone(),
-            state: server.state.lock().clone(),
+            state: server.seen.lock().state.clone(),
             given: server.given.load(Ordering::Relaxed),
         };
         self.servers.iter().map(seen).collect()
@@ -143,19 +179,23 @@ impl Compactors {
         let (mut best, mut answer) = (None, 0);
         for n in 0..self.servers.len() {
             let server = &self.servers[(first + n) % self.servers.len()];
-            let Some(state) = server.state.lock().clone() else { continue };
+            let seen = server.seen.lock();
+            let rests = seen.not_before.is_some_and(|until| Instant::now() < until);
+            let Some(state) = seen.state.as_ref().filter(|_| !rests) else { continue };
             answer += 1;
-            // What was given since it was asked counts too.
-            let taken = (state.running + state.queued).max(server.given.load(Ordering::Relaxed));
-            let room = state.slots.saturating_sub(taken);
+            let room = state.slots.saturating_sub(state.running + state.queued + seen.since);
             if room > 0 && best.as_ref().is_none_or(|(_, most)| room > *most) {
                 best = Some((server.clone(), room));
             }
         }
-        best.ok_or_else(|| match answer {
-            0 => format!("none of {} compaction servers answers", self.servers.len()),
-            _ => format!("{answer} compaction servers have all they can run"),
-        })
+        let Some((server, room)) = best else {
+            return Err(match answer {
+                0 => format!("none of {} compaction servers answers", self.servers.len()),
+                _ => format!("{answer} compaction servers have all they can run"),
+            });
+        };
+        server.seen.lock().since += 1;
+        Ok((server, room))
     }
 }
 
@@ -187,9 +227,20 @@ impl Offload for Compactors {
             }
         };
         let Some(runtime) = &self.runtime else { return Decision::here() };
+        // The other end knows directories by what they are without links and `..`.
+        let named = |dir: &Path| {
+            std::fs::canonicalize(dir)
+                .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))
+        };
+        let merge = match spec.clone().with_dirs(named).and_then(|spec| spec.to_bytes()) {
+            Ok(merge) => Begin { protocol_version: PROTOCOL_VERSION, merge },
+            Err(e) => {
+                let reason = format!("a merge is run here: {e}");
+                return Decision { run: None, reason, numbers: vec![("bytes", bytes)] };
+            }
+        };
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();
-        let merge = Begin { protocol_version: PROTOCOL_VERSION, merge: spec.to_bytes() };
         let guard = Given::new(server.clone());
         runtime.spawn(follow(guard, merge, answers, allowed, self.options.patience));
         let numbers = vec![("bytes", bytes), ("tables", spec.inputs().count() as u64), ("room", room)];
@@ -252,9 +303,22 @@ async fn watch(server: std::sync::Weak<Server>) {
         let answer = tokio::time::timeout(ASK_WAIT, client.state(StateRequest {})).await;
         let state = answer.ok().and_then(Result::ok).map(tonic::Response::into_inner);
         let state = state.filter(|state| state.protocol_version == PROTOCOL_VERSION);
-        *of.state.lock() = state;
+        of.note_state(state);
         drop(of);
         tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// How a merge ended before its last step.
+enum Ended {
+    /// There was no room for it.
+    Full(String),
+    Failed(String),
+}
+
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
     }
 }
 
@@ -268,10 +332,13 @@ async fn follow(
 ) {
     let server = &given.0;
     let end = follow_to_end(server, merge, &answers, &mut allowed, patience).await;
-    if let Err(why) = end {
-        // It gets no more before it has answered again.
-        *server.state.lock() = None;
-        let _ = answers.send(Err(why));
+    match end {
+        Ok(()) => server.note_success(),
+        Err(Ended::Full(why)) => drop(answers.send(Err(why))),
+        Err(Ended::Failed(why)) => {
+            server.note_failure();
+            let _ = answers.send(Err(why));
+        }
     }
 }
 
@@ -281,7 +348,7 @@ async fn follow_to_end(
     answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
     allowed: &mut mpsc::UnboundedReceiver<()>,
     patience: Duration,
-) -> Result<(), String> {
+) -> Result<(), Ended> {
     let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
     let (asks, asked) = mpsc::channel(4);
     let begun = asks.send(asking(Ask::Begin(merge))).await;
@@ -290,8 +357,11 @@ async fn follow_to_end(
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let begun = tokio::time::timeout(patience, client.merge(ReceiverStream::new(asked))).await;
-    let told = begun.map_err(|_| silent())?.map_err(|e| e.message().to_string())?;
-    let mut told = told.into_inner();
+    let told = begun.map_err(|_| silent())?.map_err(|e| match e.code() {
+        tonic::Code::ResourceExhausted => Ended::Full(e.message().to_string()),
+        _ => Ended::Failed(e.message().to_string()),
+    });
+    let (mut told, asked_at, mut has_begun) = (told?.into_inner(), Instant::now(), false);
     loop {
         let message = tokio::select! {
             message = tokio::time::timeout(patience, told.message()) => message,
@@ -305,18 +375,23 @@ async fn follow_to_end(
             },
         };
         let message = message.map_err(|_| silent())?.map_err(|e| e.message().to_string())?;
-        let Some(message) = message else { return Err("its answer ended too early".into()) };
+        let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
         match message.tell {
             Some(Tell::Answer(bytes)) => {
                 let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 let is_last = answer.is_last();
+                has_begun = true;
                 if answers.send(Ok(answer)).is_err() || is_last {
                     return Ok(());
                 }
             }
+            Some(Tell::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
+                return Err(Ended::Full(format!("{before} merges were still before it")));
+            }
             Some(Tell::Waits(_)) => {}
-            Some(Tell::Failed(why)) => return Err(why),
-            None => return Err("a message that says nothing".into()),
+            Some(Tell::Begun(Begun {})) => has_begun = true,
+            Some(Tell::Failed(why)) => return Err(why.into()),
+            None => return Err("a message that says nothing".to_string().into()),
         }
     }
 }

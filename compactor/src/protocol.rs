@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! to the server      Begin(merge)   Goahead ...  (one for each step made true)          end of stream: given up
-//! to the database    Waits ...      Answer(how far) ...  Answer(step) ...  Failed       end of stream: behind the last step
+//! to the database    Waits ...  Begun  Answer(how far) ...  Answer(step) ...  Failed    end of stream: behind the last step
 //! ```
 //!
 //! A server is at most one step ahead of what was made true: it begins the step behind the next only when told to go ahead.
-//! It says something at least every second, so who hears nothing for long knows that nothing comes.
+//! It says something at least every second as long as it works, so who hears nothing for long knows that nothing comes.
 
 use prost::{Message, Oneof};
 
@@ -14,7 +14,7 @@ use prost::{Message, Oneof};
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
 /// Bytes of one message, at most: a merge names all its tables.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// From the database, on the stream of one merge.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -48,7 +48,7 @@ pub(crate) struct GoAhead {}
 /// From the server, on the same stream.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FromCompactor {
-    #[prost(oneof = "Tell", tags = "1, 2, 3")]
+    #[prost(oneof = "Tell", tags = "1, 2, 3, 4")]
     pub(crate) tell: Option<Tell>,
 }
 
@@ -63,6 +63,9 @@ pub(crate) enum Tell {
     /// The merge has failed, and nothing more comes of it.
     #[prost(string, tag = "3")]
     Failed(String),
+    /// The merge waits no more. Again and again: it is being worked at, with nothing to say yet.
+    #[prost(message, tag = "4")]
+    Begun(Begun),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -70,6 +73,9 @@ pub(crate) struct Waits {
     #[prost(uint64, tag = "1")]
     pub(crate) before: u64,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct Begun {}
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct StateRequest {}
@@ -80,7 +86,7 @@ pub struct CompactorState {
     /// Version of the messages it understands.
     #[prost(uint32, tag = "1")]
     pub protocol_version: u32,
-    /// Merges that it runs at a time, at most: l = floor(m/b) (OFF-7).
+    /// Merges that it runs at a time, at most: l = floor(m/b) of OFF-7.
     #[prost(uint64, tag = "2")]
     pub slots: u64,
     /// Merges under way.

@@ -7,8 +7,8 @@ use crate::admission::{Admission, Queued};
 use crate::load::{Load, memory_bytes};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
-    Ask, Begin, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest, Tell,
-    ToCompactor, Waits, telling,
+    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest,
+    Tell, ToCompactor, Waits, telling,
 };
 use crate::tls::ServerTls;
 use siltstone::Builder;
@@ -34,7 +34,15 @@ const MESSAGES_WAITING: usize = 4;
 /// After how long a database that says nothing is asked whether it lives, and after how long it does not.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 /// Streams of one connection.
-const STREAMS_MAX: u32 = 256;
+const STREAMS_MAX: u32 = 64;
+/// The part of the memory for what merges read again.
+const CACHE_PART: u64 = 8;
+/// Threads for what is not a merge.
+const THREADS_BESIDE: usize = 8;
+/// After how long in one piece of work a merge is taken for hung, and its database no longer told that it is worked at.
+const HUNG: Duration = Duration::from_secs(60);
+/// After how long a message for which there was no room is tried again.
+const ROOM_AGAIN: Duration = Duration::from_millis(5);
 
 /// Settings of a compaction server.
 #[derive(Clone, Debug)]
@@ -79,7 +87,7 @@ pub struct CompactorServer {
 }
 
 impl CompactorServer {
-    /// Starts it on threads of its own. The builder says which operators and filters it has, and the object store with the tables,
+    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The builder says which operators and filters it has, and the object store with the tables,
     /// if they lie in one.
     ///
     /// # Errors
@@ -98,10 +106,13 @@ impl CompactorServer {
             // As it is without links, as merges name it.
             tables.push(std::fs::canonicalize(dir).map_err(|e| format!("{}: {e}", dir.display()))?);
         }
+        let cache = config.memory / CACHE_PART;
+        let admission = Arc::new(Admission::new(config.memory - cache, config.merge_memory, config.queue));
+        let threads = usize::try_from(admission.slots).unwrap_or(1);
         let shared = Arc::new(Shared {
-            runner: builder.merge_runner(config.memory / 4),
+            runner: builder.merge_runner(cache),
             tables,
-            admission: Arc::new(Admission::new(config.memory, config.merge_memory, config.queue)),
+            admission,
             memory_max: config.memory,
             began: Instant::now(),
             load: Load::new(),
@@ -109,6 +120,7 @@ impl CompactorServer {
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
+            .max_blocking_threads(threads + THREADS_BESIDE)
             .thread_name("compactor")
             .enable_all()
             .build()
@@ -250,8 +262,10 @@ impl Compactor for Compactions {
         let Some(Ask::Begin(begin)) = first.and_then(|message| message.ask) else {
             return Err(Status::invalid_argument("the first message names no merge"));
         };
-        let spec = self.0.merge_of(&begin)?;
-        drop(begin);
+        let shared = self.0.clone();
+        // It looks at directories, which may take a while.
+        let spec = tokio::task::spawn_blocking(move || shared.merge_of(&begin)).await;
+        let spec = spec.map_err(|e| Status::internal(e.to_string()))??;
         let queued = self.0.admission.queue().map_err(Status::resource_exhausted)?;
         let (into, told) = mpsc::channel(MESSAGES_WAITING);
         tokio::spawn(follow(self.0.clone(), queued, spec, asks, into));
@@ -271,7 +285,7 @@ async fn follow(
     mut asks: Streaming<ToCompactor>,
     into: mpsc::Sender<Told>,
 ) {
-    let mut turn = std::pin::pin!(shared.admission.turn());
+    let mut turn = std::pin::pin!(shared.admission.turn(queued));
     let running = loop {
         tokio::select! {
             biased;
@@ -280,20 +294,18 @@ async fn follow(
             ask = asks.message() => if !matches!(ask, Ok(Some(_))) { return },
             () = tokio::time::sleep(WAITS_EVERY) => {
                 let before = shared.admission.queued().saturating_sub(1);
-                if into.send(Ok(telling(Tell::Waits(Waits { before })))).await.is_err() {
-                    return;
-                }
+                let _ = into.try_send(Ok(telling(Tell::Waits(Waits { before }))));
             }
         }
     };
-    drop(queued);
-    let gone = Arc::new(AtomicBool::new(false));
+    let _ = into.try_send(Ok(telling(Tell::Begun(Begun {}))));
+    let (gone, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (go_ahead, allowed) = std_mpsc::channel();
     let work = {
-        let (shared, gone, into) = (shared.clone(), gone.clone(), into.clone());
+        let (shared, gone, into, steps) = (shared.clone(), gone.clone(), into.clone(), steps.clone());
         tokio::task::spawn_blocking(move || {
             let _running = running;
-            let worked = run(&shared, &spec, &into, &allowed, &gone);
+            let worked = run(&shared, &spec, &To { into: &into, gone: &gone, steps: &steps }, &allowed);
             let counts = &shared.counts;
             let count = if worked.is_ok() { &counts.done } else { &counts.failed };
             count.fetch_add(1, Ordering::Relaxed);
@@ -302,15 +314,27 @@ async fn follow(
                 Ok(()) => tracing::info!(target: "siltstone", %table, bytes, "a merge is done"),
                 Err(why) => {
                     tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
-                    let _ = into.blocking_send(Ok(telling(Tell::Failed(why))));
+                    let _ = To { into: &into, gone: &gone, steps: &steps }.tell(Tell::Failed(why));
                 }
             }
         })
     };
     let mut work = std::pin::pin!(work);
+    let mut alive = tokio::time::interval(WAITS_EVERY);
+    let (mut seen, mut since) = (0, Instant::now());
     loop {
         tokio::select! {
             _ = &mut work => return,
+            _ = alive.tick() => {
+                let now = steps.load(Ordering::Relaxed);
+                if now != seen {
+                    (seen, since) = (now, Instant::now());
+                }
+                if since.elapsed() < HUNG {
+                    // Where there is no room, the database has enough to read.
+                    let _ = into.try_send(Ok(telling(Tell::Begun(Begun {}))));
+                }
+            }
             ask = asks.message() => match ask {
                 Ok(Some(_)) => drop(go_ahead.send(())),
                 // Nobody waits for it any more.
@@ -324,22 +348,51 @@ async fn follow(
     let _ = work.await;
 }
 
+/// Where a merge's messages go, and what is known of who reads them.
+struct To<'a> {
+    into: &'a mpsc::Sender<Told>,
+    gone: &'a AtomicBool,
+    /// Counts up while the merge is worked at.
+    steps: &'a AtomicU64,
+}
+
+impl To<'_> {
+    /// Says it, as soon as there is room.
+    fn tell(&self, tell: Tell) -> Result<(), String> {
+        let mut message = Ok(telling(tell));
+        loop {
+            message = match self.into.try_send(message) {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::TrySendError::Closed(_)) => return Err(given_up()),
+                Err(mpsc::error::TrySendError::Full(message)) => message,
+            };
+            self.check()?;
+            std::thread::sleep(ROOM_AGAIN);
+        }
+    }
+
+    /// Whether somebody still waits for it.
+    fn check(&self) -> Result<(), String> {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        if self.gone.load(Ordering::Relaxed) { Err(given_up()) } else { Ok(()) }
+    }
+}
+
+fn given_up() -> String {
+    "the database has given it up".to_string()
+}
+
 /// Runs a merge to its end, or until the database is gone.
 fn run(
     shared: &Shared,
     spec: &MergeSpec,
-    into: &mpsc::Sender<Told>,
+    to: &To<'_>,
     allowed: &std_mpsc::Receiver<()>,
-    gone: &AtomicBool,
 ) -> Result<(), String> {
     let mut merge = shared.runner.begin(spec).map_err(|e| e.to_string())?;
-    let given_up = || "the database has given it up".to_string();
-    let tell = |tell: Tell| into.blocking_send(Ok(telling(tell))).map_err(|_| given_up());
     let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
     loop {
-        if gone.load(Ordering::Relaxed) {
-            return Err(given_up());
-        }
+        to.check()?;
         let answer = merge.advance().map_err(|e| e.to_string())?;
         let by_now = answer.bytes_written().max(written);
         shared.counts.bytes_written.fetch_add(by_now - written, Ordering::Relaxed);
@@ -347,11 +400,11 @@ fn run(
         if !answer.is_step() {
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                tell(Tell::Answer(answer.to_bytes()))?;
+                to.tell(Tell::Answer(answer.to_bytes()))?;
             }
             continue;
         }
-        tell(Tell::Answer(answer.to_bytes()))?;
+        to.tell(Tell::Answer(answer.to_bytes()))?;
         told = Instant::now();
         if answer.is_last() {
             return Ok(());
@@ -360,7 +413,7 @@ fn run(
         while ahead > 1 {
             match allowed.recv_timeout(WAITS_EVERY) {
                 Ok(()) => ahead -= 1,
-                Err(std_mpsc::RecvTimeoutError::Timeout) => tell(Tell::Waits(Waits { before: 0 }))?,
+                Err(std_mpsc::RecvTimeoutError::Timeout) => to.check()?,
                 Err(std_mpsc::RecvTimeoutError::Disconnected) => return Err(given_up()),
             }
         }

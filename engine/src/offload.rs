@@ -13,7 +13,7 @@
 //! Nothing that comes back is believed before it was checked (invariant I5). Whatever goes wrong, the database finishes the merge
 //! itself, from the last step that it made true: no answer is ever needed for it to go on.
 
-use crate::cache::{BlockCache, Filling};
+use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge::{Advance, Executor, InCache, Local, MergeRun, Offer, Step, Totals};
 use crate::operator::Registry;
@@ -37,7 +37,7 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// [`crate::Builder::offload`].
 pub trait Offload: Send + Sync + Debug {
     /// Takes a merge, or leaves it to the database, and says why. Must not wait for an answer from elsewhere: workers of the
-    /// database do other work meanwhile.
+    /// database do other work meanwhile. Must not panic.
     fn decide(&self, spec: &MergeSpec) -> Decision;
 }
 
@@ -127,14 +127,7 @@ pub(crate) struct Elsewhere(pub(crate) Arc<dyn Offload>);
 
 impl Executor for Elsewhere {
     fn begin(&self, spec: &MergeSpec) -> Offer {
-        // Paths must mean the same in another process.
-        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        let mut spec = spec.clone();
-        spec.log_dir = whole(&spec.log_dir);
-        if !spec.place.is_empty() && !spec.is_in_objects() {
-            spec.place = whole(Path::new(&spec.place)).to_string_lossy().into_owned();
-        }
-        let Decision { run, reason, numbers } = self.0.decide(&spec);
+        let Decision { run, reason, numbers } = self.0.decide(spec);
         let run = run.map(|run| Box::new(There { run, totals: Totals::default() }) as Box<dyn MergeRun>);
         Offer { run, reason, numbers }
     }
@@ -186,7 +179,7 @@ impl Debug for MergeRunner {
 }
 
 impl MergeRunner {
-    /// What it writes stays in so many bytes of memory, the newest longest.
+    /// It keeps what it reads again, such as indices, in so many bytes of memory.
     pub(crate) fn new(
         env: &Env,
         registry: &Registry,
@@ -197,7 +190,7 @@ impl MergeRunner {
             env: env.clone(),
             registry: registry.clone(),
             objects,
-            cache: BlockCache::filled_by_merges(cache_bytes, Filling::All),
+            cache: BlockCache::new(cache_bytes),
             files: OpenFiles::new(env.storage.clone(), usize::MAX),
             places: Mutex::default(),
         }
@@ -207,7 +200,7 @@ impl MergeRunner {
     ///
     /// # Errors
     /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
-    /// object store that was not given; `Invalid` where a table of that name is there already; what opening the tables meets.
+    /// object store that was not given; what opening the tables meets.
     pub fn begin(&self, spec: &MergeSpec) -> Result<RunningMerge> {
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
@@ -223,14 +216,12 @@ impl MergeRunner {
             return Err(missing("compaction filter", name));
         }
         let tables = self.tables(spec)?;
-        if tables.store().exists(spec.output.id)? {
-            return Err(Error::invalid(format!("table {} is there already", spec.output.id)));
-        }
         let local = Local {
             env: self.env.clone(),
             tables,
             cache: self.cache.clone(),
             registry: self.registry.clone(),
+            writes_over: false,
         };
         Ok(RunningMerge { run: local.begin(spec)? })
     }
@@ -272,7 +263,7 @@ impl RunningMerge {
     /// not be called again.
     ///
     /// # Errors
-    /// What reading the inputs and writing the outputs meets.
+    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let advance = self.run.advance()?;
         let totals = self.run.totals();
@@ -289,8 +280,29 @@ impl RunningMerge {
 
 impl MergeSpec {
     /// As it is carried.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a merge is plain data")
+    ///
+    /// # Errors
+    /// `Unsupported` where a directory's name is not UTF-8.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let unsupported =
+            |e| Error::new(ErrorKind::Unsupported, format!("a merge cannot be written down: {e}"));
+        serde_json::to_vec(self).map_err(unsupported)
+    }
+
+    /// The same merge with other names of its directories: those that they have for whoever runs it.
+    ///
+    /// # Errors
+    /// What `named` returns; `Unsupported` where a name is not UTF-8.
+    pub fn with_dirs(mut self, named: impl Fn(&Path) -> Result<PathBuf>) -> Result<Self> {
+        if !self.place.is_empty() && !self.is_in_objects() {
+            let place = named(Path::new(&self.place))?;
+            let text = place.into_os_string().into_string();
+            self.place = text.map_err(|name| {
+                Error::new(ErrorKind::Unsupported, format!("the directory {} is not UTF-8", name.display()))
+            })?;
+        }
+        self.log_dir = named(&self.log_dir)?;
+        Ok(self)
     }
 
     /// What a database carried.

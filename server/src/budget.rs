@@ -20,18 +20,30 @@ use tower::{Layer, Service};
 pub(crate) struct Budget {
     used: AtomicUsize,
     most: usize,
+    /// Scans that wait for room.
+    waiting: AtomicUsize,
     /// What it is a part of.
     of: Option<Arc<Budget>>,
 }
 
+/// A scan that waits for room, until it is dropped.
+pub(crate) struct Waits(Arc<Budget>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Budget {
     fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), most, of: None })
+        Arc::new(Self { used: AtomicUsize::new(0), most, waiting: AtomicUsize::new(0), of: None })
     }
 
     /// One connection's part: half of the whole.
     fn part(self: &Arc<Self>) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), most: self.most / 2, of: Some(self.clone()) })
+        let (used, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { used, most: self.most / 2, waiting, of: Some(self.clone()) })
     }
 
     fn used(&self) -> usize {
@@ -66,6 +78,19 @@ impl Budget {
 
     fn lease(self: &Arc<Self>) -> Arc<Lease> {
         Arc::new(Lease { budget: self.clone(), bytes: AtomicUsize::new(0) })
+    }
+
+    /// Says that a scan waits for room, for as long as what is returned lives.
+    pub(crate) fn wait(self: &Arc<Self>) -> Waits {
+        let whole = self.of.as_ref().unwrap_or(self);
+        whole.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(whole.clone())
+    }
+
+    /// The same as [`Budget::lend`] for who comes new: not where others wait already.
+    pub(crate) fn lend_new(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
+        let whole = self.of.as_ref().unwrap_or(self);
+        (whole.waiting.load(Ordering::Relaxed) == 0).then(|| self.lend(bytes)).flatten()
     }
 
     /// Bytes that are in use until the lease is dropped; `None` where there is no room now.

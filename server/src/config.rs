@@ -133,6 +133,12 @@ impl OffloadConfig {
         if self.servers.is_empty() {
             return Ok(None);
         }
+        if self.ca.is_none() && (self.certificate.is_some() || self.key.is_some()) {
+            return Err(
+                "offload: a certificate or key is given, and no ca: connections would not be encrypted"
+                    .into(),
+            );
+        }
         let tls = self.ca.clone().map(|ca| ClientTls {
             ca,
             certificate: self.certificate.clone(),

@@ -202,7 +202,10 @@ async fn room(
     read: &mut Read,
     into: &mpsc::Sender<Waiting>,
 ) -> Result<Arc<Lease>, Status> {
-    let began = tokio::time::Instant::now();
+    if let Some(lease) = budget.lend_new(TURN_BYTES) {
+        return Ok(lease);
+    }
+    let (began, _waits) = (tokio::time::Instant::now(), budget.wait());
     loop {
         if let Some(lease) = budget.lend(TURN_BYTES) {
             return Ok(lease);
@@ -252,7 +255,7 @@ impl Bigtable for Data {
         let interest = Interest::default();
         let canceled = interest.0.clone();
         let is_short = is_short(&request);
-        let lent = if is_short { None } else { peer.answers.lend(TURN_BYTES) };
+        let lent = if is_short { None } else { peer.answers.lend_new(TURN_BYTES) };
         let reads = is_short || lent.is_some();
         let (read, first) = call
             .run(is_short, move || {
@@ -262,6 +265,9 @@ impl Bigtable for Data {
             })
             .await?;
         if read.is_ended() {
+            if let Some(lease) = &lent {
+                lease.add(first.iter().map(Bytes::len).sum::<usize>().saturating_sub(TURN_BYTES));
+            }
             let messages = stream::iter(first.into_iter().map(Ok));
             return Ok(Response::new(Box::pin(messages.inspect(move |_| _ = &lent))));
         }

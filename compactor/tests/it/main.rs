@@ -13,7 +13,9 @@ use support::{World, contents, eventually, merged, server, write};
 fn merges_run_at_a_server_give_what_they_give_here() {
     let world = World::new();
     let server = server(&world, 4);
-    let (here, there) = (world.open("here", None), world.open("there", Some(&[&server])));
+    std::fs::create_dir(world.dir.path().join("beside")).unwrap();
+    // A name that the server would take for one that leads out of its directory, if it were told that.
+    let (here, there) = (world.open("here", None), world.open("beside/../there", Some(&[&server])));
     for round in 0..4 {
         for db in [&here, &there] {
             write(db, round, 4_000);

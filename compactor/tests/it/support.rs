@@ -111,7 +111,8 @@ impl Opened {
 pub(crate) fn server(world: &World, slots: u64) -> CompactorServer {
     let config = CompactorConfig {
         tables: vec![world.dir.path().into()],
-        memory: slots << 20,
+        // An eighth is not for merges.
+        memory: (slots + 1) << 20,
         merge_memory: 1 << 20,
         ..CompactorConfig::default()
     };

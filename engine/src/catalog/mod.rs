@@ -92,6 +92,7 @@ impl Catalog {
             tables: tables.clone(),
             cache: cache.clone(),
             registry: registry.clone(),
+            writes_over: true,
         };
         stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
         let catalog = Arc::new(Self {

@@ -139,7 +139,7 @@ impl Builder {
     }
 
     /// What runs the merges of other databases in this process, with the operators, filters, object store and files that were said
-    /// here. What it writes stays in `cache_bytes` of memory, the newest longest.
+    /// here. It keeps what it reads again, such as indices, in `cache_bytes` of memory.
     pub fn merge_runner(&self, cache_bytes: u64) -> MergeRunner {
         MergeRunner::new(&self.env, &self.registry, self.objects.clone(), cache_bytes)
     }

@@ -124,6 +124,8 @@ pub(crate) struct Local {
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) registry: Registry,
+    /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one that is there is an error.
+    pub(crate) writes_over: bool,
 }
 
 impl Local {
@@ -160,6 +162,7 @@ impl Local {
                     spec: spec.output.clone(),
                     cache: self.cache.clone(),
                     replaced: Arc::new(replaced),
+                    writes_over: self.writes_over,
                 },
                 step_bytes: spec.step_bytes,
                 cells: is_all.then_some(cells),

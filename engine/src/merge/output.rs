@@ -7,7 +7,7 @@
 use super::keep::Keep;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::storage::{Env, TableStore};
 use crate::table::{Filled, Reference, Replaced, TableBuilder};
@@ -23,6 +23,8 @@ pub(crate) struct OutputRules {
     /// Blocks enter it as it says.
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) replaced: Arc<Replaced>,
+    /// A table that is there with the name of an output is written over; else it is an error.
+    pub(crate) writes_over: bool,
 }
 
 /// Values that stay in the log of a database, where `find` tells their places.
@@ -86,6 +88,9 @@ impl Output {
     fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let id = TableId { part: self.part, ..self.rules.spec.id };
+            if !self.rules.writes_over && self.rules.tables.exists(id)? {
+                return Err(Error::invalid(format!("table {id} is there already")));
+            }
             self.part += 1;
             self.unfinished = Some(id);
             let path = self.rules.tables.path(id);

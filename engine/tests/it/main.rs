@@ -13,6 +13,7 @@ mod hot;
 mod log_tables;
 mod memory;
 mod moving;
+mod offload;
 #[cfg(feature = "testing")]
 mod places;
 #[cfg(feature = "testing")]

@@ -130,6 +130,7 @@ impl Flushing {
             range: plan.range.clone(),
             rules: keep_spec(catalog, &settings, below).resolve(&catalog.registry),
             output: OutputRules {
+                writes_over: true,
                 tables: catalog.tables.store().clone(),
                 spec: output_spec(catalog, store, &plan, id, last, cuts),
                 cache: catalog.cache.clone(),
