@@ -15,7 +15,7 @@
 
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, Executor, InCache, Local, MergeRun, Offer, Step, Totals};
+use crate::merge::{Advance, Executor, InCache, Local, MergeRun, Offer, Step, Totals, sum};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::storage::{Env, ObjectStore, OpenFiles, TableStore};
@@ -330,12 +330,12 @@ impl MergeSpec {
 
     /// Bytes of what is merged, as far as it is.
     pub fn input_bytes(&self) -> u64 {
-        self.inputs().map(TableInfo::live_bytes).sum()
+        sum(self.inputs().map(TableInfo::live_bytes))
     }
 
     /// Bytes of the values that its inputs left in the log of the database.
     pub fn log_bytes(&self) -> u64 {
-        self.inputs().map(|table| table.log_bytes).sum()
+        sum(self.inputs().map(|table| table.log_bytes))
     }
 
     /// The directory with the tables; `None` where they lie in an object store.

@@ -27,5 +27,7 @@ pub(crate) use merging::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use run::{Floor, RunCursor};
 pub use spec::MergeSpec;
-pub(crate) use spec::{KeepSpec, OutputSpec, RULES_VERSION};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use spec::sample;
+pub(crate) use spec::{KeepSpec, OutputSpec, RULES_VERSION, sum};
 pub(crate) use verify::Verifier;

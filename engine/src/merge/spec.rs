@@ -75,13 +75,18 @@ pub(crate) struct OutputSpec {
     pub(crate) names: Vec<(String, String)>,
 }
 
+/// The sum of figures that may come from elsewhere, and be anything.
+pub(crate) fn sum(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
+}
+
 impl MergeSpec {
     /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of one, does not say
     /// how many of its cells are left.
     pub(crate) fn cells(&self) -> (u64, bool) {
         let tables = || self.inputs.iter().flatten();
         let whole = tables().filter(|table| table.is_whole());
-        (whole.map(|table| table.cells).sum(), tables().all(TableInfo::is_whole))
+        (sum(whole.map(|table| table.cells)), tables().all(TableInfo::is_whole))
     }
 }
 
@@ -106,8 +111,9 @@ impl KeepSpec {
     }
 }
 
-#[cfg(test)]
-pub(super) mod tests {
+/// For tests.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod sample {
     use super::*;
     use crate::types::StoreId;
 
@@ -144,6 +150,12 @@ pub(super) mod tests {
             read_ahead: 1 << 16,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample::spec;
+    use super::*;
 
     #[test]
     fn a_merge_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {

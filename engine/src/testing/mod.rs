@@ -7,11 +7,15 @@ mod elsewhere;
 
 #[doc(hidden)]
 pub use crate::hooks::*;
+use crate::merge::{Totals, Verifier};
+use crate::offload::{MergeAnswer, MergeSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
 use crate::table::Compression;
+use crate::types::KeyRange;
 pub use elsewhere::{Elsewhere, serve_merges};
+use std::sync::Arc;
 
 /// Every decoder.
 pub fn all() -> Vec<Target> {
@@ -30,6 +34,8 @@ const TEXTS: &[Target] = &[
     Target { name: "strategy", seeds: strategy_seeds, sign: |_| {}, decode: strategy },
     Target { name: "shape", seeds: shape_seeds, sign: |_| {}, decode: shape },
     Target { name: "compression", seeds: compression_seeds, sign: |_| {}, decode: compression },
+    Target { name: "merge-spec", seeds: merge_seeds, sign: |_| {}, decode: merge },
+    Target { name: "merge-answer", seeds: answer_seeds, sign: |_| {}, decode: answer },
 ];
 
 fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
@@ -90,6 +96,43 @@ fn shape_seeds() -> Vec<Vec<u8>> {
 fn shape(bytes: &[u8]) {
     if let Ok(shape) = String::from_utf8_lossy(bytes).parse::<Shape>() {
         let _ = (shape.to_string(), shape.check(), shape.live_bytes());
+    }
+}
+
+fn sample() -> MergeSpec {
+    crate::merge::sample::spec("a", "z", 30)
+}
+
+fn merge_seeds() -> Vec<Vec<u8>> {
+    sample().to_bytes().into_iter().collect()
+}
+
+/// What a compaction server does with a description before it begins.
+fn merge(bytes: &[u8]) {
+    let Ok(spec) = MergeSpec::from_bytes(bytes) else { return };
+    let _ = (spec.input_bytes(), spec.log_bytes(), spec.cells(), spec.table_dir(), spec.first_output());
+    let again = spec.to_bytes().and_then(|bytes| MergeSpec::from_bytes(&bytes));
+    assert_eq!(again.ok(), Some(spec), "a merge is written down as it is");
+}
+
+fn answer_seeds() -> Vec<Vec<u8>> {
+    let mut output = sample().inputs[0][0].clone();
+    (output.id, output.range) = (sample().output.id, KeyRange::new("a", "c"));
+    let totals = Totals { taken: 30, kept: 30, ..Totals::default() };
+    let step = |upto: Option<&str>| StepAnswer {
+        outputs: vec![output.clone()],
+        upto: upto.map(|key| key.as_bytes().to_vec()),
+    };
+    let steps = [None, Some(step(Some("k"))), Some(step(None))];
+    steps.map(|step| MergeAnswer { totals, step }.to_bytes()).to_vec()
+}
+
+/// What a database does with an answer.
+fn answer(bytes: &[u8]) {
+    let Ok(answer) = MergeAnswer::from_bytes(bytes) else { return };
+    let outputs: Vec<_> = answer.outputs().iter().cloned().map(Arc::new).collect();
+    if let Some(step) = &answer.step {
+        let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals);
     }
 }
 

@@ -357,9 +357,10 @@ impl MergeJob {
     fn totals(&self) -> Totals {
         let now = self.run.as_ref().map(Running::totals).unwrap_or_default();
         Totals {
-            bytes_written: self.carried.bytes_written + now.bytes_written,
-            taken: self.carried.taken + now.taken,
-            kept: self.carried.kept + now.kept,
+            // What was done elsewhere is as it was told.
+            bytes_written: self.carried.bytes_written.saturating_add(now.bytes_written),
+            taken: self.carried.taken.saturating_add(now.taken),
+            kept: self.carried.kept.saturating_add(now.kept),
             forgotten: self.carried.forgotten.max(now.forgotten),
             ..now
         }

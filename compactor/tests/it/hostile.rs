@@ -1,0 +1,159 @@
+//! Clients that speak the protocol wrongly, or stop in the middle: they are told so, and hold nothing.
+
+use crate::support::{World, builder, eventually, merged, server, write};
+use prost::{Message, Oneof};
+use siltstone::offload::{Decision, MergeSpec, Offload};
+use siltstone_compactor::{CompactorServer, Compactors};
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// The messages, written down once more.
+#[derive(Clone, PartialEq, Message)]
+struct To {
+    #[prost(oneof = "Ask", tags = "1, 2")]
+    ask: Option<Ask>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Ask {
+    #[prost(message, tag = "1")]
+    Begin(Begin),
+    #[prost(message, tag = "2")]
+    GoAhead(Nothing),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Begin {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    merge: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Nothing {}
+
+#[derive(Clone, PartialEq, Message)]
+struct Told {
+    #[prost(bytes = "vec", optional, tag = "2")]
+    answer: Option<Vec<u8>>,
+    #[prost(string, optional, tag = "3")]
+    failed: Option<String>,
+}
+
+type Asks = mpsc::Sender<To>;
+
+async fn ask(channel: &Channel, first: Option<Ask>) -> Result<(Asks, Streaming<Told>), Status> {
+    let (asks, asked) = mpsc::channel(8);
+    if let Some(ask) = first {
+        asks.send(To { ask: Some(ask) }).await.unwrap();
+    }
+    let mut client = tonic::client::Grpc::new(channel.clone());
+    client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let path = PathAndQuery::from_static("/siltstone.compactor.v1.Compactor/Merge");
+    let codec = tonic_prost::ProstCodec::<To, Told>::default();
+    let request = tonic::Request::new(ReceiverStream::new(asked));
+    Ok((asks, client.streaming(request, path, codec).await?.into_inner()))
+}
+
+/// The steps that come before nothing more does for a second.
+async fn steps(stream: &mut Streaming<Told>) -> usize {
+    let mut steps = 0;
+    let mut quiet = std::time::Instant::now();
+    while quiet.elapsed() < std::time::Duration::from_secs(1) {
+        let message = tokio::time::timeout(std::time::Duration::from_millis(200), stream.message()).await;
+        let answer = message.ok().and_then(Result::ok).flatten().and_then(|message| message.answer);
+        let is_step = |bytes| siltstone::offload::MergeAnswer::from_bytes(bytes).unwrap().is_step();
+        if answer.as_deref().is_some_and(is_step) {
+            steps += 1;
+            quiet = std::time::Instant::now();
+        }
+    }
+    steps
+}
+
+/// Plays all of it with the first merge that it is offered, and takes none.
+struct Plays {
+    at: String,
+    seen: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for Plays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.at)
+    }
+}
+
+async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
+    let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
+    let merge = spec.to_bytes().unwrap();
+    let begin = |version, merge: &[u8]| Some(Ask::Begin(Begin { version, merge: merge.to_vec() }));
+    let mut seen = Vec::new();
+    let mut wrong = Vec::new();
+    wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
+    wrong.push(ask(&channel, begin(1, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
+    let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
+    wrong.push(ask(&channel, begin(1, &outside)).await.err().unwrap());
+    wrong.push(ask(&channel, begin(1, &vec![b' '; 17 << 20])).await.err().unwrap());
+    seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
+    // Two steps come without a word, and no third.
+    let (asks, mut stream) = ask(&channel, begin(1, &merge)).await.unwrap();
+    seen.push(format!("{} steps", steps(&mut stream).await));
+    asks.send(To { ask: Some(Ask::GoAhead(Nothing {})) }).await.unwrap();
+    seen.push(format!("{} steps", steps(&mut stream).await));
+    drop((asks, stream));
+    seen
+}
+
+impl Offload for Plays {
+    fn decide(&self, spec: &MergeSpec) -> Decision {
+        let mut seen = self.seen.lock().unwrap();
+        if seen.is_empty() && spec.input_bytes() > 300_000 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            *seen = runtime.block_on(play(&self.at, spec));
+        }
+        Decision::here()
+    }
+}
+
+fn is_idle(server: &CompactorServer) -> bool {
+    let seen = Compactors::connect([server.listens_at().to_string()]).unwrap();
+    eventually("it answers", || seen.servers()[0].state.is_some());
+    let state = seen.servers()[0].state.clone().unwrap();
+    state.running + state.queued == 0
+}
+
+#[test]
+fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
+    let world = World::new();
+    let server = server(&world, 1);
+    let plays = Arc::new(Plays { at: server.listens_at().to_string(), seen: Mutex::default() });
+    let db = builder().offload(plays.clone()).open(world.dir.path().join("db")).unwrap();
+    let mut round = 0;
+    while plays.seen.lock().unwrap().is_empty() {
+        write(&db, round, 4_000);
+        merged(&db);
+        round += 1;
+    }
+    let seen = plays.seen.lock().unwrap().clone();
+    let expected = [
+        "names no merge",
+        "the description of a merge",
+        "messages of version 99",
+        "is not below a directory",
+        "",
+        "2 steps",
+        "1 steps",
+    ];
+    for (seen, expected) in seen.iter().zip(expected) {
+        assert!(seen.contains(expected), "{seen}, not {expected}");
+    }
+    assert_eq!(seen.len(), expected.len());
+    assert!(seen[4].starts_with(&format!("{:?}", Code::OutOfRange)), "{}", seen[4]);
+    eventually("its slot is free", || is_idle(&server));
+}
