@@ -11,6 +11,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 use siltstone::FamilyStatistics;
+use siltstone_compactor::{Compactors, ServerSeen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -104,9 +105,31 @@ pub(crate) fn picture(shared: &Shared) -> Value {
         "statistics": statistics,
         "log": db.log_listing(),
         "events": events,
+        "compactors": shared.compactors.as_ref().map(|compactors| seen(compactors)),
         "calls": calls,
         "bounds": bounds,
     })
+}
+
+/// The compaction servers as they were a second ago.
+fn seen(compactors: &Compactors) -> Vec<Value> {
+    let one = |server: ServerSeen| {
+        let state = server.state.as_ref();
+        json!({
+            "address": server.address,
+            "answers": state.is_some(),
+            "given": server.given,
+            "slots": state.map(|state| state.slots),
+            "running": state.map(|state| state.running),
+            "queued": state.map(|state| state.queued),
+            "done": state.map(|state| state.done),
+            "failed": state.map(|state| state.failed),
+            "bytes_per_second": state.map(|state| state.bytes_per_second),
+            "cpu_percent": state.map(|state| state.cpu_percent),
+            "memory_bytes": state.map(|state| state.memory_bytes),
+        })
+    };
+    compactors.servers().into_iter().map(one).collect()
 }
 
 /// One table. Of its regions the busiest, and after them the largest, are shown.

@@ -21,6 +21,7 @@ use crate::status::status;
 use crate::tables::{Table, Tables};
 use crate::{regions, rows, schema};
 use siltstone::Durability;
+use siltstone_compactor::Compactors;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -57,6 +58,8 @@ const REQUEST_MAX: usize = 257 << 20;
 /// What all calls share.
 pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
+    /// Compaction servers that merges go to, if there are some.
+    pub(crate) compactors: Option<Arc<Compactors>>,
     pub(crate) durability: Durability,
     pub(crate) calls: CallMetrics,
     pub(crate) finished: Finished,
@@ -231,10 +234,11 @@ impl Server {
         let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
         let places = config.places();
         let compactors = config.offload.connect()?.map(Arc::new);
+        let offload = compactors.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let builder = schema::builder(options);
-            let builder = match compactors {
-                Some(compactors) => builder.offload(compactors),
+            let builder = match offload {
+                Some(offload) => builder.offload(offload),
                 None => builder,
             };
             let db = builder.open(&dir).map_err(|e| e.to_string())?;
@@ -249,6 +253,7 @@ impl Server {
         };
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
+            compactors,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
             tls: terms.tls.clone(),
             budgets: terms.budgets.clone(),

@@ -26,7 +26,12 @@ pub(crate) fn step(tally: &mut Tally) {
     let base = root().join("target/clients");
     let data = base.join("data");
     let _ = fs::remove_dir_all(&data);
-    let Some(served) = start("debug", &data, &["--demo"]) else {
+    let _ = fs::create_dir_all(&data);
+    let Some(compactor) = compactor(&data) else {
+        tally.check("the compaction server starts", || vec!["it did not say where it listens".into()]);
+        return;
+    };
+    let Some(served) = start("debug", &data, &["--demo", "--compactor", &compactor.grpc]) else {
         tally.check("the server starts", || vec!["it did not say where it listens".into()]);
         return;
     };
@@ -49,6 +54,22 @@ pub(crate) fn step(tally: &mut Tally) {
         }
     }
     tally.check("the server stops at SIGTERM", || stop(served));
+    tally.check("the compaction server stops at SIGTERM", || stop(compactor));
+}
+
+/// Starts a compaction server for that directory, and reads from what it prints where it listens.
+fn compactor(data: &Path) -> Option<Served> {
+    let mut command = Command::new(root().join("target/debug/siltstone"));
+    command.args(["compactor", "--listen", "127.0.0.1:0", "--tables"]).arg(data);
+    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+    let Some(grpc) = line.trim().strip_prefix("merges are taken at ").map(String::from) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    };
+    Some(Served { child, grpc, page: String::new() })
 }
 
 /// Starts the server, and reads from what it prints where it listens.

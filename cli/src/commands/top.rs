@@ -154,6 +154,32 @@ fn screen(before: &Value, now: &Value, seconds: f64) -> String {
         let _ =
             writeln!(text, "{name:<50} {regions:>8} {:>10} {:>10}", sum("table_bytes"), sum("memory_bytes"));
     }
+    if let Some(servers) = now["compactors"].as_array().filter(|servers| !servers.is_empty()) {
+        let _ = writeln!(
+            text,
+            "\n{:<30} {:>7} {:>7} {:>6} {:>8} {:>8} {:>12} {:>5}",
+            "compaction server", "running", "waiting", "slots", "done", "failed", "written/s", "cpu"
+        );
+        for server in servers {
+            let address = server["address"].as_str().unwrap_or_default();
+            if server["answers"].as_bool() != Some(true) {
+                let _ = writeln!(text, "{address:<30} does not answer");
+                continue;
+            }
+            let of = |name| number(server, name);
+            let rate = size_text(of("bytes_per_second"));
+            let _ = writeln!(
+                text,
+                "{address:<30} {:>7} {:>7} {:>6} {:>8} {:>8} {rate:>12} {:>4}%",
+                of("running"),
+                of("queued"),
+                of("slots"),
+                of("done"),
+                of("failed"),
+                of("cpu_percent"),
+            );
+        }
+    }
     if let Some(event) = now["events"].as_array().and_then(|events| events.first()) {
         let of = |name: &str| event[name].as_str().unwrap_or_default().to_string();
         let _ = writeln!(text, "\nlast: {} {}: {}", of("kind"), of("family"), of("reason"));
@@ -181,6 +207,18 @@ mod tests {
         let text = screen(&state([10, 0, 0], 0), &state([28, 1, 1], 4 << 20), 2.0);
         let line = text.lines().find(|line| line.starts_with("ReadRows")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["ReadRows", "10", "1", "ms", "longer"]);
+        assert!(!text.contains("compaction server"));
+        let mut with = state([0; 3], 0);
+        with["compactors"] = json!([
+            { "address": "10.0.0.5:7400", "answers": true, "running": 1, "slots": 7, "done": 12, "cpu_percent": 93 },
+            { "address": "10.0.0.6:7400", "answers": false },
+        ]);
+        let shown = screen(&with, &with, 1.0);
+        let line = |address: &str| -> Vec<&str> {
+            shown.lines().find(|line| line.starts_with(address)).unwrap().split_whitespace().collect()
+        };
+        assert_eq!(line("10.0.0.5")[1..], ["1", "0", "7", "12", "0", "0", "B", "93%"]);
+        assert_eq!(line("10.0.0.6")[1..], ["does", "not", "answer"]);
         assert!(!text.contains("MutateRow") && text.contains("written 2 MiB/s"), "{text}");
         let table = text.lines().find(|line| line.starts_with("t ")).unwrap();
         assert!(table.contains(" 2 ") && table.contains("2 KiB"), "{table}");

@@ -88,7 +88,8 @@ impl Verifier {
             next.last = Some(id);
             // Figures that are wrong do not become right by going over.
             next.totals.kept = next.totals.kept.saturating_add(table.cells);
-            next.totals.range_tombstones = next.totals.range_tombstones.saturating_add(table.range_tombstones);
+            next.totals.range_tombstones =
+                next.totals.range_tombstones.saturating_add(table.range_tombstones);
             next.totals.bytes_written = next.totals.bytes_written.saturating_add(table.bytes);
             if table.range.end.is_none() && !std::ptr::eq(table, &outputs[outputs.len() - 1]) {
                 return Err(format!("table {id} has no end, and others follow"));

@@ -36,6 +36,7 @@ for (const [name, options] of [
   assert.ok((await page.locator('#rate polyline').count()) === 2, 'two lines are drawn');
   assert.ok((await page.locator('#events tr').count()) > 0, 'decisions are listed');
   assert.match(await page.locator('#live').textContent(), /^About .+ of .+ is live/, 'the log says what is live');
+  assert.match(await page.locator('#compactors tbody').textContent(), /^127\.0\.0\.1:\d+0 of 7/, 'the compaction server is shown');
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   assert.ok(overflow <= 0, `${name}: ${overflow} pixels too wide`);
   await page.screenshot({ path: `${name}.png`, fullPage: true });
