@@ -1,7 +1,7 @@
 //! What goes over the connection: one stream of messages each way for each merge, and a call that asks how the server is.
 //!
 //! ```text
-//! to the server      Begin(merge)   Goahead ...  (one for each step made true)          end of stream: given up
+//! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up
 //! to the database    Waits ...  Begun  Answer(how far) ...  Answer(step) ...  Failed    end of stream: behind the last step
 //! ```
 //!

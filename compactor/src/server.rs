@@ -83,12 +83,11 @@ pub struct CompactorServer {
     listens_at: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     runtime: Option<tokio::runtime::Runtime>,
-    served: Option<tokio::task::JoinHandle<Result<(), transport::Error>>>,
 }
 
 impl CompactorServer {
-    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The builder says which operators and filters it has, and the object store with the tables,
-    /// if they lie in one.
+    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The builder says which
+    /// operators and filters it has, and the object store with the tables, if they lie in one.
     ///
     /// # Errors
     /// What is wrong with the settings, or with the address.
@@ -146,22 +145,13 @@ impl CompactorServer {
                 let _ = stopped.await;
             },
         );
-        let served = Some(runtime.spawn(serving));
-        Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime), served })
+        runtime.spawn(serving);
+        Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime) })
     }
 
     /// Its address.
     pub fn listens_at(&self) -> SocketAddr {
         self.listens_at
-    }
-
-    /// Serves until it fails.
-    ///
-    /// # Errors
-    /// What the connections' transport met.
-    pub fn wait(mut self) -> Result<(), String> {
-        let (Some(runtime), Some(served)) = (&self.runtime, self.served.take()) else { return Ok(()) };
-        runtime.block_on(served).map_err(|e| e.to_string())?.map_err(|e| e.to_string())
     }
 }
 

@@ -15,7 +15,7 @@
 
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, Executor, InCache, Local, MergeRun, Offer, Step, Totals, sum};
+use crate::merge::{Advance, InCache, Local, MergeRun, Step, Totals, sum};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::storage::{Env, ObjectStore, OpenFiles, TableStore};
@@ -122,20 +122,16 @@ impl MergeAnswer {
     }
 }
 
-/// An [`Offload`] as the executor of a database.
-pub(crate) struct Elsewhere(pub(crate) Arc<dyn Offload>);
-
-impl Executor for Elsewhere {
-    fn begin(&self, spec: &MergeSpec) -> Offer {
-        let Decision { run, reason, numbers } = self.0.decide(spec);
-        let run = run.map(|run| Box::new(There { run, totals: Totals::default() }) as Box<dyn MergeRun>);
-        Offer { run, reason, numbers }
-    }
-}
-
-struct There {
+/// A merge elsewhere as one that runs here is driven. What it hands out is verified before it is made true.
+pub(crate) struct There {
     run: Box<dyn OffloadedMerge>,
     totals: Totals,
+}
+
+impl There {
+    pub(crate) fn new(run: Box<dyn OffloadedMerge>) -> Self {
+        Self { run, totals: Totals::default() }
+    }
 }
 
 impl MergeRun for There {
@@ -151,11 +147,6 @@ impl MergeRun for There {
 
     fn totals(&self) -> Totals {
         self.totals
-    }
-
-    /// Who gives it up lists what lies there of it, as the other end may not answer any more.
-    fn leftovers(&self) -> Vec<TableId> {
-        Vec::new()
     }
 }
 

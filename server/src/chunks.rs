@@ -146,7 +146,7 @@ impl Chunker {
         value: &[u8],
     ) {
         let is_first = self.family.is_none();
-        let new_family = self.family.as_ref().is_none_or(|last| !Arc::ptr_eq(last, family) && last != family);
+        let new_family = self.family.as_ref() != Some(family);
         let new_qualifier = new_family || self.qualifier != qualifier;
         let mut chunk = Chunk { timestamp_micros, labels, value, ..Chunk::default() };
         if new_family {

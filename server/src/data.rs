@@ -92,6 +92,21 @@ impl End {
 /// A message that waits to be sent, and the memory it takes.
 type Waiting = (Bytes, Arc<Lease>);
 
+/// Does a turn of a call's work where it may wait for the disk, and gives back what it was done with.
+async fn turn<R: Send + 'static, T: Send + 'static>(
+    call: &Guard,
+    mut with: R,
+    work: impl FnOnce(&mut R) -> Result<T, Status> + Send + 'static,
+) -> Result<(R, T), Status> {
+    let held = call.clone();
+    blocking(move || {
+        held.check()?;
+        let done = work(&mut with)?;
+        Ok((with, done))
+    })
+    .await
+}
+
 /// Sends a scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
 /// memory for them.
 async fn send_all(
@@ -112,14 +127,7 @@ async fn send_all(
             },
         };
         if next.is_empty() {
-            let held = call.clone();
-            let turn = blocking(move || {
-                held.check()?;
-                let messages = read.messages();
-                Ok((read, messages))
-            });
-            let turned = turn.await.and_then(|(back, messages)| Ok((back, messages?)));
-            match turned {
+            match turn(&call, read, Read::messages).await {
                 Ok((back, messages)) => (read, next) = (back, messages),
                 Err(e) => return end.set(Err(e)),
             }
@@ -167,28 +175,21 @@ async fn send_changes(
         if let Err(e) = may {
             return end.set(Err(e));
         }
-        let held = call.clone();
-        let turn = blocking(move || {
-            held.check()?;
-            let turn = read.turn();
-            Ok((read, turn))
-        });
-        let turned = turn.await.and_then(|(back, turn)| Ok((back, turn?)));
-        let turn = match turned {
-            Ok((back, turn)) => {
+        let found = match turn(&call, read, ChangeRead::turn).await {
+            Ok((back, found)) => {
                 read = back;
-                turn
+                found
             }
             Err(e) => return end.set(Err(e)),
         };
-        for message in turn.messages {
+        for message in found.messages {
             // One that reads nothing for long is given up, and goes on from its last token.
             let sent = tokio::time::timeout(SEND_WAIT, into.send(message)).await;
             if !matches!(sent, Ok(Ok(()))) {
                 return;
             }
         }
-        if turn.waits {
+        if found.waits {
             tokio::time::sleep(CHANGES_AGAIN).await;
         }
     }

@@ -1,5 +1,6 @@
 //! A compaction server: merges of other processes' databases, in directories that both reach.
 
+use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
@@ -35,31 +36,16 @@ pub(crate) struct Compactor {
     /// Merges that may wait for others; more are refused
     #[arg(long, default_value_t = 4)]
     queue: u64,
-    /// Its certificate, in PEM; with --tls-key, connections are encrypted
-    #[arg(long, env = "SILTSTONE_TLS_CERTIFICATE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-    /// Its key, in PEM
-    #[arg(long, env = "SILTSTONE_TLS_KEY", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
-    /// Who signs the certificates of those that give it merges, in PEM; one without is turned away
-    #[arg(long, env = "SILTSTONE_TLS_CLIENT_CA", requires = "tls_certificate")]
-    tls_client_ca: Option<PathBuf>,
-    /// Listen beyond this machine although nothing protects it
-    #[arg(long, env = "SILTSTONE_INSECURE")]
-    insecure: bool,
-    /// What is logged to standard error: a level, or levels by part, such as warn,siltstone=debug
-    #[arg(long, env = "SILTSTONE_LOG", default_value = "info")]
-    log: String,
-    /// How it is written
-    #[arg(long, env = "SILTSTONE_LOG_FORMAT", default_value = "text")]
-    log_format: logs::Format,
+    #[command(flatten)]
+    protection: Protection,
+    #[command(flatten)]
+    logging: Logging,
 }
 
 impl Compactor {
     pub(crate) fn run(self) -> Outcome {
-        let _logs = logs::start(&self.log, self.log_format, None).map_err(Failure::Usage)?;
-        let tls = self.tls_certificate.zip(self.tls_key);
-        let client_ca = self.tls_client_ca;
+        let _logs = logs::start(&self.logging.log, self.logging.log_format, None).map_err(Failure::Usage)?;
+        let (tls, client_ca) = (self.protection.identity(), self.protection.tls_client_ca);
         let config = CompactorConfig {
             listen: self.listen,
             tables: self.tables,
@@ -67,7 +53,7 @@ impl Compactor {
             merge_memory: self.merge_memory,
             queue: self.queue,
             tls: tls.map(|(certificate, key)| ServerTls { certificate, key, client_ca }),
-            insecure: self.insecure,
+            insecure: self.protection.insecure,
         };
         let (stop, stopped) = mpsc::channel();
         interrupt::on_signal(move || {

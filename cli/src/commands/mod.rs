@@ -17,6 +17,7 @@ mod put;
 mod repair;
 mod scan;
 mod serve;
+mod serving;
 mod simulate;
 mod table;
 mod token;

@@ -2,6 +2,7 @@
 
 mod demo;
 
+use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
@@ -40,30 +41,16 @@ pub(crate) struct Serve {
     /// Memory for the cache and for writes together [default: 512MiB]
     #[arg(long, env = "SILTSTONE_MEMORY", value_parser = size)]
     memory: Option<Size>,
-    /// The server's certificate, in PEM; with --tls-key, connections are encrypted
-    #[arg(long, env = "SILTSTONE_TLS_CERTIFICATE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-    /// The server's key, in PEM
-    #[arg(long, env = "SILTSTONE_TLS_KEY", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
-    /// Who signs the certificates of clients, in PEM; a client without one is turned away
-    #[arg(long, env = "SILTSTONE_TLS_CLIENT_CA", requires = "tls_certificate")]
-    tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    protection: Protection,
     /// File of tokens and their rights, as `siltstone token` prints them; a call without one is turned away
     #[arg(long, env = "SILTSTONE_TOKENS")]
     tokens: Option<PathBuf>,
-    /// Listen beyond this machine although nothing protects the server
-    #[arg(long, env = "SILTSTONE_INSECURE")]
-    insecure: bool,
     /// A compaction server that merges go to, as host:port; may be given several times
     #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
     compactors: Vec<String>,
-    /// What is logged to standard error: a level, or levels by part, such as warn,siltstone=debug
-    #[arg(long, env = "SILTSTONE_LOG", default_value = "info")]
-    log: String,
-    /// How it is written
-    #[arg(long, env = "SILTSTONE_LOG_FORMAT", default_value = "text")]
-    log_format: logs::Format,
+    #[command(flatten)]
+    logging: Logging,
     /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the feature otel)
     #[arg(long, env = "SILTSTONE_OTLP")]
     otlp: Option<String>,
@@ -89,7 +76,7 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         let demo = self.demo;
         let print = self.print_config;
-        let (log, format, collector) = (self.log.clone(), self.log_format, self.otlp.clone());
+        let (log, format, collector) = (self.logging.log.clone(), self.logging.log_format, self.otlp.clone());
         let config = self.config()?;
         if print {
             print!("{}", config.to_toml());
@@ -140,11 +127,11 @@ impl Serve {
             // The part for writes is a part of it.
             config.write_memory = config.write_memory.min(Size(memory.0 / 4));
         }
-        config.insecure |= self.insecure;
+        config.insecure |= self.protection.insecure;
         config.tokens = self.tokens.or(config.tokens);
-        if let (Some(certificate), Some(key)) = (self.tls_certificate, self.tls_key) {
+        if let Some((certificate, key)) = self.protection.identity() {
             // Who must show a certificate by the file must do so still.
-            let client_ca = self.tls_client_ca.or(config.tls.and_then(|tls| tls.client_ca));
+            let client_ca = self.protection.tls_client_ca.or(config.tls.and_then(|tls| tls.client_ca));
             config.tls = Some(TlsConfig { certificate, key, client_ca });
         }
         if !self.compactors.is_empty() {

@@ -29,7 +29,8 @@ pub(crate) use stores::check_name;
 use crate::cache::BlockCache;
 use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Executor, Local};
+use crate::merge::Local;
+use crate::offload::Offload;
 use crate::operator::Registry;
 use crate::options::Durability;
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
@@ -65,7 +66,7 @@ pub(crate) struct Catalog {
     pub(crate) graveyard: Arc<Graveyard>,
     /// Runs merges here, and whoever runs them elsewhere.
     pub(crate) local: Local,
-    pub(crate) executor: Option<Arc<dyn Executor>>,
+    pub(crate) offload: Option<Arc<dyn Offload>>,
     /// Merges elsewhere that were given up.
     strays: Mutex<Vec<strays::Stray>>,
     /// One change of the cache's size at a time.
@@ -81,12 +82,12 @@ pub(crate) struct Found {
     pub(crate) graveyard: Arc<Graveyard>,
     pub(crate) epoch: u32,
     /// Runs merges elsewhere, if anybody does.
-    pub(crate) executor: Option<Arc<dyn Executor>>,
+    pub(crate) offload: Option<Arc<dyn Offload>>,
 }
 
 impl Catalog {
     pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
-        let Found { stores, manifest, cache, tables, graveyard, epoch, executor } = found;
+        let Found { stores, manifest, cache, tables, graveyard, epoch, offload } = found;
         let local = Local {
             env: commit.env.clone(),
             tables: tables.clone(),
@@ -109,7 +110,7 @@ impl Catalog {
             cache,
             tables,
             graveyard,
-            executor,
+            offload,
             local,
             strays: Mutex::default(),
             fitting: Mutex::new(()),

@@ -18,8 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
 use crate::memory::Active;
-use crate::merge::Executor;
-use crate::offload::{Elsewhere, MergeRunner, Offload};
+use crate::offload::{MergeRunner, Offload};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
@@ -59,7 +58,7 @@ pub struct Builder {
     families: Vec<(String, FamilyOptions)>,
     objects: Option<Arc<dyn ObjectStore>>,
     /// Runs merges elsewhere, if anybody does.
-    pub(crate) executor: Option<Arc<dyn Executor>>,
+    pub(crate) offload: Option<Arc<dyn Offload>>,
 }
 
 impl Default for Builder {
@@ -85,7 +84,7 @@ impl Builder {
             listener: None,
             families: Vec::new(),
             objects: None,
-            executor: None,
+            offload: None,
         }
     }
 
@@ -134,7 +133,7 @@ impl Builder {
     /// Merges of tables are offered to it, and run elsewhere if it takes them; see [`crate::offload`].
     #[must_use]
     pub fn offload(mut self, offload: Arc<dyn Offload>) -> Self {
-        self.executor = Some(Arc::new(Elsewhere(offload)));
+        self.offload = Some(offload);
         self
     }
 
@@ -230,8 +229,7 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let stages = Stages::new(appender, last_seq.next());
     let log_found = super::inspect::log_files(&recovered.files);
     let families = builder.families.clone();
-    let found =
-        Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
+    let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
     let writing = Some((log, stages, std::iter::once(lock).chain(of_tables).collect()));
     let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing });
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
@@ -394,8 +392,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
     let log_found = super::inspect::log_files(&recovered.files);
-    let found =
-        Found { stores, manifest, cache, tables, graveyard, epoch, executor: builder.executor.clone() };
+    let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
     let inner =
         assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing: None });
     default_of(Shared::new(inner))

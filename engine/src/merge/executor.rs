@@ -1,4 +1,4 @@
-//! Who runs a merge of tables: this process ([`Local`]) or another one ([`Executor`]).
+//! A merge of tables as it is run, by this process ([`Local`]) or by another one (`crate::offload`).
 //!
 //! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
 //! a step as soon as its tables are durable. Whoever drives a run makes the step true before it advances again.
@@ -19,21 +19,6 @@ use crate::types::{KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
 use std::sync::Arc;
 
-/// Runs merges elsewhere. What it hands out is verified before it is made true.
-pub(crate) trait Executor: Send + Sync {
-    /// Begins a merge, or leaves it to the caller. Never waits.
-    fn begin(&self, spec: &MergeSpec) -> Offer;
-}
-
-/// What is to become of a merge.
-pub(crate) struct Offer {
-    /// As it runs elsewhere, if it does.
-    pub(crate) run: Option<Box<dyn MergeRun>>,
-    /// Why; empty where that is not worth telling.
-    pub(crate) reason: String,
-    pub(crate) numbers: Vec<(&'static str, u64)>,
-}
-
 /// A merge that is under way.
 pub(crate) trait MergeRun: Send {
     /// Does a little. After the last step (`upto` is `None`) it must not be called again.
@@ -42,9 +27,11 @@ pub(crate) trait MergeRun: Send {
     /// What it has done so far.
     fn totals(&self) -> Totals;
 
-    /// Tables that were written and not handed out, to be removed when it is given up; of a run elsewhere the caller looks for
-    /// them itself.
-    fn leftovers(&self) -> Vec<TableId>;
+    /// Tables that were written and not handed out, to be removed when it is given up. Of a run elsewhere the caller looks for
+    /// them itself, as the other end may not answer any more.
+    fn leftovers(&self) -> Vec<TableId> {
+        Vec::new()
+    }
 
     /// Syncs what it has written of the present table if at least so many bytes of it are not.
     fn sync_written(&mut self, _at_least: u64) -> Result<()> {

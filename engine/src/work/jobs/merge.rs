@@ -9,9 +9,10 @@ use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{
-    Advance, Below, KeepSpec, MergeRun, MergeSpec, Offer, OutputSpec, RULES_VERSION, Source, Step, Totals,
-    Verifier, run_source,
+    Advance, Below, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
+    run_source,
 };
+use crate::offload::{Decision, There};
 use crate::schedule::Pace;
 use crate::shape::TableInfo;
 use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
@@ -450,13 +451,13 @@ impl Running {
 
 /// Begins the merge: elsewhere if somebody takes it, else here.
 fn begin(catalog: &Catalog, store: &Store, spec: &MergeSpec) -> Result<Running> {
-    if let Some(executor) = &catalog.executor {
-        let Offer { run, reason, numbers } = executor.begin(spec);
+    if let Some(offload) = &catalog.offload {
+        let Decision { run, reason, numbers } = offload.decide(spec);
         if !reason.is_empty() {
             catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
         if let Some(run) = run {
-            return Ok(Running { run, verifier: Some(Verifier::new(spec)) });
+            return Ok(Running { run: Box::new(There::new(run)), verifier: Some(Verifier::new(spec)) });
         }
     }
     Ok(Running { run: catalog.local.begin(spec)?, verifier: None })
