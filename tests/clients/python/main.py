@@ -30,7 +30,9 @@ for row in rows:
     copy = own.direct_row(row.row_key)
     for family in ("about", "depends"):
         for column, cells in row.cells.get(family, {}).items():
-            copy.set_cell(family, column, cells[0].value, timestamp=cells[0].timestamp)
+            # All of them: a package may depend on another twice, in the same millisecond or not.
+            for cell in cells:
+                copy.set_cell(family, column, cell.value, timestamp=cell.timestamp)
     batch.append(copy)
 assert {status.code for status in own.mutate_rows(batch)} == {0}
 back = list(own.read_rows())
