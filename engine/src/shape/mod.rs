@@ -121,15 +121,12 @@ impl TableInfo {
 
     /// About how many bytes the live range holds, values in the log included.
     pub fn live_bytes(&self) -> u64 {
-        let elsewhere = self.clip.as_ref().map_or(0, |clip| clip.bytes_below) + self.above.unwrap_or(0);
-        let live = self.bytes - elsewhere.min(self.bytes);
-        match self.log_bytes {
-            0 => live,
-            // Values are spread over the file as its own bytes are.
-            log_bytes => {
-                live + (u128::from(log_bytes) * u128::from(live) / u128::from(self.bytes.max(1))) as u64
-            }
-        }
+        // A description from another process may say anything, so nothing here overflows.
+        let below = self.clip.as_ref().map_or(0, |clip| clip.bytes_below);
+        let live = self.bytes.saturating_sub(below.saturating_add(self.above.unwrap_or(0)));
+        // Values are spread over the file as its own bytes are. No more than `log_bytes`, so the cast loses nothing.
+        let values = u128::from(self.log_bytes) * u128::from(live) / u128::from(self.bytes.max(1));
+        live.saturating_add(values as u64)
     }
 
     /// Whether it answers for all that its file holds.
