@@ -14,10 +14,12 @@ fn main() {
     let merge =
         method("merge", "Merge", "ToCompactor", "FromCompactor").client_streaming().server_streaming();
     let state = method("state", "State", "StateRequest", "CompactorState");
+    let read = method("read", "Read", "ReadRequest", "ReadPiece").server_streaming();
     let service = Service::builder()
         .package("siltstone.compactor.v1")
         .name("Compactor")
         .method(merge.build())
+        .method(read.build())
         .method(state.build());
     Builder::new().compile(&[service.build()]);
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,17 +1,18 @@
-//! The database's side: which merges go, where to, and what comes back.
+//! The database's side: which merges go, and where to.
 //!
 //! One thread follows all servers and all merges. The database's workers never wait for it: they ask what has come
 //! ([`OffloadedMerge::advance`]) and do other work meanwhile. Each server is asked every second how it is; one that does not
 //! answer, or fails a merge, gets none until it answers again.
 
+use crate::cost::{Costs, Facts};
+use crate::fetch::Memory;
+use crate::follow::{Given, There, follow};
+use crate::load::Load;
 use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::{
-    Ask, Begin, Begun, CompactorState, GoAhead, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest, Tell,
-    Waits, asking,
-};
+use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION, StateRequest, WINDOW_BYTES};
 use crate::tls::ClientTls;
 use parking_lot::Mutex;
-use siltstone::offload::{Decision, MergeAnswer, MergeSpec, Offload, OffloadedMerge};
+use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 /// How often servers are asked how they are.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long that may take.
 const ASK_WAIT: Duration = Duration::from_secs(2);
-/// How long a merge may wait for others there: meanwhile it waits here for nothing.
-const QUEUE_WAIT: Duration = Duration::from_secs(3);
 /// A server that failed a merge gets none for this long, twice as long after the next, and so on.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
@@ -37,7 +35,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(3);
 /// Settings of the database's side.
 #[derive(Clone, Debug)]
 pub struct CompactorsOptions {
-    /// Merges of fewer bytes stay here: sending them costs more than it saves.
+    /// Merges of fewer bytes stay here: sending one costs as much work as so many bytes do.
     pub bytes_min: u64,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
@@ -58,14 +56,15 @@ pub struct Compactors {
     /// Where the search for a server begins, so that equals take turns.
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
+    load: Arc<Load>,
 }
 
-struct Server {
-    address: String,
-    channel: Channel,
+pub(crate) struct Server {
+    pub(crate) address: String,
+    pub(crate) channel: Channel,
     seen: Mutex<Seen>,
     /// Merges that this database has there.
-    given: AtomicU64,
+    pub(crate) given: AtomicU64,
 }
 
 /// What is known of a server.
@@ -82,7 +81,7 @@ struct Seen {
 
 impl Server {
     /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer.
-    fn note_failure(&self) {
+    pub(crate) fn note_failure(&self) {
         let mut seen = self.seen.lock();
         seen.state = None;
         seen.failed += 1;
@@ -95,7 +94,7 @@ impl Server {
         (seen.state, seen.since) = (state, 0);
     }
 
-    fn note_success(&self) {
+    pub(crate) fn note_success(&self) {
         let mut seen = self.seen.lock();
         (seen.failed, seen.not_before) = (0, None);
     }
@@ -138,6 +137,8 @@ impl Compactors {
             let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
                 .map_err(wrong)?
                 .connect_timeout(CONNECT_WAIT)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
                 .http2_keep_alive_interval(ASK_EVERY)
                 .keep_alive_timeout(options.patience);
             if let Some(tls) = &tls {
@@ -160,7 +161,9 @@ impl Compactors {
             server
         };
         let servers = endpoints.into_iter().map(start).collect();
-        Ok(Self { servers, options, next: AtomicU64::new(0), runtime: Some(runtime) })
+        let load = Arc::new(Load::new());
+        runtime.spawn(look_at_load(Arc::downgrade(&load)));
+        Ok(Self { servers, options, next: AtomicU64::new(0), runtime: Some(runtime), load })
     }
 
     /// The servers, as they were a second ago.
@@ -174,7 +177,7 @@ impl Compactors {
     }
 
     /// The server with the most room that has any.
-    fn choose(&self) -> Result<(Arc<Server>, u64), String> {
+    fn choose(&self) -> Result<Chosen, String> {
         let first = usize::try_from(self.next.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
         let (mut best, mut answer) = (None, 0);
         for n in 0..self.servers.len() {
@@ -184,19 +187,24 @@ impl Compactors {
             let Some(state) = seen.state.as_ref().filter(|_| !rests) else { continue };
             answer += 1;
             let room = state.slots.saturating_sub(state.running + state.queued + seen.since);
-            if room > 0 && best.as_ref().is_none_or(|(_, most)| room > *most) {
-                best = Some((server.clone(), room));
+            if room > 0 && best.as_ref().is_none_or(|best: &Chosen| room > best.room) {
+                let load = state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64;
+                best = Some(Chosen { server: server.clone(), room, load });
             }
         }
-        let Some((server, room)) = best else {
-            return Err(match answer {
-                0 => format!("none of {} compaction servers answers", self.servers.len()),
-                _ => format!("{answer} compaction servers have all they can run"),
-            });
-        };
-        server.seen.lock().since += 1;
-        Ok((server, room))
+        best.ok_or_else(|| match answer {
+            0 => format!("none of {} compaction servers answers", self.servers.len()),
+            _ => format!("{answer} compaction servers have all they can run"),
+        })
     }
+}
+
+/// A server that has room for a merge.
+struct Chosen {
+    server: Arc<Server>,
+    room: u64,
+    /// The share of its processors that is in use.
+    load: f64,
 }
 
 impl std::fmt::Debug for Compactors {
@@ -214,85 +222,70 @@ impl Drop for Compactors {
 }
 
 impl Offload for Compactors {
-    fn decide(&self, spec: &MergeSpec) -> Decision {
-        let bytes = spec.input_bytes();
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        let (spec, bytes) = (offer.spec, offer.spec.input_bytes());
         if bytes < self.options.bytes_min {
             return Decision::here();
         }
-        let (server, room) = match self.choose() {
+        let here = |why: String, numbers| Decision {
+            run: None,
+            reason: format!("a merge is run here: {why}"),
+            numbers,
+        };
+        let Chosen { server, room, load } = match self.choose() {
             Ok(chosen) => chosen,
-            Err(why) => {
-                let reason = format!("a merge is run here: {why}");
-                return Decision { run: None, reason, numbers: vec![("bytes", bytes)] };
-            }
+            Err(why) => return here(why, vec![("bytes", bytes)]),
         };
-        let Some(runtime) = &self.runtime else { return Decision::here() };
-        // The other end knows directories by what they are without links and `..`.
-        let named = |dir: &Path| {
-            std::fs::canonicalize(dir)
-                .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))
+        let facts = Facts {
+            overhead_bytes: self.options.bytes_min,
+            input_bytes: bytes,
+            predicted_bytes: offer.predicted_bytes(),
+            cached_bytes: offer.cached_bytes(),
+            load_here: self.load.share(),
+            load_there: load,
+            hands_over: offer.keep != KeepOutputs::No,
         };
-        let merge = match spec.clone().with_dirs(named).and_then(|spec| spec.to_bytes()) {
-            Ok(merge) => Begin { protocol_version: PROTOCOL_VERSION, merge },
-            Err(e) => {
-                let reason = format!("a merge is run here: {e}");
-                return Decision { run: None, reason, numbers: vec![("bytes", bytes)] };
-            }
+        let costs = facts.costs();
+        let numbers = numbers(&facts, costs, spec.inputs().count() as u64, room);
+        if costs.there >= costs.here {
+            return here("it costs less than to hand it over".into(), numbers);
+        }
+        let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.to_bytes()) {
+            Ok(merge) => merge,
+            Err(e) => return here(e.to_string(), numbers),
         };
+        let Some(runtime) = &self.runtime else { return here("nobody sends it any more".into(), numbers) };
+        server.seen.lock().since += 1;
+        let begin = Begin { protocol_version: PROTOCOL_VERSION, merge, keep: offer.keep as u32 };
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();
-        let guard = Given::new(server.clone());
-        runtime.spawn(follow(guard, merge, answers, allowed, self.options.patience));
-        let numbers = vec![("bytes", bytes), ("tables", spec.inputs().count() as u64), ("room", room)];
+        runtime.spawn(follow(Given::new(server.clone()), begin, answers, allowed, self.options.patience));
+        let memory = Memory::new(runtime.handle(), &server.channel, spec, self.options.patience);
+        let there = There::new(server.address.clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);
-        let there = There { address: server.address.clone(), come, go_ahead, owes: false };
         Decision { run: Some(Box::new(there)), reason, numbers }
     }
 }
 
-/// A merge that a server has, counted there.
-struct Given(Arc<Server>);
-
-impl Given {
-    fn new(server: Arc<Server>) -> Self {
-        server.given.fetch_add(1, Ordering::Relaxed);
-        Self(server)
-    }
+/// A directory's name as it is without links, which is how a server on the same machine, or one that mounts the same, knows it.
+fn as_it_is(dir: &Path) -> siltstone::Result<std::path::PathBuf> {
+    std::fs::canonicalize(dir)
+        .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))
 }
 
-impl Drop for Given {
-    fn drop(&mut self) {
-        self.0.given.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A merge under way at a server.
-struct There {
-    address: String,
-    come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
-    go_ahead: mpsc::UnboundedSender<()>,
-    /// A step was handed on; who asks for more has made it true.
-    owes: bool,
-}
-
-impl OffloadedMerge for There {
-    fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
-        if std::mem::take(&mut self.owes) {
-            // Where nobody listens any more, what has come says why.
-            let _ = self.go_ahead.send(());
-        }
-        let failed =
-            |why: &str| Error::new(ErrorKind::Io, format!("compaction server {}: {why}", self.address));
-        match self.come.try_recv() {
-            Ok(Ok(answer)) => {
-                self.owes = answer.is_step();
-                Ok(Some(answer))
-            }
-            Ok(Err(why)) => Err(failed(&why)),
-            Err(std_mpsc::TryRecvError::Empty) => Ok(None),
-            Err(std_mpsc::TryRecvError::Disconnected) => Err(failed("it went away")),
-        }
-    }
+fn numbers(facts: &Facts, costs: Costs, tables: u64, room: u64) -> Vec<(&'static str, u64)> {
+    let percent = |share: f64| (share * 100.0) as u64;
+    vec![
+        ("bytes", facts.input_bytes),
+        ("predicted_bytes", facts.predicted_bytes),
+        ("cached_bytes", facts.cached_bytes),
+        ("load_here_percent", percent(facts.load_here)),
+        ("load_there_percent", percent(facts.load_there)),
+        ("cost_here", costs.here),
+        ("cost_there", costs.there),
+        ("tables", tables),
+        ("room", room),
+    ]
 }
 
 /// Asks a server how it is, as long as somebody knows it.
@@ -309,89 +302,11 @@ async fn watch(server: std::sync::Weak<Server>) {
     }
 }
 
-/// How a merge ended before its last step.
-enum Ended {
-    /// There was no room for it.
-    Full(String),
-    Failed(String),
-}
-
-impl From<String> for Ended {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
-/// Gives a merge to a server and passes on what comes of it, until it ends or nobody wants it any more.
-async fn follow(
-    given: Given,
-    merge: Begin,
-    answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
-    mut allowed: mpsc::UnboundedReceiver<()>,
-    patience: Duration,
-) {
-    let server = &given.0;
-    let end = follow_to_end(server, merge, &answers, &mut allowed, patience).await;
-    match end {
-        Ok(()) => server.note_success(),
-        Err(Ended::Full(why)) => drop(answers.send(Err(why))),
-        Err(Ended::Failed(why)) => {
-            server.note_failure();
-            let _ = answers.send(Err(why));
-        }
-    }
-}
-
-async fn follow_to_end(
-    server: &Server,
-    merge: Begin,
-    answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
-    allowed: &mut mpsc::UnboundedReceiver<()>,
-    patience: Duration,
-) -> Result<(), Ended> {
-    let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
-    let (asks, asked) = mpsc::channel(4);
-    let begun = asks.send(asking(Ask::Begin(merge))).await;
-    begun.map_err(|e| e.to_string())?;
-    let mut client = CompactorClient::new(server.channel.clone())
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let begun = tokio::time::timeout(patience, client.merge(ReceiverStream::new(asked))).await;
-    let told = begun.map_err(|_| silent())?.map_err(|e| match e.code() {
-        tonic::Code::ResourceExhausted => Ended::Full(e.message().to_string()),
-        _ => Ended::Failed(e.message().to_string()),
-    });
-    let (mut told, asked_at, mut has_begun) = (told?.into_inner(), Instant::now(), false);
-    loop {
-        let message = tokio::select! {
-            message = tokio::time::timeout(patience, told.message()) => message,
-            step = allowed.recv() => match step {
-                // Nobody wants it any more: the end of the stream says so.
-                None => return Ok(()),
-                Some(()) => {
-                    let _ = asks.send(asking(Ask::GoAhead(GoAhead {}))).await;
-                    continue;
-                }
-            },
-        };
-        let message = message.map_err(|_| silent())?.map_err(|e| e.message().to_string())?;
-        let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
-        match message.tell {
-            Some(Tell::Answer(bytes)) => {
-                let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
-                let is_last = answer.is_last();
-                has_begun = true;
-                if answers.send(Ok(answer)).is_err() || is_last {
-                    return Ok(());
-                }
-            }
-            Some(Tell::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
-                return Err(Ended::Full(format!("{before} merges were still before it")));
-            }
-            Some(Tell::Waits(_)) => {}
-            Some(Tell::Begun(Begun {})) => has_begun = true,
-            Some(Tell::Failed(why)) => return Err(why.into()),
-            None => return Err("a message that says nothing".to_string().into()),
-        }
+/// Looks at what this process uses, as long as somebody wants to know.
+async fn look_at_load(load: std::sync::Weak<Load>) {
+    while let Some(of) = load.upgrade() {
+        of.rates(0);
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
     }
 }

@@ -11,7 +11,8 @@
 //! - `protocol`: the messages and the service's stubs.
 //! - `server`: the compaction server; `admission` says how many merges it runs.
 //! - `capacity`: how many servers a workload needs.
-//! - `client`: decides which merges go, chooses a server, and follows a merge for the database.
+//! - `client`: decides which merges go, by what `cost` says, and chooses a server; `follow` follows a merge for the database,
+//!   and `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
@@ -36,6 +37,9 @@
 mod admission;
 mod capacity;
 mod client;
+mod cost;
+mod fetch;
+mod follow;
 mod load;
 mod protocol;
 mod server;

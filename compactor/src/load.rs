@@ -44,6 +44,16 @@ impl Load {
         }
         looked.rates
     }
+
+    /// The share of all processors that this process used when it was last looked at.
+    pub(crate) fn share(&self) -> f64 {
+        self.0.lock().rates.cpu_percent as f64 / 100.0 / processors() as f64
+    }
+}
+
+/// Processors that this process may use.
+pub(crate) fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
 }
 
 /// Processor time of this process; zero where it is not told.

@@ -1,20 +1,30 @@
-//! What goes over the connection: one stream of messages each way for each merge, and a call that asks how the server is.
+//! What goes over the connection: one stream of messages each way for each merge, a call for blocks that it wrote, and one that
+//! asks how the server is.
 //!
 //! ```text
-//! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up
-//! to the database    Waits ...  Begun  Answer(how far) ...  Answer(step) ...  Failed    end of stream: behind the last step
+//! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up, or all is done
+//! to the database    Waits ...  Begun  Answer(how far) ...  Answer(step) ...  Failed
+//!
+//! to the server      ReadRequest(table, parts of its file)
+//! to the database    ReadPiece(bytes) ...                                               NotFound: not in memory (any more)
 //! ```
 //!
 //! A server is at most one step ahead of what was made true: it begins the step behind the next only when told to go ahead.
+//! Where the merge says so it keeps a step's tables in memory until then, and behind the last step until the stream ends.
 //! It says something at least every second as long as it works, so who hears nothing for long knows that nothing comes.
 
+use prost::bytes::Bytes;
 use prost::{Message, Oneof};
+use siltstone::offload::KeepOutputs;
 
 /// Of these messages. Who gets a message of another version refuses it.
-pub(crate) const PROTOCOL_VERSION: u32 = 1;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 
 /// Bytes of one message, at most: a merge names all its tables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes that may be on their way of a stream, and of a connection: a few pieces of a table.
+pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 
 /// From the database, on the stream of one merge.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -40,6 +50,18 @@ pub(crate) struct Begin {
     /// A [`siltstone::offload::MergeSpec`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) merge: Vec<u8>,
+    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is made true, 2 as long as there is room.
+    #[prost(uint32, tag = "3")]
+    pub(crate) keep: u32,
+}
+
+impl Begin {
+    /// What `keep` stands for.
+    pub(crate) fn keeps(&self) -> Option<KeepOutputs> {
+        [KeepOutputs::No, KeepOutputs::UntilPublished, KeepOutputs::WhileThereIsRoom]
+            .into_iter()
+            .find(|keep| *keep as u32 == self.keep)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -76,6 +98,35 @@ pub(crate) struct Waits {
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Begun {}
+
+/// Parts of the file of a table that the server wrote.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ReadRequest {
+    /// The number of the database.
+    #[prost(fixed64, tag = "1")]
+    pub(crate) database: u64,
+    /// The name of the table's file.
+    #[prost(string, tag = "2")]
+    pub(crate) table: String,
+    /// Where each part begins, and where it ends.
+    #[prost(uint64, repeated, tag = "3")]
+    pub(crate) starts: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub(crate) ends: Vec<u64>,
+    /// The table is not compressed, so what is sent of it is.
+    #[prost(bool, tag = "5")]
+    pub(crate) compress: bool,
+}
+
+/// Some of the bytes that were asked for, in order.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ReadPiece {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) bytes: Bytes,
+    /// Of an lz4 block: what it is decompressed. 0: the bytes are as in the file.
+    #[prost(uint32, tag = "2")]
+    pub(crate) raw: u32,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct StateRequest {}
@@ -122,6 +173,15 @@ pub struct CompactorState {
     /// Seconds since it began.
     #[prost(uint64, tag = "13")]
     pub up_seconds: u64,
+    /// Processors that it may use.
+    #[prost(uint64, tag = "14")]
+    pub processors: u64,
+    /// Bytes of tables in memory for databases to fetch.
+    #[prost(uint64, tag = "15")]
+    pub kept_bytes: u64,
+    /// Bytes of tables that databases fetched since it began.
+    #[prost(uint64, tag = "16")]
+    pub fetched_bytes: u64,
 }
 
 /// The stubs.

@@ -4,15 +4,17 @@
 //! free again. What it wrote and did not hand out the database removes: only the owner of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
-use crate::load::{Load, memory_bytes};
+use crate::load::{Load, memory_bytes, processors};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
-    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, StateRequest,
-    Tell, ToCompactor, Waits, telling,
+    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, ReadPiece,
+    ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
 use crate::tls::ServerTls;
+use prost::bytes::Bytes;
 use siltstone::Builder;
-use siltstone::offload::{MergeRunner, MergeSpec};
+use siltstone::TableId;
+use siltstone::offload::{KeepOutputs, MergeRunner, MergeSpec, RunningMerge};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +39,12 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 const STREAMS_MAX: u32 = 64;
 /// The part of the memory for what merges read again.
 const CACHE_PART: u64 = 8;
+/// The part of the rest for what merges wrote, until databases have fetched it: half of what a merge may take (b).
+const KEPT_PART: u64 = 2;
+/// Bytes of a table in one message.
+const PIECE_BYTES: usize = 1 << 20;
+/// What is sent compressed is to be shorter by this part at least.
+const SAVED_PART: usize = 8;
 /// Threads for what is not a merge.
 const THREADS_BESIDE: usize = 8;
 /// After how long in one piece of work a merge is taken for hung, and its database no longer told that it is worked at.
@@ -109,7 +117,7 @@ impl CompactorServer {
         let admission = Arc::new(Admission::new(config.memory - cache, config.merge_memory, config.queue));
         let threads = usize::try_from(admission.slots).unwrap_or(1);
         let shared = Arc::new(Shared {
-            runner: builder.merge_runner(cache),
+            runner: builder.merge_runner(cache, (config.memory - cache) / KEPT_PART),
             tables,
             admission,
             memory_max: config.memory,
@@ -132,6 +140,8 @@ impl CompactorServer {
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let mut server = transport::Server::builder()
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
             .http2_keepalive_interval(Some(KEEP_ALIVE.0))
             .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
             .max_concurrent_streams(STREAMS_MAX);
@@ -170,6 +180,7 @@ struct Counts {
     done: AtomicU64,
     failed: AtomicU64,
     bytes_written: AtomicU64,
+    fetched: AtomicU64,
 }
 
 struct Shared {
@@ -184,7 +195,7 @@ struct Shared {
 
 impl Shared {
     /// The merge that a database asks for, if it may be done here.
-    fn merge_of(&self, begin: &Begin) -> Result<MergeSpec, Status> {
+    fn merge_of(&self, begin: &Begin) -> Result<(MergeSpec, KeepOutputs), Status> {
         let wrong = |what: String| Err(Status::invalid_argument(what));
         if begin.protocol_version != PROTOCOL_VERSION {
             let theirs = begin.protocol_version;
@@ -192,6 +203,9 @@ impl Shared {
                 "messages of version {theirs}, this server has version {PROTOCOL_VERSION}"
             ));
         }
+        let Some(keep) = begin.keeps() else {
+            return wrong(format!("there is no way {} of keeping outputs", begin.keep));
+        };
         let spec =
             MergeSpec::from_bytes(&begin.merge).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
@@ -202,7 +216,7 @@ impl Shared {
                 return Err(Status::permission_denied(message));
             }
         }
-        Ok(spec)
+        Ok((spec, keep))
     }
 
     /// Whether the directory is one that was given, or below one. A path that leads out again by `..` is not.
@@ -230,6 +244,9 @@ impl Shared {
             memory_bytes: memory_bytes(),
             memory_max: self.memory_max,
             up_seconds: self.began.elapsed().as_secs(),
+            processors: processors(),
+            kept_bytes: self.runner.kept().bytes(),
+            fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
         }
     }
 }
@@ -241,6 +258,7 @@ type Told = Result<FromCompactor, Status>;
 #[tonic::async_trait]
 impl Compactor for Compactions {
     type MergeStream = ReceiverStream<Told>;
+    type ReadStream = tokio_stream::Iter<std::vec::IntoIter<Result<ReadPiece, Status>>>;
 
     async fn merge(
         &self,
@@ -255,11 +273,34 @@ impl Compactor for Compactions {
         let shared = self.0.clone();
         // It looks at directories, which may take a while.
         let spec = tokio::task::spawn_blocking(move || shared.merge_of(&begin)).await;
-        let spec = spec.map_err(|e| Status::internal(e.to_string()))??;
+        let (spec, keep) = spec.map_err(|e| Status::internal(e.to_string()))??;
         let queued = self.0.admission.queue().map_err(Status::resource_exhausted)?;
         let (into, told) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(follow(self.0.clone(), queued, spec, asks, into));
+        tokio::spawn(follow(self.0.clone(), queued, (spec, keep), asks, into));
         Ok(Response::new(ReceiverStream::new(told)))
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        let ReadRequest { database, table, starts, ends, compress } = request.into_inner();
+        let table = TableId::parse_file_name(&table)
+            .ok_or_else(|| Status::invalid_argument(format!("{table} is no name of a table")))?;
+        if starts.len() != ends.len() {
+            return Err(Status::invalid_argument(format!(
+                "{} parts begin, {} end",
+                starts.len(),
+                ends.len()
+            )));
+        }
+        let parts: Vec<_> = starts.into_iter().zip(ends).map(|(start, end)| start..end).collect();
+        let bytes = self.0.runner.kept().read(database, table, &parts);
+        let bytes = Bytes::from(bytes.ok_or_else(|| Status::not_found(format!("{table} is not in memory")))?);
+        self.0.counts.fetched.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let piece = |at: usize| {
+            let raw = bytes.slice(at..(at + PIECE_BYTES).min(bytes.len()));
+            Ok(if compress { compressed(raw) } else { ReadPiece { bytes: raw, raw: 0 } })
+        };
+        let pieces: Vec<_> = (0..bytes.len()).step_by(PIECE_BYTES).map(piece).collect();
+        Ok(Response::new(tokio_stream::iter(pieces)))
     }
 
     async fn state(&self, _: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
@@ -267,11 +308,21 @@ impl Compactor for Compactions {
     }
 }
 
-/// Sees a merge through: its turn, its work, and what the database says meanwhile.
+/// As it is sent, if that makes it shorter.
+fn compressed(raw: Bytes) -> ReadPiece {
+    let bytes = lz4_flex::block::compress(&raw);
+    if bytes.len() > raw.len() - raw.len() / SAVED_PART {
+        return ReadPiece { bytes: raw, raw: 0 };
+    }
+    ReadPiece { bytes: bytes.into(), raw: raw.len() as u32 }
+}
+
+/// Sees a merge through: its turn, its work, and what the database says meanwhile. Behind the last step it keeps what the
+/// database has not fetched.
 async fn follow(
     shared: Arc<Shared>,
     queued: Queued,
-    spec: MergeSpec,
+    (spec, keep): (MergeSpec, KeepOutputs),
     mut asks: Streaming<ToCompactor>,
     into: mpsc::Sender<Told>,
 ) {
@@ -295,18 +346,23 @@ async fn follow(
         let (shared, gone, into, steps) = (shared.clone(), gone.clone(), into.clone(), steps.clone());
         tokio::task::spawn_blocking(move || {
             let _running = running;
-            let worked = run(&shared, &spec, &To { into: &into, gone: &gone, steps: &steps }, &allowed);
+            let to = To { into: &into, gone: &gone, steps: &steps };
+            let worked = run(&shared, (&spec, keep), &to, &allowed);
             let counts = &shared.counts;
             let count = if worked.is_ok() { &counts.done } else { &counts.failed };
             count.fetch_add(1, Ordering::Relaxed);
             let (table, bytes) = (spec.first_output(), spec.input_bytes());
             match worked {
-                Ok(()) => tracing::info!(target: "siltstone", %table, bytes, "a merge is done"),
+                Ok(merge) => {
+                    tracing::info!(target: "siltstone", %table, bytes, "a merge is done");
+                    return Some(merge);
+                }
                 Err(why) => {
                     tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
                     let _ = To { into: &into, gone: &gone, steps: &steps }.tell(Tell::Failed(why));
                 }
             }
+            None
         })
     };
     let mut work = std::pin::pin!(work);
@@ -314,7 +370,10 @@ async fn follow(
     let (mut seen, mut since) = (0, Instant::now());
     loop {
         tokio::select! {
-            _ = &mut work => return,
+            worked = &mut work => match worked.ok().flatten() {
+                Some(merge) if keep != KeepOutputs::No => return hand_over(merge, asks, into).await,
+                _ => return,
+            },
             _ = alive.tick() => {
                 let now = steps.load(Ordering::Relaxed);
                 if now != seen {
@@ -336,6 +395,21 @@ async fn follow(
     gone.store(true, Ordering::Relaxed);
     drop(go_ahead);
     let _ = work.await;
+}
+
+/// Keeps what a merge wrote until the database has made its last step true, or is gone.
+async fn hand_over(mut merge: RunningMerge, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<Told>) {
+    let mut alive = tokio::time::interval(WAITS_EVERY);
+    loop {
+        tokio::select! {
+            _ = alive.tick() => drop(into.try_send(Ok(telling(Tell::Begun(Begun {}))))),
+            ask = asks.message() => match ask {
+                Ok(Some(_)) => merge.published(),
+                Ok(None) | Err(_) => return,
+            },
+            () = into.closed() => return,
+        }
+    }
 }
 
 /// Where a merge's messages go, and what is known of who reads them.
@@ -375,11 +449,11 @@ fn given_up() -> String {
 /// Runs a merge to its end, or until the database is gone.
 fn run(
     shared: &Shared,
-    spec: &MergeSpec,
+    (spec, keep): (&MergeSpec, KeepOutputs),
     to: &To<'_>,
     allowed: &std_mpsc::Receiver<()>,
-) -> Result<(), String> {
-    let mut merge = shared.runner.begin(spec).map_err(|e| e.to_string())?;
+) -> Result<RunningMerge, String> {
+    let mut merge = shared.runner.begin(spec, keep).map_err(|e| e.to_string())?;
     let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
     loop {
         to.check()?;
@@ -397,16 +471,22 @@ fn run(
         to.tell(Tell::Answer(answer.to_bytes()))?;
         told = Instant::now();
         if answer.is_last() {
-            return Ok(());
+            return Ok(merge);
         }
         ahead += 1;
         while ahead > 1 {
             match allowed.recv_timeout(WAITS_EVERY) {
-                Ok(()) => ahead -= 1,
+                Ok(()) => {
+                    merge.published();
+                    ahead -= 1;
+                }
                 Err(std_mpsc::RecvTimeoutError::Timeout) => to.check()?,
                 Err(std_mpsc::RecvTimeoutError::Disconnected) => return Err(given_up()),
             }
         }
-        ahead -= allowed.try_iter().count().min(ahead);
+        for () in allowed.try_iter().take(ahead) {
+            merge.published();
+            ahead -= 1;
+        }
     }
 }

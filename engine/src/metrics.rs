@@ -251,6 +251,8 @@ pub struct Statistics {
     pub cache_filled_blocks: u64,
     /// See above.
     pub cache_filled_bytes: u64,
+    /// Bytes of tables that came from the memory of compaction servers, compressed as in the file, for the cache or for readers.
+    pub remote_cache_bytes: u64,
     /// Blocks that left the block cache with the files they were of, and their bytes there.
     pub cache_evicted_blocks: u64,
     /// See above.

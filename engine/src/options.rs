@@ -228,6 +228,9 @@ pub enum CacheFill {
     /// [`Experimental::cache_fill_rate`].
     #[default]
     Step,
+    /// None where a merge runs here. Of one that a compaction server ran, readers have blocks from the memory of that server, not
+    /// from storage, as long as it has them (the paper's remote cache, RC).
+    Remote,
 }
 
 /// Whether cells of a family carry timestamps.

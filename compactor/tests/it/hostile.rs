@@ -2,7 +2,7 @@
 
 use crate::support::{World, builder, eventually, merged, server, write};
 use prost::{Message, Oneof};
-use siltstone::offload::{Decision, MergeSpec, Offload};
+use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
 use siltstone_compactor::{CompactorServer, Compactors};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -32,6 +32,20 @@ struct Begin {
     version: u32,
     #[prost(bytes = "vec", tag = "2")]
     merge: Vec<u8>,
+    #[prost(uint32, tag = "3")]
+    keep: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Read {
+    #[prost(fixed64, tag = "1")]
+    database: u64,
+    #[prost(string, tag = "2")]
+    table: String,
+    #[prost(uint64, repeated, tag = "3")]
+    starts: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    ends: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -58,6 +72,26 @@ async fn ask(channel: &Channel, first: Option<Ask>) -> Result<(Asks, Streaming<T
     let codec = tonic_prost::ProstCodec::<To, Told>::default();
     let request = tonic::Request::new(ReceiverStream::new(asked));
     Ok((asks, client.streaming(request, path, codec).await?.into_inner()))
+}
+
+/// How many bytes there are of these parts of a table.
+async fn read(channel: &Channel, read: Read) -> Result<usize, Status> {
+    let mut client = tonic::client::Grpc::new(channel.clone());
+    client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let path = PathAndQuery::from_static("/siltstone.compactor.v1.Compactor/Read");
+    let codec = tonic_prost::ProstCodec::<Read, Piece>::default();
+    let answer = client.server_streaming(tonic::Request::new(read), path, codec).await?;
+    let (mut pieces, mut bytes) = (answer.into_inner(), 0);
+    while let Some(Piece { bytes: piece }) = pieces.message().await? {
+        bytes += piece.len();
+    }
+    Ok(bytes)
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Piece {
+    #[prost(bytes = "vec", tag = "1")]
+    bytes: Vec<u8>,
 }
 
 /// The steps that come before nothing more does for a second.
@@ -91,19 +125,40 @@ impl std::fmt::Debug for Plays {
 async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
     let merge = spec.to_bytes().unwrap();
-    let begin = |version, merge: &[u8]| Some(Ask::Begin(Begin { version, merge: merge.to_vec() }));
+    let begin = |version, merge: &[u8]| Some(Ask::Begin(Begin { version, merge: merge.to_vec(), keep: 1 }));
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
-    wrong.push(ask(&channel, begin(1, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(2, b"no merge")).await.err().unwrap());
     wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
     let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
-    wrong.push(ask(&channel, begin(1, &outside)).await.err().unwrap());
-    wrong.push(ask(&channel, begin(1, &vec![b' '; 17 << 20])).await.err().unwrap());
+    wrong.push(ask(&channel, begin(2, &outside)).await.err().unwrap());
+    wrong.push(ask(&channel, begin(2, &vec![b' '; 17 << 20])).await.err().unwrap());
+    let kept_somehow = Some(Ask::Begin(Begin { version: 2, merge: merge.clone(), keep: 9 }));
+    wrong.push(ask(&channel, kept_somehow).await.err().unwrap());
+    let wanted = |table: &str, starts: &[u64], ends: &[u64]| Read {
+        database: spec.database(),
+        table: table.into(),
+        starts: starts.to_vec(),
+        ends: ends.to_vec(),
+    };
+    let name = spec.first_output().file_name();
+    for (table, starts, ends) in
+        [("../CURRENT", &[0][..], &[9][..]), (&*name, &[0, 1], &[9]), (&*name, &[0], &[9])]
+    {
+        wrong.push(read(&channel, wanted(table, starts, ends)).await.err().unwrap());
+    }
     seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
     // Two steps come without a word, and no third.
-    let (asks, mut stream) = ask(&channel, begin(1, &merge)).await.unwrap();
+    let (asks, mut stream) = ask(&channel, begin(2, &merge)).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
+    seen.push(format!("{:?} bytes", read(&channel, wanted(&name, &[0, 50], &[40, 90])).await.ok()));
+    for (start, end) in [(0, u64::MAX), (9, 3), (u64::MAX, 0), (1 << 40, (1 << 40) + 1)] {
+        let status = read(&channel, wanted(&name, &[start], &[end])).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+    let often = read(&channel, wanted(&name, &[0; 500_000], &[1_000; 500_000])).await.unwrap_err();
+    assert_eq!(often.code(), Code::NotFound, "{often}");
     asks.send(To { ask: Some(Ask::GoAhead(Nothing {})) }).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
     drop((asks, stream));
@@ -111,7 +166,8 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
 }
 
 impl Offload for Plays {
-    fn decide(&self, spec: &MergeSpec) -> Decision {
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        let spec = offer.spec;
         let mut seen = self.seen.lock().unwrap();
         if seen.is_empty() && spec.input_bytes() > 300_000 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -147,7 +203,12 @@ fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
         "messages of version 99",
         "is not below a directory",
         "",
+        "there is no way 9 of keeping outputs",
+        "../CURRENT is no name of a table",
+        "2 parts begin, 1 end",
+        "is not in memory",
         "2 steps",
+        "Some(80) bytes",
         "1 steps",
     ];
     for (seen, expected) in seen.iter().zip(expected) {

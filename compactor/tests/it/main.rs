@@ -1,6 +1,7 @@
 //! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the servers.
 
 mod failures;
+mod hand_over;
 mod hostile;
 mod refusals;
 mod support;

@@ -40,12 +40,18 @@ impl Deref for Opened {
 }
 
 pub(crate) fn builder() -> siltstone::Builder {
-    let options = Options {
+    builder_with(|_| {})
+}
+
+/// The same with other options.
+pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder {
+    let mut options = Options {
         write_memory: 64 << 10,
         memory_budget: 2 << 20,
         experimental: Experimental { step_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
+    change(&mut options);
     let family = FamilyOptions {
         merge_operator: Some("concat".into()),
         strategy: "leveled{table_bytes=32KiB}".parse().unwrap(),
@@ -83,14 +89,23 @@ impl World {
     }
 
     pub(crate) fn open_with(&self, name: &str, compactors: Option<Arc<Compactors>>) -> Opened {
+        self.open_as(name, builder(), compactors)
+    }
+
+    pub(crate) fn open_as(
+        &self,
+        name: &str,
+        builder: siltstone::Builder,
+        compactors: Option<Arc<Compactors>>,
+    ) -> Opened {
         let dir = self.dir.path().join(name);
         let builder = match &compactors {
             Some(compactors) => {
                 let all = || compactors.servers().iter().all(|server| server.state.is_some());
                 eventually("the servers answer", all);
-                builder().offload(compactors.clone())
+                builder.offload(compactors.clone())
             }
-            None => builder(),
+            None => builder,
         };
         Opened { db: Some(builder.open(&dir).unwrap()), compactors, dir }
     }

@@ -433,6 +433,21 @@ impl BlockCache {
         self.data.contains_key(&key)
     }
 
+    /// The data block if it is held, without counting as a use.
+    pub(crate) fn peek_data(&self, key: BlockKey) -> Option<Arc<Block>> {
+        self.data.peek(&key)
+    }
+
+    /// Whether a data block more pushes none out, about: parts of the cache do not fill evenly.
+    pub(crate) fn has_room(&self) -> bool {
+        self.data.weight() < self.data.capacity() / 16 * 15
+    }
+
+    /// Whether the index or filter partition is held, without counting as a use.
+    pub(crate) fn holds_meta(&self, key: BlockKey) -> bool {
+        self.meta.contains_key(&key)
+    }
+
     /// An index partition if it is held, without counting as a use.
     pub(crate) fn peek_index(&self, key: BlockKey) -> Option<Arc<Block>> {
         match self.meta.peek(&key) {

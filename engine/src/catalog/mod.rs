@@ -67,6 +67,8 @@ pub(crate) struct Catalog {
     /// Runs merges here, and whoever runs them elsewhere.
     pub(crate) local: Local,
     pub(crate) offload: Option<Arc<dyn Offload>>,
+    /// Bytes of tables that came from the memory of other processes.
+    pub(crate) remote_bytes: Arc<std::sync::atomic::AtomicU64>,
     /// Merges elsewhere that were given up.
     strays: Mutex<Vec<strays::Stray>>,
     /// One change of the cache's size at a time.
@@ -94,6 +96,7 @@ impl Catalog {
             cache: cache.clone(),
             registry: registry.clone(),
             writes_over: true,
+            written: None,
         };
         stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
         let catalog = Arc::new(Self {
@@ -112,6 +115,7 @@ impl Catalog {
             graveyard,
             offload,
             local,
+            remote_bytes: Arc::default(),
             strays: Mutex::default(),
             fitting: Mutex::new(()),
         });

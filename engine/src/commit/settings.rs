@@ -61,7 +61,7 @@ impl Settings {
     /// What merges and flushes put into the block cache as they write.
     pub(crate) fn filling(&self) -> Filling {
         match self.options.cache_fill {
-            CacheFill::None | CacheFill::Before => Filling::Off,
+            CacheFill::None | CacheFill::Before | CacheFill::Remote => Filling::Off,
             CacheFill::WriteThrough => Filling::All,
             CacheFill::Step => Filling::Warm,
         }

@@ -266,6 +266,7 @@ impl Inner {
             cache_misses: cache.data.misses,
             cache_filled_blocks: cache.filled.0,
             cache_filled_bytes: cache.filled.1,
+            remote_cache_bytes: self.catalog.remote_bytes.load(Ordering::Relaxed),
             cache_evicted_blocks: cache.evicted.0,
             cache_evicted_bytes: cache.evicted.1,
             cache_bytes: cache.data_bytes + cache.meta_bytes,

@@ -138,9 +138,10 @@ impl Builder {
     }
 
     /// What runs the merges of other databases in this process, with the operators, filters, object store and files that were said
-    /// here. It keeps what it reads again, such as indices, in `cache_bytes` of memory.
-    pub fn merge_runner(&self, cache_bytes: u64) -> MergeRunner {
-        MergeRunner::new(&self.env, &self.registry, self.objects.clone(), cache_bytes)
+    /// here. It keeps what it reads again, such as indices, in `cache_bytes` of memory, and in `kept_bytes` of memory what it wrote
+    /// of merges that want it ([`crate::offload::KeepOutputs`]).
+    pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
+        MergeRunner::new(&self.env, &self.registry, self.objects.clone(), cache_bytes, kept_bytes)
     }
 
     /// Called for every event.

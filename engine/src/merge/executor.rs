@@ -2,8 +2,7 @@
 //!
 //! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
 //! a step as soon as its tables are durable. Whoever drives a run makes the step true before it advances again.
-//! What the cache is to have of a step's tables comes as a source of blocks ([`Warm`]), which is emptied before the step is
-//! published: the local one has put them there while the tables were written.
+//! What the cache has of a step's tables, put there while they were written, comes with the step.
 
 use super::machine::{LocalMerge, Merge, Source};
 use super::output::OutputRules;
@@ -13,7 +12,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
-use crate::storage::Env;
+use crate::storage::{Env, WriteFile};
 use crate::table::{CursorOptions, Filled, Replaced};
 use crate::types::{KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
@@ -60,30 +59,8 @@ pub(crate) struct Step {
     pub(crate) upto: Option<Vec<u8>>,
     /// Cells of the step's interval that are in no output, in order.
     pub(crate) aside: Vec<KeptCell>,
-    /// Blocks of the outputs for the cache.
-    pub(crate) warm: Box<dyn Warm>,
-}
-
-/// A source of blocks for the cache.
-pub(crate) trait Warm: Send {
-    /// Puts a few more there; their number and bytes, `None` when that is all.
-    fn advance(&mut self) -> Result<Option<(u64, u64)>>;
-
-    /// What is there of each output. It leaves again with what stands for it, unless that is published.
-    fn take(&mut self) -> Vec<(TableId, Filled)>;
-}
-
-/// Blocks that went into the cache while the tables were written.
-pub(crate) struct InCache(pub(crate) Vec<(TableId, Filled)>);
-
-impl Warm for InCache {
-    fn advance(&mut self) -> Result<Option<(u64, u64)>> {
-        Ok(None)
-    }
-
-    fn take(&mut self) -> Vec<(TableId, Filled)> {
-        std::mem::take(&mut self.0)
-    }
+    /// What the cache was given of each output. It leaves again with what stands for it, unless that is published.
+    pub(crate) filled: Vec<(TableId, Filled)>,
 }
 
 /// What a run has done so far.
@@ -113,6 +90,14 @@ pub(crate) struct Local {
     pub(crate) registry: Registry,
     /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one that is there is an error.
     pub(crate) writes_over: bool,
+    /// Where else tables are written to.
+    pub(crate) written: Option<Arc<dyn WriteTo>>,
+}
+
+/// Where tables are written to beside their files.
+pub(crate) trait WriteTo: Send + Sync {
+    /// What writes the table to the file, and there.
+    fn also(&self, table: TableId, file: Box<dyn WriteFile>) -> Box<dyn WriteFile>;
 }
 
 impl Local {
@@ -150,6 +135,7 @@ impl Local {
                     cache: self.cache.clone(),
                     replaced: Arc::new(replaced),
                     writes_over: self.writes_over,
+                    written: self.written.clone(),
                 },
                 step_bytes: spec.step_bytes,
                 cells: is_all.then_some(cells),

@@ -3,7 +3,7 @@
 //! between merges at every advance, a simulation can interleave them, and a compaction server can run it.
 
 use super::aside::{Aside, AsideRules};
-use super::executor::{Advance, InCache, MergeRun, Step, Totals};
+use super::executor::{Advance, MergeRun, Step, Totals};
 use super::keep::{Keep, KeepRules};
 use super::merging::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
@@ -137,8 +137,7 @@ impl Merge {
 
     fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
         let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
-        let warm = Box::new(InCache(self.output.take_filled()));
-        Step { outputs: self.output.take_finished(), upto, aside, warm }
+        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
     }
 
     /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.

@@ -4,6 +4,7 @@
 //! takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no table of a
 //! run says anything about its neighbour's keys.
 
+use super::executor::WriteTo;
 use super::keep::Keep;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
@@ -25,6 +26,8 @@ pub(crate) struct OutputRules {
     pub(crate) replaced: Arc<Replaced>,
     /// A table that is there with the name of an output is written over; else it is an error.
     pub(crate) writes_over: bool,
+    /// Where else tables are written to.
+    pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
 /// Values that stay in the log of a database, where `find` tells their places.
@@ -99,6 +102,9 @@ impl Output {
             let storage = &**self.rules.tables.storage();
             let mut builder =
                 TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
+            if let Some(written) = &self.rules.written {
+                builder.write_by(|file| written.also(id, file));
+            }
             if let Some(left) = &self.left {
                 builder.set_log_database(left.database);
             }

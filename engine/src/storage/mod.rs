@@ -203,6 +203,10 @@ pub trait WriteFile: Send {
 pub trait ReadFile: Send + Sync {
     /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same where what was read turned out to be wrong: from where the bytes are kept, past what may lie between.
+    fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Whether the file has no bytes.

@@ -31,6 +31,11 @@ impl BlockCursor {
         self.entry.is_some()
     }
 
+    /// The block that it is in.
+    pub(super) fn in_block(&self) -> Option<&Arc<Block>> {
+        self.block.as_ref()
+    }
+
     fn block(&self) -> Decoded<&Arc<Block>> {
         self.block.as_ref().ok_or(Malformed("cursor is in no block"))
     }

@@ -130,6 +130,12 @@ impl TableBuilder {
         })
     }
 
+    /// Writes by what this makes of its file. To be called before the first cell.
+    pub(crate) fn write_by(&mut self, by: impl FnOnce(Box<dyn WriteFile>) -> Box<dyn WriteFile>) {
+        let file = std::mem::replace(&mut self.out.file, Box::new(NoFile));
+        self.out.file = by(file);
+    }
+
     /// Names something in the properties (a writer, a merge operator).
     pub(crate) fn set_name(&mut self, name: &str, value: &str) {
         self.properties.names.insert(name.to_string(), value.to_string());
@@ -475,6 +481,19 @@ impl Output {
     fn sync(&mut self) -> Result<()> {
         self.synced = self.written;
         self.file.sync().map_err(|e| Error::io("sync table", &self.path, e))
+    }
+}
+
+/// Nothing is written to it.
+struct NoFile;
+
+impl WriteFile for NoFile {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -12,7 +12,7 @@ use super::pin::pin_fetched;
 use super::reader::Table;
 use super::reference::{Fetched, Images};
 use crate::cache::block::Block;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::types::codec::Decoded;
 use crate::types::{CellRef, Cursor, Pinned};
 use std::sync::Arc;
@@ -205,7 +205,11 @@ impl TableCursor {
         }
         let table = &self.table;
         let bytes = self.window.get(table, handle, sequential, self.options.read_ahead_bytes)?;
-        let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
+        let opened = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle);
+        let (raw, _) = opened.or_else(|first| match first.kind() {
+            ErrorKind::Corruption => table.read(BlockKind::Data, handle).map_err(|_| first),
+            _ => Err(first),
+        })?;
         let block = table.cache.adopt(table.check(handle.offset, Block::new(raw))?);
         if self.options.fill_cache {
             table.cache_data(handle, &block);

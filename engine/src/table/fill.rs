@@ -12,18 +12,13 @@
 //! however often it is merged.
 
 use super::block_cursor::BlockCursor;
-use super::cursor::Window;
-use super::frame::{BlockKind, Handle, open_block};
+use super::frame::Handle;
 use super::index::BlockEntry;
 use super::reader::Table;
 use crate::cache::Filter;
 use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling};
-use crate::error::Result;
 use std::sync::{Arc, Weak};
-
-/// Read back at once.
-const PIECE_BYTES: u64 = 512 << 10;
 
 /// What was put into the cache of a table that is not published yet. Leaves again if it is dropped before.
 pub(crate) struct Filled {
@@ -80,7 +75,7 @@ impl Replaced {
     /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as those of each run that
     /// has such keys, at the least. Where all of these are kept a get costs no access but that to data, and so it shall be of
     /// the one table to come. O(runs x log tables).
-    fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
+    pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         let mut least = None;
         for run in &self.0 {
             let passed =
@@ -163,53 +158,6 @@ impl Filler {
 
     pub(super) fn finish(self) -> Filled {
         self.filled
-    }
-}
-
-/// Reads a whole table into the cache, piece by piece.
-pub(crate) struct ReadBack {
-    table: Arc<Table>,
-    partition: usize,
-    /// Of the index entry to go on with.
-    at: usize,
-    window: Window,
-}
-
-impl ReadBack {
-    pub(crate) fn new(table: &Arc<Table>) -> Self {
-        Self { table: Arc::clone(table), partition: 0, at: 0, window: Window::default() }
-    }
-
-    /// Reads a piece; its blocks and their bytes in the file, `None` behind the last one.
-    pub(crate) fn advance(&mut self) -> Result<Option<(u64, u64)>> {
-        let table = &self.table;
-        let Some(partition) = table.top.partitions().get(self.partition) else { return Ok(None) };
-        let index = table.index(self.partition, partition)?;
-        if let (0, Some(filter)) = (self.at, partition.filter) {
-            table.filter(self.partition, filter)?;
-        }
-        let (mut blocks, mut read) = (0, 0);
-        while read < PIECE_BYTES && self.at < index.entries_end() {
-            let entry = table.check(partition.index.offset, index.entry(self.at))?;
-            let decoded = BlockEntry::decode(index.value(&entry), partition.data_end);
-            let handle = table.check(partition.index.offset, decoded)?.handle;
-            let bytes = self.window.get(table, handle, true, PIECE_BYTES as usize)?;
-            let (raw, _) = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle)?;
-            let block = table.cache.adopt(table.check(handle.offset, Block::new(raw))?);
-            table.cache.fill_data(table.key_of(handle), block, false);
-            self.at = entry.end;
-            blocks += 1;
-            read += handle.file_bytes();
-        }
-        if self.at >= index.entries_end() {
-            (self.partition, self.at) = (self.partition + 1, 0);
-        }
-        Ok(Some((blocks, read)))
-    }
-
-    /// What was read leaves again.
-    pub(crate) fn undo(self) {
-        self.table.evict(&[], None);
     }
 }
 

@@ -197,12 +197,12 @@ pub(super) fn read_block(
             buffer.resize(len, 0);
         }
         let bytes = &mut buffer[..len];
-        let mut read = || {
-            read_at(file, path, bytes, handle.offset)?;
-            open_block(path, bytes, identity, kind, handle)
-        };
-        let opened = read().or_else(|first| match first.kind() {
-            ErrorKind::Corruption => read().map_err(|_| first),
+        let read = read_at(file, path, bytes, handle.offset);
+        let opened = read.and_then(|()| open_block(path, bytes, identity, kind, handle));
+        let opened = opened.or_else(|first| match first.kind() {
+            ErrorKind::Corruption if file.read_again_at(bytes, handle.offset).is_ok() => {
+                open_block(path, bytes, identity, kind, handle).map_err(|_| first)
+            }
             _ => Err(first),
         });
         if buffer.len() > STORED_KEPT_MAX {

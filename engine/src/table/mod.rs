@@ -29,6 +29,7 @@ mod reference;
 mod scan;
 mod tombstones;
 mod verify;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -37,11 +38,12 @@ mod zstd;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
-pub(crate) use fill::{Filled, ReadBack, Replaced};
+pub(crate) use fill::{Filled, Replaced};
 pub(crate) use inspect::BlockListing;
-pub(crate) use reader::{Access, Table};
+pub(crate) use reader::{Access, Table, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
+pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
 
 /// Largest key a table takes.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;

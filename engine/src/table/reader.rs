@@ -57,7 +57,12 @@ pub(crate) struct Access<'f> {
     pub(crate) filled: Option<&'f mut Filled>,
     /// Where the log files are in which it has values, if not beside it.
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
+    /// It is read through what this makes of its file.
+    pub(crate) wrap: Option<&'f WrapFile<'f>>,
 }
+
+/// Makes something of a file that is read.
+pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
 /// An index or filter that readers keep is handed on through so many merges that come one after another without a read.
 const KEPT_HEAT: u8 = 3;
@@ -136,7 +141,10 @@ impl Table {
         cache: &Arc<BlockCache>,
         access: Access<'_>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path, access.direct, access.files)?;
+        let mut opened = Opened::read(&**storage, path, access.direct, access.files)?;
+        if let Some(wrap) = access.wrap {
+            opened.file = wrap(opened.file);
+        }
         opened.compare(path, &info)?;
         let logs = access.logs.unwrap_or_else(|| beside(&**storage, path));
         opened.table(logs, path, info, cache, access.filled)
@@ -388,6 +396,11 @@ impl Table {
         self.warmth.is_warm(handle.place(at), self.cache.period())
     }
 
+    /// Notes that what is there in a block was read where it comes from, in the last period.
+    pub(super) fn note_warm(&self, handle: Handle, at: usize) {
+        self.warmth.touch(handle.place(at), self.cache.period().saturating_sub(1));
+    }
+
     /// Through how many more merges a partition's index and filter are to be handed on; 0 where none of them is kept.
     pub(super) fn kept_heat(&self, number: usize) -> u8 {
         let kept = &self.kept[number];
@@ -412,14 +425,9 @@ impl Table {
                 continue;
             };
             kept.heat.store(one.heat, Ordering::Relaxed);
-            let bytes = one.index.memory_bytes();
-            if !self.keep(&kept.index, &one.index, bytes) {
-                self.cache.insert_index(self.key_of(partition.index), one.index);
-            }
-            if let (Some(handle), Some(filter)) = (partition.filter, one.filter)
-                && !self.keep(&kept.filter, &filter, filter.memory_bytes())
-            {
-                self.cache.insert_filter(self.key_of(handle), filter);
+            self.hold_index(one.number, partition.index, one.index);
+            if let (Some(handle), Some(filter)) = (partition.filter, one.filter) {
+                self.hold_filter(one.number, handle, filter);
             }
         }
     }
@@ -438,14 +446,24 @@ impl Table {
         }
     }
 
+    /// Whether a read for that filter would find it in memory.
+    pub(super) fn has_filter(&self, partition: usize, handle: Handle) -> bool {
+        self.kept[partition].filter.get().is_some() || self.cache.holds_meta(self.key_of(handle))
+    }
+
+    /// A filter that readers shall find in memory.
+    pub(super) fn hold_filter(&self, partition: usize, handle: Handle, filter: Arc<Filter>) {
+        if !self.keep(&self.kept[partition].filter, &filter, filter.memory_bytes()) {
+            self.cache.insert_filter(self.key_of(handle), filter);
+        }
+    }
+
     fn unkept_filter(&self, partition: usize, handle: Handle) -> Result<Arc<Filter>> {
         if let Some(filter) = self.cache.filter(self.key_of(handle)) {
             return Ok(filter);
         }
         let filter = Arc::new(self.uncached_filter(handle)?);
-        if !self.keep(&self.kept[partition].filter, &filter, filter.memory_bytes()) {
-            self.cache.insert_filter(self.key_of(handle), Arc::clone(&filter));
-        }
+        self.hold_filter(partition, handle, Arc::clone(&filter));
         Ok(filter)
     }
 
@@ -465,10 +483,23 @@ impl Table {
             return Ok(block);
         }
         let block = self.uncached_index(partition)?;
-        if !self.keep(&self.kept[number].index, &block, block.memory_bytes()) {
-            self.cache.insert_index(self.key_of(handle), Arc::clone(&block));
-        }
+        self.hold_index(number, handle, Arc::clone(&block));
         Ok(block)
+    }
+
+    /// An index partition that readers shall find in memory.
+    fn hold_index(&self, number: usize, handle: Handle, block: Arc<Block>) {
+        if !self.keep(&self.kept[number].index, &block, block.memory_bytes()) {
+            self.cache.insert_index(self.key_of(handle), block);
+        }
+    }
+
+    /// The same as one that was read lately, if it is not there already.
+    pub(super) fn hold_read_index(&self, number: usize, handle: Handle, block: Arc<Block>) {
+        self.kept[number].note_read();
+        if self.index_at_hand(number).is_none() {
+            self.hold_index(number, handle, block);
+        }
     }
 
     /// Keeps the block in the table, if the budget allows it.

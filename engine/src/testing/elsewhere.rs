@@ -4,28 +4,54 @@
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
-use crate::offload::{Decision, MergeAnswer, MergeRunner, MergeSpec, Offload, OffloadedMerge, RunningMerge};
+use crate::offload::{
+    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge, RemoteCache,
+    RemoteRead, RunningMerge,
+};
 use crate::shape::Clip;
 use crate::sync::Mutex;
-use crate::types::Rng;
+use crate::types::{Rng, TableId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Of what it wrote.
+const KEPT_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
-    Begin { run: u64, spec: Box<MergeSpec> },
-    Advance { run: u64 },
-    End { run: u64 },
+    Begin {
+        run: u64,
+        spec: Box<MergeSpec>,
+        keep: KeepOutputs,
+    },
+    /// The first step that was not is published.
+    Published {
+        run: u64,
+    },
+    Read {
+        database: u64,
+        table: TableId,
+        parts: Vec<Range<u64>>,
+    },
+    Advance {
+        run: u64,
+    },
+    End {
+        run: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
 enum Reply {
     Done,
     Answer(Box<MergeAnswer>),
+    Parts(Option<Vec<u8>>),
     Failed(String),
 }
 
@@ -39,7 +65,11 @@ struct Server {
 
 impl Server {
     fn new(builder: &Builder, lies: Option<u64>) -> Self {
-        Self { runner: builder.merge_runner(1 << 20), runs: BTreeMap::new(), lies: lies.map(Rng::new) }
+        Self {
+            runner: builder.merge_runner(1 << 20, KEPT_BYTES),
+            runs: BTreeMap::new(),
+            lies: lies.map(Rng::new),
+        }
     }
 
     fn answer(&mut self, request: &str) -> String {
@@ -52,8 +82,8 @@ impl Server {
 
     fn run(&mut self, request: Request) -> Result<Reply> {
         Ok(match request {
-            Request::Begin { run, spec } => {
-                let begun = self.runner.begin(&spec)?;
+            Request::Begin { run, spec, keep } => {
+                let begun = self.runner.begin(&spec, keep)?;
                 self.runs.insert(run, begun);
                 Reply::Done
             }
@@ -66,6 +96,14 @@ impl Server {
                     lie(rng, &mut answer);
                 }
                 Reply::Answer(Box::new(answer))
+            }
+            Request::Published { run } => {
+                let merge = self.runs.get_mut(&run).ok_or_else(|| Error::invalid("no such merge"))?;
+                merge.published();
+                Reply::Done
+            }
+            Request::Read { database, table, parts } => {
+                Reply::Parts(self.runner.kept().read(database, table, &parts))
             }
             Request::End { run } => {
                 self.runs.remove(&run);
@@ -142,6 +180,10 @@ pub struct Elsewhere {
     transport: Arc<Mutex<Transport>>,
     next: Arc<AtomicU64>,
     steps: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+    remote_bytes: Arc<AtomicU64>,
+    /// Each so many reads of its memory give a wrong bit.
+    damage: Option<u64>,
 }
 
 impl std::fmt::Debug for Elsewhere {
@@ -152,7 +194,14 @@ impl std::fmt::Debug for Elsewhere {
 
 impl Elsewhere {
     fn new(transport: Transport) -> Self {
-        Self { transport: Arc::new(Mutex::new(transport)), next: Arc::default(), steps: Arc::default() }
+        Self {
+            transport: Arc::new(Mutex::new(transport)),
+            next: Arc::default(),
+            steps: Arc::default(),
+            reads: Arc::default(),
+            remote_bytes: Arc::default(),
+            damage: None,
+        }
     }
 
     /// In this process, with tables, cache and operators of its own; it lies now and then, by that seed.
@@ -165,6 +214,18 @@ impl Elsewhere {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Self::new(Transport::Process { child, to, from: BufReader::new(from) }))
+    }
+
+    /// The same, where every `nth` read of its memory gives a wrong bit.
+    #[must_use]
+    pub fn damaging(mut self, nth: u64) -> Self {
+        self.damage = Some(nth);
+        self
+    }
+
+    /// Bytes of tables that were read from its memory.
+    pub fn remote_bytes(&self) -> u64 {
+        self.remote_bytes.load(Ordering::Relaxed)
     }
 
     /// Steps that came from there.
@@ -182,12 +243,14 @@ impl Elsewhere {
 }
 
 impl Offload for Elsewhere {
-    fn decide(&self, spec: &MergeSpec) -> Decision {
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
         let run = self.next.fetch_add(1, Ordering::Relaxed);
-        let begun = self.transport.lock().call(&Request::Begin { run, spec: Box::new(spec.clone()) });
+        let (spec, keep) = (Box::new(offer.spec.clone()), offer.keep);
+        let begun = self.transport.lock().call(&Request::Begin { run, spec, keep });
         match begun {
             Ok(_) => {
-                let there = There { run, of: self.clone(), asked: 0 };
+                let database = offer.spec.database();
+                let there = There { run, database, of: self.clone(), asked: 0, owes: false };
                 Decision { run: Some(Box::new(there)), ..Decision::here() }
             }
             Err(e) => Decision { reason: format!("a merge is run here: {e}"), ..Decision::here() },
@@ -198,8 +261,11 @@ impl Offload for Elsewhere {
 /// A merge that runs there.
 struct There {
     run: u64,
+    database: u64,
     of: Elsewhere,
     asked: u64,
+    /// A step was handed out; who asks for more has published it.
+    owes: bool,
 }
 
 impl OffloadedMerge for There {
@@ -209,12 +275,63 @@ impl OffloadedMerge for There {
         if self.asked.is_multiple_of(5) {
             return Ok(None);
         }
+        if std::mem::take(&mut self.owes) {
+            self.of.transport.lock().call(&Request::Published { run: self.run })?;
+        }
         match self.of.transport.lock().call(&Request::Advance { run: self.run })? {
             Reply::Answer(answer) => {
+                self.owes = answer.is_step();
                 self.of.steps.fetch_add(u64::from(answer.is_step()), Ordering::Relaxed);
                 Ok(Some(*answer))
             }
             _ => Err(Error::new(ErrorKind::Io, "an answer to another question")),
+        }
+    }
+
+    fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
+        Some(Arc::new(Memory { database: self.database, of: self.of.clone() }))
+    }
+}
+
+/// What the other end keeps of what it wrote.
+#[derive(Debug)]
+struct Memory {
+    database: u64,
+    of: Elsewhere,
+}
+
+impl RemoteCache for Memory {
+    fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead> {
+        let request = Request::Read { database: self.database, table, parts };
+        Box::new(Coming { request, of: self.of.clone(), looks: 0 })
+    }
+}
+
+struct Coming {
+    request: Request,
+    of: Elsewhere,
+    looks: u64,
+}
+
+impl RemoteRead for Coming {
+    fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>> {
+        self.looks += 1;
+        // Who does not wait gets it later.
+        if wait.is_zero() && self.looks < 3 {
+            return Ok(None);
+        }
+        match self.of.transport.lock().call(&self.request)? {
+            Reply::Parts(Some(mut bytes)) => {
+                if let Some(damage) = &self.of.damage
+                    && self.of.reads.fetch_add(1, Ordering::Relaxed) % damage == 0
+                    && let Some(byte) = bytes.last_mut()
+                {
+                    *byte ^= 0x10;
+                }
+                self.of.remote_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                Ok(Some(bytes))
+            }
+            _ => Err(Error::new(ErrorKind::Io, "it is not kept there")),
         }
     }
 }

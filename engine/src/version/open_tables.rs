@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::table::{Access, Filled, Table};
+use crate::table::{Access, Filled, Table, WrapFile};
 use crate::types::TableId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,12 +68,22 @@ impl OpenTables {
         filled: Option<&mut Filled>,
     ) -> Result<Arc<TableHandle>> {
         let found = self.known.lock().handles.get(&info.id).and_then(Weak::upgrade);
-        if let Some(handle) = found.filter(|handle| handle.table.info().identity == info.identity) {
-            return Ok(handle);
+        match found.filter(|handle| handle.table.info().identity == info.identity) {
+            Some(handle) => Ok(handle),
+            None => self.open_by(info, filled, None),
         }
+    }
+
+    /// The table, opened anew, through what `wrap` makes of its file.
+    pub(crate) fn open_by(
+        &self,
+        info: &Arc<TableInfo>,
+        filled: Option<&mut Filled>,
+        wrap: Option<&WrapFile<'_>>,
+    ) -> Result<Arc<TableHandle>> {
         let path = self.store.path(info.id);
         let logs = Some((&*self.storage, &*self.dir));
-        let access = Access { direct: self.direct, files: Some(&self.files), filled, logs };
+        let access = Access { direct: self.direct, files: Some(&self.files), filled, logs, wrap };
         let table = Table::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)?;
         let handle = TableHandle::new(table, self.graveyard.clone());
         let mut known = self.known.lock();

@@ -1,6 +1,8 @@
 //! Merges offered to another process: what it may not do, and what the database does then.
 
-use siltstone::offload::{Decision, MergeAnswer, MergeRunner, MergeSpec, Offload, OffloadedMerge};
+use siltstone::offload::{
+    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge,
+};
 use siltstone::{Db, EventKind, Options, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,15 +30,15 @@ struct Twice {
 
 fn run(runner: &MergeRunner, spec: &MergeSpec) -> Result<()> {
     let carried = MergeSpec::from_bytes(&spec.to_bytes()?)?;
-    let mut merge = runner.begin(&carried)?;
+    let mut merge = runner.begin(&carried, KeepOutputs::No)?;
     while !MergeAnswer::from_bytes(&merge.advance()?.to_bytes())?.is_last() {}
     Ok(())
 }
 
 impl Offload for Twice {
-    fn decide(&self, spec: &MergeSpec) -> Decision {
-        run(&self.runner, spec).unwrap();
-        let again = run(&self.runner, spec).unwrap_err().to_string();
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        run(&self.runner, offer.spec).unwrap();
+        let again = run(&self.runner, offer.spec).unwrap_err().to_string();
         self.refused.lock().unwrap().push(again);
         Decision::here()
     }
@@ -45,7 +47,8 @@ impl Offload for Twice {
 #[test]
 fn a_merge_that_is_run_again_writes_over_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let offload = Arc::new(Twice { runner: Db::builder().merge_runner(1 << 20), refused: Mutex::default() });
+    let offload =
+        Arc::new(Twice { runner: Db::builder().merge_runner(1 << 20, 0), refused: Mutex::default() });
     let db = Db::builder().options(options()).offload(offload.clone()).open(dir.path()).unwrap();
     assert_eq!(fill(&db), 3_000);
     let refused = offload.refused.lock().unwrap();
@@ -71,9 +74,9 @@ impl OffloadedMerge for Fails {
 }
 
 impl Offload for Failing {
-    fn decide(&self, spec: &MergeSpec) -> Decision {
-        let table = spec.first_output();
-        self.0.lock().unwrap().push((spec.log_dir().to_path_buf(), table.job.into()));
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        let table = offer.spec.first_output();
+        self.0.lock().unwrap().push((offer.spec.log_dir().to_path_buf(), table.job.into()));
         Decision {
             run: Some(Box::new(Fails(0))),
             reason: "a merge goes to one that fails".into(),

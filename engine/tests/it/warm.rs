@@ -4,7 +4,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::{HotKeys, LeveledOptions, StrategyOptions};
-use siltstone::testing::with_kill_hook;
+use siltstone::testing::{Elsewhere, with_kill_hook};
 use siltstone::{
     Builder, CacheFill, Compression, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics,
 };
@@ -25,6 +25,10 @@ fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32
 }
 
 fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, strategy: &str) -> Db {
+    builder(world, fill, cache, compact_rest, strategy).open("/db").unwrap()
+}
+
+fn builder(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, strategy: &str) -> Builder {
     let write_memory = 256 << 10;
     let options = Options {
         write_memory,
@@ -47,8 +51,6 @@ fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, str
         .env(world.env())
         .scheduler(Arc::new(SimScheduler::for_world(world)))
         .family("default", family)
-        .open("/db")
-        .unwrap()
 }
 
 fn key(n: u64) -> [u8; 8] {
@@ -143,7 +145,7 @@ fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
             CacheFill::Step => assert!(after <= 1, "{after} of about {blocks} blocks were read again"),
             CacheFill::None => assert!(after >= blocks, "{after} of about {blocks}"),
             // Depends on where they lie.
-            CacheFill::WriteThrough | CacheFill::Before => {}
+            CacheFill::WriteThrough | CacheFill::Before | CacheFill::Remote => {}
         }
         let stats = db.statistics();
         let fills = db.events().into_iter().rfind(|e| e.kind == EventKind::Fill).unwrap();
@@ -495,4 +497,140 @@ fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
     assert_eq!(took(7, false), took(0, false));
     let (free, resting) = (took(0, true), took(7, true));
     assert!(resting > 2.0 * free, "{resting} s, without rests {free} s");
+}
+
+/// Merges that run elsewhere, and the database that has them run there.
+fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damage: Option<u64>) -> (Db, Elsewhere) {
+    let rest = Options::default().experimental.compact_rest;
+    let builder = builder(world, fill, cache, rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}");
+    let mut elsewhere = Elsewhere::beside(&builder, None);
+    if let Some(nth) = damage {
+        elsewhere = elsewhere.damaging(nth);
+    }
+    let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").unwrap();
+    (db, elsewhere)
+}
+
+/// Bytes that were read from tables beside their ends and indices, about: what `work` reads of the simulated disk.
+fn table_reads(world: &SimWorld, work: impl FnOnce()) -> u64 {
+    let before = world.storage.op_counts().of(OpKind::Read);
+    work();
+    world.storage.op_counts().of(OpKind::Read) - before
+}
+
+const REMOTE_POLICIES: [CacheFill; 5] =
+    [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step, CacheFill::Remote];
+
+#[test]
+fn what_was_read_before_a_merge_elsewhere_comes_from_the_memory_there() {
+    for fill_by in REMOTE_POLICIES {
+        let world = SimWorld::new(31);
+        let (db, elsewhere) = open_elsewhere(&world, fill_by, 1 << 20, None);
+        fill(&db);
+        for _ in 0..3 {
+            misses(&db, popular());
+        }
+        let before = elsewhere.remote_bytes();
+        let filled_before = db.statistics().cache_filled_blocks;
+        compact(&db);
+        let came = elsewhere.remote_bytes() - before;
+        let blocks = KEYS / 10 * 210 / 4096;
+        let all = KEYS * 210 / 4096;
+        let filled = db.statistics().cache_filled_blocks - filled_before;
+        let fills = db.events().into_iter().rfind(|event| event.kind == EventKind::Fill);
+        let after = misses(&db, popular());
+        match fill_by {
+            CacheFill::None => {
+                assert_eq!((came, filled), (0, 0));
+                assert!(after >= blocks, "{after} of about {blocks} blocks");
+            }
+            CacheFill::WriteThrough | CacheFill::Before => {
+                assert!(filled >= all, "{filled} of about {all} blocks, {came} bytes");
+                assert!(came >= all * 4096, "{came} bytes");
+                assert_eq!(after, 0, "{fill_by:?}");
+            }
+            CacheFill::Step => {
+                assert!((blocks..3 * blocks).contains(&filled), "{filled} of about {blocks} blocks");
+                // All of it, with filters.
+                assert!(came >= filled * 3_900, "{came} bytes for {filled} blocks");
+                assert!(after <= 1, "{after} of about {blocks} blocks were read again");
+                let remote = fills.unwrap().numbers["remote_bytes"];
+                assert!(remote > 0 && remote <= came, "{remote} of {came} bytes");
+            }
+            CacheFill::Remote => {
+                assert!(came < 8 << 10 && filled == 0, "{came} bytes, {filled} blocks: readers fetch them");
+                assert!(after >= blocks, "{after} of about {blocks} blocks");
+                assert!(elsewhere.remote_bytes() - before >= after * 3_900, "{after} blocks came from there");
+                let reads = table_reads(&world, || (0..KEYS).for_each(|n| check(&db, n)));
+                assert_eq!(reads, 0, "nothing is read from storage");
+            }
+        }
+        if fill_by != CacheFill::None {
+            assert_eq!(db.statistics().remote_cache_bytes, elsewhere.remote_bytes(), "{fill_by:?}");
+        }
+        (0..KEYS).for_each(|n| check(&db, n));
+    }
+}
+
+#[test]
+fn warming_up_reads_no_data_from_storage() {
+    let reads = |fill_by| {
+        let world = SimWorld::new(32);
+        let (db, _elsewhere) = open_elsewhere(&world, fill_by, 2 << 20, None);
+        fill(&db);
+        misses(&db, 0..KEYS);
+        table_reads(&world, || compact(&db))
+    };
+    let (none, step, all) = (reads(CacheFill::None), reads(CacheFill::Step), reads(CacheFill::WriteThrough));
+    // The index of each table once more, in two merges one after the other.
+    let tables = 2 * (KEYS * 210 / (32 << 10) + 1);
+    let most = none + tables;
+    assert!(step <= most && all <= most, "{none} reads without, {step} and {all} with {tables} tables");
+}
+
+#[test]
+fn what_is_in_the_cache_but_was_not_read_lately_comes_while_there_is_room() {
+    let filled = |cache: u64| {
+        let world = SimWorld::new(33);
+        let (db, _elsewhere) = open_elsewhere(&world, CacheFill::Step, cache, None);
+        fill(&db);
+        // All of it is in the cache if it fits; what was read lately is a tenth.
+        misses(&db, 0..KEYS);
+        let periods = db.statistics().cache_hits;
+        while db.statistics().cache_hits < periods + 200 * KEYS {
+            misses(&db, popular());
+        }
+        let before = db.statistics().cache_filled_blocks;
+        compact(&db);
+        (db.statistics().cache_filled_blocks - before, misses(&db, 0..KEYS))
+    };
+    let all = KEYS * 210 / 4096;
+    let (roomy, missed) = filled(4 << 20);
+    assert!(
+        roomy >= all * 8 / 10 && missed <= all / 10,
+        "{roomy} of {all} blocks came, {missed} were missed"
+    );
+    let (scarce, _) = filled(120 << 10);
+    assert!(scarce < all / 2, "{scarce} of {all} blocks came to a cache for a tenth");
+}
+
+#[test]
+fn wrong_bits_from_the_memory_elsewhere_harm_nobody() {
+    for fill_by in REMOTE_POLICIES {
+        for nth in [1, 2, 3] {
+            let world = SimWorld::new(34 + nth);
+            let (db, elsewhere) = open_elsewhere(&world, fill_by, 512 << 10, Some(nth));
+            fill(&db);
+            (0..2).for_each(|_| _ = misses(&db, popular()));
+            compact(&db);
+            (0..KEYS).for_each(|n| check(&db, n));
+            assert_eq!(db.scan::<&[u8]>(..).count() as u64, KEYS);
+            let failed =
+                |event: &siltstone::Event| event.kind == EventKind::Fill && event.reason.contains("failed");
+            let told = db.events().iter().any(failed);
+            let expected = !matches!(fill_by, CacheFill::None | CacheFill::Remote);
+            assert_eq!(told, expected && elsewhere.remote_bytes() > 0, "{fill_by:?}, every {nth}");
+            assert!(!db.events().iter().any(|event| event.kind == EventKind::OffloadFailure));
+        }
+    }
 }

@@ -1,21 +1,28 @@
 //! The cache around the switch from a merge's inputs to its outputs. With `step` and `write-through` blocks went in while the
-//! tables were written (`table/fill.rs`); here is what is told of it, and what comes at the end of a step: reading a whole
-//! output back before it is published (`before`), and taking out what the inputs have below the step's clip once it is.
+//! tables were written (`table/fill.rs`); here is what is told of it, and what comes at the end of a step: bringing blocks of
+//! its outputs into the cache before it is published (`table/warm_up.rs`), and taking out what the inputs have below the step's
+//! clip once it is. They are brought from storage, all of them (`before`), or from the memory of a compaction server that made
+//! the step: then as the database's own merges would have filled the cache.
 //!
-//! Reading back goes piece by piece between advances. It may fail, and then readers warm the rest: a fill that fails is no
-//! failure of the merge.
+//! Bringing goes piece by piece between advances, and a worker never waits for another process. It may fail, and then readers
+//! warm the rest: a fill that fails is no failure of the merge.
 
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::merge::Totals;
+use crate::offload::{RemoteCache, RemoteRead};
 use crate::shape::TableInfo;
-use crate::table::ReadBack;
-use crate::types::TableId;
-use crate::version::TableHandle;
-use std::collections::BTreeMap;
+use crate::table::{Choice, Gather, Piece, Replaced, Wanted, WarmUp};
+use crate::types::{KeyRange, TableId};
+use crate::version::{OpenTable, TableHandle};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Pieces asked for ahead of the one that is waited for.
+const PIECES_COMING: usize = 4;
 
 /// What a merge, or a flush that merged, did to the cache.
 #[derive(Default)]
@@ -26,7 +33,9 @@ pub(crate) struct Fills {
     evicted_bytes: u64,
     /// Blocks and bytes that the merge had filled when it was asked last.
     noted: (u64, u64),
-    /// Why reading back ended.
+    /// Of these, bytes in the file that came from another process's memory.
+    pub(crate) remote_bytes: u64,
+    /// Why bringing them ended.
     pub(crate) failed: Option<String>,
 }
 
@@ -53,11 +62,14 @@ impl Fills {
         }
         let reason = match &self.failed {
             None => "blocks of a merge's outputs in, of its inputs out".into(),
-            Some(why) => format!("reading outputs into the cache failed, the rest is left to readers: {why}"),
+            Some(why) => {
+                format!("bringing outputs into the cache failed, the rest is left to readers: {why}")
+            }
         };
         let numbers = [
             ("filled_blocks", self.blocks),
             ("filled_bytes", self.bytes),
+            ("remote_bytes", self.remote_bytes),
             ("evicted_blocks", self.evicted_blocks),
             ("evicted_bytes", self.evicted_bytes),
             ("keys", keys),
@@ -67,47 +79,159 @@ impl Fills {
     }
 }
 
-/// The outputs of a step being read into the cache.
-pub(crate) struct Before {
-    /// To be published. What is read of them stays then.
+/// Where blocks of a step's outputs are had from.
+pub(crate) enum From {
+    /// The table's file.
+    Storage,
+    /// The memory of who ran the merge.
+    Remote(Arc<dyn RemoteCache>),
+}
+
+/// The outputs of a step on their way into the cache, before it is published.
+pub(crate) struct WarmingUp {
+    /// To be published. What is brought of them stays then.
     pub(crate) opened: BTreeMap<TableId, Arc<TableHandle>>,
-    /// What is read, what is still to be, and what is done.
-    reading: Option<ReadBack>,
-    to_read: Vec<TableId>,
-    done: Vec<ReadBack>,
-    /// Why nothing more is read.
+    /// First what is wanted is gathered, where not all is.
+    gathering: Option<Gathering>,
+    warm_up: WarmUp,
+    from: From,
+    /// Asked for and not there yet, in order.
+    coming: VecDeque<(Piece, Box<dyn RemoteRead>)>,
+    /// Nothing more is to be asked for.
+    is_all: bool,
+    /// Bytes that came from another process's memory.
+    pub(crate) remote_bytes: u64,
+    /// Why nothing more is brought.
     pub(crate) failed: Option<String>,
 }
 
-impl Before {
-    pub(crate) fn new(catalog: &Catalog, outputs: &[Arc<TableInfo>]) -> Result<Self> {
-        let opened =
-            catalog.open_tables(outputs, &mut []).inspect_err(|_| catalog.remove_outputs(outputs))?;
-        let to_read = outputs.iter().rev().map(|info| info.id).collect();
-        Ok(Self { opened, reading: None, to_read, done: Vec::new(), failed: None })
+struct Gathering {
+    tables: Vec<Gather>,
+    upto: Option<Vec<u8>>,
+    wanted: Wanted,
+    replaced: Replaced,
+}
+
+/// What a little of it came to.
+pub(crate) enum Brought {
+    /// So many blocks and bytes entered the cache.
+    Blocks(u64, u64),
+    /// Nothing is there yet.
+    NotYet,
+    /// That was all, or nothing more is to be had.
+    All,
+}
+
+impl WarmingUp {
+    /// Brings all blocks of these outputs.
+    pub(crate) fn all(
+        opened: BTreeMap<TableId, Arc<TableHandle>>,
+        outputs: &[Arc<TableInfo>],
+        from: From,
+    ) -> Self {
+        Self::new(opened, outputs, from, Choice::All, None)
     }
 
-    /// Reads a piece; its blocks and bytes, `None` when all is read or reading failed.
-    pub(crate) fn advance(&mut self) -> Option<(u64, u64)> {
-        if self.reading.is_none() {
-            let next = self.to_read.pop()?;
-            self.reading = Some(ReadBack::new(&self.opened[&next].table));
+    /// Brings those blocks of these outputs of which the cache has what they replace: of these runs, from that key on and below that
+    /// one.
+    pub(crate) fn wanted(
+        opened: BTreeMap<TableId, Arc<TableHandle>>,
+        outputs: &[Arc<TableInfo>],
+        from: From,
+        runs: &[Vec<OpenTable>],
+        (low, upto): (&[u8], Option<&[u8]>),
+    ) -> Self {
+        let mut replaced = Replaced::default();
+        let mut tables = Vec::new();
+        let range = KeyRange { start: low.to_vec(), end: upto.map(<[u8]>::to_vec) };
+        for run in runs {
+            let within: Vec<_> = run.iter().filter(|open| open.info.overlaps(&range)).collect();
+            replaced.add_run(within.iter().map(|open| open.table()));
+            tables.extend(within.iter().map(|open| Gather::new(open.table(), low.max(open.start()))));
         }
-        match self.reading.as_mut()?.advance() {
-            Ok(Some(piece)) => Some(piece),
-            Ok(None) => {
-                self.done.extend(self.reading.take());
-                Some((0, 0))
-            }
-            Err(e) => {
-                self.failed = Some(e.to_string());
-                None
-            }
+        let gathering = Gathering { tables, upto: range.end, wanted: Wanted::default(), replaced };
+        Self::new(opened, outputs, from, Choice::All, Some(gathering))
+    }
+
+    fn new(
+        opened: BTreeMap<TableId, Arc<TableHandle>>,
+        outputs: &[Arc<TableInfo>],
+        from: From,
+        choice: Choice,
+        gathering: Option<Gathering>,
+    ) -> Self {
+        let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
+        Self {
+            opened,
+            gathering,
+            warm_up: WarmUp::new(tables, choice),
+            from,
+            coming: VecDeque::new(),
+            is_all: false,
+            remote_bytes: 0,
+            failed: None,
         }
     }
 
-    /// The merge has come to nothing: what was read leaves again.
+    /// Does a little.
+    pub(crate) fn advance(&mut self) -> Brought {
+        self.try_advance().unwrap_or_else(|e| {
+            self.failed = Some(e.to_string());
+            Brought::All
+        })
+    }
+
+    fn try_advance(&mut self) -> Result<Brought> {
+        if let Some(gathering) = &mut self.gathering {
+            if !gathering.advance() {
+                let Some(Gathering { mut wanted, replaced, .. }) = self.gathering.take() else {
+                    return Ok(Brought::All);
+                };
+                wanted.sort();
+                self.warm_up.choose(Choice::Wanted(wanted, replaced));
+            }
+            return Ok(Brought::Blocks(0, 0));
+        }
+        let From::Remote(remote) = &self.from else {
+            let Some(piece) = self.warm_up.next()? else { return Ok(Brought::All) };
+            let (blocks, bytes) = self.warm_up.put(&piece, &self.warm_up.read(&piece)?)?;
+            return Ok(Brought::Blocks(blocks, bytes));
+        };
+        if !self.is_all && self.coming.len() < PIECES_COMING {
+            match self.warm_up.next()? {
+                Some(piece) if piece.bytes() == 0 => return Ok(Brought::Blocks(0, 0)),
+                Some(piece) => {
+                    let table = self.warm_up.table(&piece).info().id;
+                    let read = remote.read(table, piece.parts());
+                    self.coming.push_back((piece, read));
+                    if self.coming.len() < PIECES_COMING {
+                        return Ok(Brought::Blocks(0, 0));
+                    }
+                }
+                None => self.is_all = true,
+            }
+        }
+        let Some((_, read)) = self.coming.front_mut() else { return Ok(Brought::All) };
+        let Some(bytes) = read.advance(Duration::ZERO)? else { return Ok(Brought::NotYet) };
+        let Some((piece, _)) = self.coming.pop_front() else { return Ok(Brought::All) };
+        self.remote_bytes += bytes.len() as u64;
+        let (blocks, bytes) = self.warm_up.put(&piece, &bytes)?;
+        Ok(Brought::Blocks(blocks, bytes))
+    }
+
+    /// The merge has come to nothing: what was brought leaves again.
     pub(crate) fn undo(self) {
-        self.done.into_iter().chain(self.reading).for_each(ReadBack::undo);
+        self.warm_up.undo();
+    }
+}
+
+impl Gathering {
+    /// Goes on; whether there is more.
+    fn advance(&mut self) -> bool {
+        let Some(table) = self.tables.last_mut() else { return false };
+        if !table.advance(self.upto.as_deref(), &mut self.wanted) {
+            self.tables.pop();
+        }
+        true
     }
 }

@@ -131,6 +131,7 @@ impl Flushing {
             rules: keep_spec(catalog, &settings, below).resolve(&catalog.registry),
             output: OutputRules {
                 writes_over: true,
+                written: None,
                 tables: catalog.tables.store().clone(),
                 spec: output_spec(catalog, store, &plan, id, last, cuts),
                 cache: catalog.cache.clone(),
@@ -219,7 +220,7 @@ impl Flushing {
             outputs: step.outputs,
             upto: step.upto,
             flushed: Some(Flushed { range, generation: self.claims, kept: kept.map(|kept| kept.segment) }),
-            filled: step.warm.take(),
+            filled: std::mem::take(&mut step.filled),
             forgotten: totals.forgotten,
             opened: None,
         })?;

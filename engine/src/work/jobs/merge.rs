@@ -2,7 +2,7 @@
 
 use super::super::asked::Manual;
 use super::Advanced;
-use super::fills::{Before, Fills};
+use super::fills::{Brought, Fills, From, WarmingUp};
 use super::layout::Layout;
 use crate::catalog::{Catalog, Install, check_bounds};
 use crate::commit::{FamilySettings, Store};
@@ -12,15 +12,18 @@ use crate::merge::{
     Advance, Below, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
     run_source,
 };
-use crate::offload::{Decision, There};
+use crate::offload::{Decision, Offer, OffloadedMerge, RemoteCache, RemoteFile, There};
+use crate::options::CacheFill;
 use crate::schedule::Pace;
 use crate::shape::TableInfo;
+use crate::storage::ReadFile;
 use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::{CursorOptions, Replaced};
 use crate::types::{KeyRange, SeqNo, TableId};
-use crate::version::{OpenTable, TableHandle, Version};
+use crate::version::{OpenTable, TableHandle, Unions, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Merges read this much of an input at once.
 pub(crate) const READ_AHEAD: usize = 512 << 10;
@@ -34,6 +37,15 @@ const SYNC_RESTING: u64 = 256 << 10;
 
 /// A merge that has failed elsewhere so often is finished here.
 const FAILURES_ELSEWHERE: u32 = 3;
+
+/// After how long it is looked again for blocks that are on their way.
+const LOOK_AGAIN_NS: u64 = 500_000;
+
+/// Sketches that are read to say how much a merge will write, at most; each is a read of a file.
+const SKETCHES: usize = 32;
+
+/// Index partitions that are looked at to say how much of a merge's inputs is in the cache, about.
+const PARTITIONS: usize = 64;
 
 /// What the steps of all merges beside each other may put into the cache, as a part of the cache.
 const FILL_STEPS: u64 = 32;
@@ -100,7 +112,7 @@ impl MergeJob {
         work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
         // Without the lock: who runs it may take a while to answer.
-        let run = spec.map(|spec| begin(catalog, store, &spec)).transpose();
+        let run = spec.map(|spec| begin(catalog, store, &version, &spec)).transpose();
         let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
         // A range keeps one file.
         let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
@@ -169,7 +181,7 @@ impl MergeJob {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
-        let Some(Running { run, verifier }) = &mut self.run else {
+        let Some(Running { run, verifier, .. }) = &mut self.run else {
             let (store, plan, bounds) = (&self.store, &self.plan, &self.bounds);
             catalog.install(Install {
                 store,
@@ -210,13 +222,12 @@ impl MergeJob {
             Advance::NotYet(ns) => return Ok(Advanced::NotYet(ns)),
             Advance::Step(step) => step,
         };
-        if let Err(e) = self.verify(catalog, &step) {
-            return self.go_on(catalog, &e);
-        }
+        let opened = match self.verify(catalog, &step) {
+            Err(e) => return self.go_on(catalog, &e),
+            Ok(opened) => opened,
+        };
         self.account(catalog);
-        let reads_back = catalog.commit.settings.reads_back() && !step.outputs.is_empty();
-        let before = if reads_back { Some(Before::new(catalog, &step.outputs)?) } else { None };
-        self.publishing = Some(Publishing { step, before });
+        self.publishing = Some(self.publishing(catalog, step, opened)?);
         self.fill(catalog)
     }
 
@@ -233,20 +244,66 @@ impl MergeJob {
         }
     }
 
-    /// Checks a step that was made elsewhere before it is made true.
-    fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<()> {
-        let Some(Running { run, verifier: Some(verifier) }) = &mut self.run else { return Ok(()) };
+    /// Checks a step that was made elsewhere before it is made true; its outputs, open.
+    fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
+        let Some(Running { run, verifier: Some(verifier), remote }) = &mut self.run else { return Ok(None) };
         let next = verifier
             .step(&step.outputs, step.upto.as_deref(), &run.totals())
             .map_err(|why| Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}")))?;
-        step.outputs.iter().try_for_each(|info| catalog.tables.open(info, None)?.table.verify_index())?;
+        let keeps = catalog.commit.settings.options.cache_fill == CacheFill::Remote;
+        let remote = remote.as_ref().filter(|_| keeps);
+        let open = |info: &Arc<TableInfo>| {
+            // As it is in storage.
+            let handle = catalog.tables.open(info, None)?;
+            handle.table.verify_index()?;
+            let Some(remote) = remote else { return Ok((info.id, handle)) };
+            let bytes = &catalog.remote_bytes;
+            let wrap = |file| -> Arc<dyn ReadFile> {
+                Arc::new(RemoteFile::new(file, info.id, remote.clone(), bytes.clone()))
+            };
+            Ok((info.id, catalog.tables.open_by(info, None, Some(&wrap))?))
+        };
+        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>()?;
         *verifier = next;
-        Ok(())
+        Ok(Some(opened))
+    }
+
+    /// What is to be brought into the cache of a step before it is published, and from where.
+    fn publishing(&self, catalog: &Catalog, step: Step, opened: Option<Opened>) -> Result<Publishing> {
+        let outputs = &step.outputs;
+        let remote = self.run.as_ref().and_then(|run| run.remote.clone()).filter(|_| !outputs.is_empty());
+        let fill = catalog.commit.settings.options.cache_fill;
+        let (warming_up, opened) = match (fill, remote, opened) {
+            (CacheFill::Before, None, opened) if !outputs.is_empty() => {
+                let open = || catalog.open_tables(outputs, &mut []);
+                let opened = opened.map_or_else(open, Ok).inspect_err(|_| catalog.remove_outputs(outputs))?;
+                (Some(WarmingUp::all(opened, outputs, From::Storage)), None)
+            }
+            (CacheFill::Before | CacheFill::WriteThrough, Some(remote), Some(opened)) => {
+                (Some(WarmingUp::all(opened, outputs, From::Remote(remote))), None)
+            }
+            (CacheFill::Step, Some(remote), Some(opened)) => {
+                let (runs, low) = (self.inputs_left(), self.clip.as_ref().unwrap_or(&self.plan.range.start));
+                let keys = (low.as_slice(), step.upto.as_deref());
+                (Some(WarmingUp::wanted(opened, outputs, From::Remote(remote), &runs, keys)), None)
+            }
+            (_, _, opened) => (None, opened),
+        };
+        Ok(Publishing { step, opened, warming_up })
+    }
+
+    /// The inputs that are not done, run by run.
+    fn inputs_left(&self) -> Vec<Vec<OpenTable>> {
+        let version = self.store.version_full();
+        let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
+        let of_run =
+            |input: &InputRun| input.tables.iter().filter_map(|id| open.get(id).copied().cloned()).collect();
+        self.plan.inputs.iter().map(of_run).collect()
     }
 
     /// Removes what the run has written and was not made true; of one elsewhere what lies there and can be nothing else.
     fn remove_left(&self, catalog: &Catalog) {
-        let Some(Running { run, verifier }) = &self.run else { return };
+        let Some(Running { run, verifier, .. }) = &self.run else { return };
         match verifier {
             None => catalog.remove_tables(&run.leftovers()),
             Some(verifier) => catalog.remove_strays_of(verifier),
@@ -270,44 +327,40 @@ impl MergeJob {
         let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job(), read_ahead);
         spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
         self.run = Some(match self.failures < FAILURES_ELSEWHERE {
-            true => begin(catalog, &self.store, &spec)?,
-            false => Running { run: catalog.local.begin(&spec)?, verifier: None },
+            true => begin(catalog, &self.store, &version, &spec)?,
+            false => Running::here(catalog, &spec)?,
         });
         Ok(Advanced::More)
     }
 
-    /// Brings a piece of what the cache is to have of a step there; publishes the step when that is all. Reading back may
-    /// fail, and then readers warm the rest.
+    /// Brings a piece of what the cache is to have of a step there; publishes the step when that is all.
     fn fill(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
-        let Some(Publishing { step, before }) = &mut self.publishing else { return Ok(Advanced::More) };
-        let more = match before {
-            Some(before) => before.advance(),
-            None => {
-                step.warm.advance().inspect_err(|e| self.fills.failed = Some(e.to_string())).ok().flatten()
+        let Some(Publishing { warming_up, .. }) = &mut self.publishing else { return Ok(Advanced::More) };
+        match warming_up.as_mut().map_or(Brought::All, WarmingUp::advance) {
+            Brought::NotYet => return Ok(Advanced::NotYet(LOOK_AGAIN_NS)),
+            Brought::Blocks(blocks, bytes) => {
+                self.fills.blocks += blocks;
+                self.fills.bytes += bytes;
+                catalog.commit.rates.fills.take(bytes);
+                return Ok(Advanced::More);
             }
-        };
-        if let Some((blocks, bytes)) = more {
-            self.fills.blocks += blocks;
-            self.fills.bytes += bytes;
-            catalog.commit.rates.fills.take(bytes);
-            return Ok(Advanced::More);
+            Brought::All => {}
         }
-        let Some(Publishing { step, before }) = self.publishing.take() else { return Ok(Advanced::More) };
-        let Some(mut before) = before else { return self.publish(catalog, step, None) };
-        self.fills.failed = before.failed.take();
-        let published = self.publish(catalog, step, Some(before.opened.clone()));
+        let Some(Publishing { step, opened, warming_up }) = self.publishing.take() else {
+            return Ok(Advanced::More);
+        };
+        let Some(mut warmed) = warming_up else { return self.publish(catalog, step, opened) };
+        self.fills.failed = self.fills.failed.take().or(warmed.failed.take());
+        self.fills.remote_bytes += warmed.remote_bytes;
+        catalog.remote_bytes.fetch_add(warmed.remote_bytes, Ordering::Relaxed);
+        let published = self.publish(catalog, step, Some(warmed.opened.clone()));
         if published.is_err() {
-            before.undo();
+            warmed.undo();
         }
         published
     }
 
-    fn publish(
-        &mut self,
-        catalog: &Arc<Catalog>,
-        mut step: Step,
-        opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
-    ) -> Result<Advanced> {
+    fn publish(&mut self, catalog: &Arc<Catalog>, step: Step, opened: Option<Opened>) -> Result<Advanced> {
         let upto = step.upto.clone();
         kill_point!("merge-before-install");
         let (blocks, bytes) = catalog.install(Install {
@@ -317,7 +370,7 @@ impl MergeJob {
             outputs: step.outputs,
             upto: step.upto,
             flushed: None,
-            filled: step.warm.take(),
+            filled: step.filled,
             forgotten: self.totals().forgotten,
             opened,
         })?;
@@ -419,9 +472,9 @@ impl MergeJob {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
         }
         self.remove_left(catalog);
-        if let Some(Publishing { step, before }) = self.publishing {
-            if let Some(before) = before {
-                before.undo();
+        if let Some(Publishing { step, warming_up, .. }) = self.publishing {
+            if let Some(warming_up) = warming_up {
+                warming_up.undo();
             }
             catalog.remove_outputs(&step.outputs);
         }
@@ -429,10 +482,15 @@ impl MergeJob {
     }
 }
 
-/// A step that is ready, with its outputs being read back into the cache where that is wanted.
+/// Outputs that are open before they are published.
+type Opened = BTreeMap<TableId, Arc<TableHandle>>;
+
+/// A step that is ready, with its outputs being brought into the cache where that is wanted.
 struct Publishing {
     step: Step,
-    before: Option<Before>,
+    /// The outputs, if they are open already.
+    opened: Option<Opened>,
+    warming_up: Option<WarmingUp>,
 }
 
 /// The merge as whoever runs it does it, and what is checked of that.
@@ -440,9 +498,22 @@ struct Running {
     run: Box<dyn MergeRun>,
     /// `None` of one that runs here.
     verifier: Option<Verifier>,
+    /// The memory of who runs it.
+    remote: Option<Arc<dyn RemoteCache>>,
 }
 
 impl Running {
+    /// The merge run here.
+    fn here(catalog: &Catalog, spec: &MergeSpec) -> Result<Self> {
+        Ok(Self { run: catalog.local.begin(spec)?, verifier: None, remote: None })
+    }
+
+    /// The merge run elsewhere.
+    fn there(run: Box<dyn OffloadedMerge>, spec: &MergeSpec) -> Self {
+        let remote = run.remote_cache();
+        Self { run: Box::new(There::new(run)), verifier: Some(Verifier::new(spec)), remote }
+    }
+
     /// What was done; of one elsewhere what was found to be true.
     fn totals(&self) -> Totals {
         self.verifier.as_ref().map_or_else(|| self.run.totals(), Verifier::totals)
@@ -450,17 +521,42 @@ impl Running {
 }
 
 /// Begins the merge: elsewhere if somebody takes it, else here.
-fn begin(catalog: &Catalog, store: &Store, spec: &MergeSpec) -> Result<Running> {
+fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) -> Result<Running> {
     if let Some(offload) = &catalog.offload {
-        let Decision { run, reason, numbers } = offload.decide(spec);
+        let keep = catalog.commit.settings.options.cache_fill.into();
+        let kept = store.settings().versions_kept();
+        let (predicted, cached) = (&|| predicted(version, spec, kept), &|| cached(version, spec));
+        let Decision { run, reason, numbers } = offload.decide(&Offer { spec, keep, predicted, cached });
         if !reason.is_empty() {
             catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
         if let Some(run) = run {
-            return Ok(Running { run: Box::new(There::new(run)), verifier: Some(Verifier::new(spec)) });
+            return Ok(Running::there(run, spec));
         }
     }
-    Ok(Running { run: catalog.local.begin(spec)?, verifier: None })
+    Running::here(catalog, spec)
+}
+
+/// About how many bytes a merge will write, where so many versions of a key are kept.
+fn predicted(version: &Version, spec: &MergeSpec, kept: u64) -> u64 {
+    let tables: Vec<TableId> = spec.inputs().map(|table| table.id).collect();
+    let left = match tables.len() {
+        0..=SKETCHES => Unions::default().left(version, &[], &tables, kept),
+        _ => 1.0,
+    };
+    (spec.input_bytes() as f64 * left) as u64
+}
+
+/// About how many of its input bytes are in the cache, by a sample of their indices.
+fn cached(version: &Version, spec: &MergeSpec) -> u64 {
+    let tables: BTreeSet<TableId> = spec.inputs().map(|table| table.id).collect();
+    let inputs = || version.tables().filter(|open| tables.contains(&open.info.id)).map(OpenTable::table);
+    let partitions = inputs().flat_map(|table| (0..table.partitions()).map(move |number| (table, number)));
+    let all: usize = inputs().map(|table| table.partitions()).sum();
+    let looked =
+        partitions.step_by(all.div_ceil(PARTITIONS).max(1)).map(|(table, number)| table.cached_bytes(number));
+    let (bytes, cached) = looked.fold((0u64, 0u64), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    (u128::from(spec.input_bytes()) * u128::from(cached) / u128::from(bytes.max(1))) as u64
 }
 
 /// What a plan reads, open.

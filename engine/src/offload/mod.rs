@@ -6,29 +6,38 @@
 //! over a network; whatever else can move bytes may do so too.
 //!
 //! ```text
-//! database: Offload::decide(spec) -> OffloadedMerge      spec ->      MergeRunner::begin(spec) -> RunningMerge
+//! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningMerge
 //!           OffloadedMerge::advance()               <- answers        RunningMerge::advance()
+//!           RemoteCache::read(table, parts)         <- blocks         KeptOutputs::read(table, parts)
 //! ```
+//!
+//! Who ran a merge keeps what it wrote in memory for a while, the *remote cache* (OFF-3), so that the database's own cache gets the
+//! new blocks from there and not from storage ([`crate::CacheFill`] says which and when).
 //!
 //! Nothing that comes back is believed before it was checked (invariant I5). Whatever goes wrong, the database finishes the merge
 //! itself, from the last step that it made true: no answer is ever needed for it to go on.
 
-use crate::cache::BlockCache;
-use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, InCache, Local, MergeRun, Step, Totals, sum};
-use crate::operator::Registry;
-use crate::shape::TableInfo;
-use crate::storage::{Env, ObjectStore, OpenFiles, TableStore};
-use crate::sync::Mutex;
-use crate::types::TableId;
-use crate::version::{Graveyard, OpenTables};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod kept;
+mod remote;
+mod runner;
 
 pub use crate::merge::MergeSpec;
+pub use kept::KeptOutputs;
+pub(crate) use remote::RemoteFile;
+pub use runner::{MergeRunner, RunningMerge};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::merge::{Advance, MergeRun, Step, Totals, sum};
+use crate::options::CacheFill;
+use crate::shape::TableInfo;
+use crate::storage::TableStore;
+use crate::types::TableId;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// After how long an answer that was not there is looked for again.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -38,7 +47,58 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 pub trait Offload: Send + Sync + Debug {
     /// Takes a merge, or leaves it to the database, and says why. Must not wait for an answer from elsewhere: workers of the
     /// database do other work meanwhile. Must not panic.
-    fn decide(&self, spec: &MergeSpec) -> Decision;
+    fn decide(&self, offer: &Offer<'_>) -> Decision;
+}
+
+/// A merge that is offered, and what the database knows of it.
+pub struct Offer<'a> {
+    /// The merge.
+    pub spec: &'a MergeSpec,
+    /// What is wanted of its outputs.
+    pub keep: KeepOutputs,
+    pub(crate) predicted: &'a dyn Fn() -> u64,
+    pub(crate) cached: &'a dyn Fn() -> u64,
+}
+
+impl Offer<'_> {
+    /// About how many bytes it will write: its input bytes by the share of distinct keys that the inputs' sketches tell, where a
+    /// number of versions of each is kept; else, and where there are many inputs, all of them. Reads a sketch for each input.
+    pub fn predicted_bytes(&self) -> u64 {
+        (self.predicted)()
+    }
+
+    /// About how many of its input bytes are in the database's block cache, by a sample.
+    pub fn cached_bytes(&self) -> u64 {
+        (self.cached)()
+    }
+}
+
+impl Debug for Offer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offer").field("spec", self.spec).field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+/// How long whoever runs a merge keeps what it writes in memory, as far as there is room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum KeepOutputs {
+    /// Not at all.
+    #[default]
+    No,
+    /// Each step's tables until the step is published.
+    UntilPublished,
+    /// Until others need the room.
+    WhileThereIsRoom,
+}
+
+impl From<CacheFill> for KeepOutputs {
+    fn from(fill: CacheFill) -> Self {
+        match fill {
+            CacheFill::None => Self::No,
+            CacheFill::WriteThrough | CacheFill::Before | CacheFill::Step => Self::UntilPublished,
+            CacheFill::Remote => Self::WhileThereIsRoom,
+        }
+    }
 }
 
 /// What was decided about a merge. It is told as an event of kind [`crate::EventKind::Offload`].
@@ -70,6 +130,25 @@ pub trait OffloadedMerge: Send {
     /// What has come of it since the last call, in order; `None` where there is nothing yet. Must not wait. After an error, or the
     /// last step, it is not called again.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
+
+    /// Where the tables that it wrote may be read from memory; `None`: nowhere, they are read from storage.
+    fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
+        None
+    }
+}
+
+/// The memory of whoever ran a merge, with the tables that it wrote (OFF-3). What comes from there is checked as what comes from
+/// storage is, and whatever is not to be had there is in storage.
+pub trait RemoteCache: Send + Sync + Debug {
+    /// Begins to read these parts of a table's file. Must not wait.
+    fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead>;
+}
+
+/// Parts of a table's file on their way from a [`RemoteCache`].
+pub trait RemoteRead: Send {
+    /// The bytes of the parts, one behind the other; `None` where they are not there within `wait`. Not called again after that
+    /// came to something.
+    fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>>;
 }
 
 /// What came of a merge: how far it is, or a step whose tables are durable.
@@ -142,130 +221,11 @@ impl MergeRun for There {
         self.totals = totals;
         let Some(StepAnswer { outputs, upto }) = step else { return Ok(Advance::Working) };
         let outputs = outputs.into_iter().map(Arc::new).collect();
-        Ok(Advance::Step(Step { outputs, upto, aside: Vec::new(), warm: Box::new(InCache(Vec::new())) }))
+        Ok(Advance::Step(Step { outputs, upto, aside: Vec::new(), filled: Vec::new() }))
     }
 
     fn totals(&self) -> Totals {
         self.totals
-    }
-}
-
-/// Runs merges for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
-///
-/// It holds no state that matters: killed at any time, nothing is lost but the work since the last step.
-pub struct MergeRunner {
-    env: Env,
-    registry: Registry,
-    objects: Option<Arc<dyn ObjectStore>>,
-    cache: Arc<BlockCache>,
-    files: Arc<OpenFiles>,
-    /// Where tables lie, by place and directory of the log.
-    places: Mutex<BTreeMap<(String, PathBuf), Arc<OpenTables>>>,
-}
-
-impl Debug for MergeRunner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MergeRunner").field("cache", &self.cache.capacity()).finish_non_exhaustive()
-    }
-}
-
-impl MergeRunner {
-    /// It keeps what it reads again, such as indices, in so many bytes of memory.
-    pub(crate) fn new(
-        env: &Env,
-        registry: &Registry,
-        objects: Option<Arc<dyn ObjectStore>>,
-        cache_bytes: u64,
-    ) -> Self {
-        Self {
-            env: env.clone(),
-            registry: registry.clone(),
-            objects,
-            cache: BlockCache::new(cache_bytes),
-            files: OpenFiles::new(env.storage.clone(), usize::MAX),
-            places: Mutex::default(),
-        }
-    }
-
-    /// Begins a merge.
-    ///
-    /// # Errors
-    /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
-    /// object store that was not given; what opening the tables meets.
-    pub fn begin(&self, spec: &MergeSpec) -> Result<RunningMerge> {
-        let missing = |what: &str, name: &str| {
-            Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
-        };
-        if let Some(name) = &spec.keep.operator
-            && !self.registry.operators.contains_key(name)
-        {
-            return Err(missing("merge operator", name));
-        }
-        if let Some(name) = &spec.keep.filter
-            && !self.registry.filters.contains_key(name)
-        {
-            return Err(missing("compaction filter", name));
-        }
-        let tables = self.tables(spec)?;
-        let local = Local {
-            env: self.env.clone(),
-            tables,
-            cache: self.cache.clone(),
-            registry: self.registry.clone(),
-            writes_over: false,
-        };
-        Ok(RunningMerge { run: local.begin(spec)? })
-    }
-
-    /// The tables of the place that the merge names.
-    fn tables(&self, spec: &MergeSpec) -> Result<Arc<OpenTables>> {
-        let mut places = self.places.lock();
-        let place = (spec.place.clone(), spec.log_dir.clone());
-        if let Some(tables) = places.get(&place) {
-            return Ok(tables.clone());
-        }
-        let objects = self.objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
-        let store = match objects.filter(|store| store.location() == spec.place) {
-            Some(store) => store,
-            None => TableStore::at(&spec.place, &self.env.storage, &spec.log_dir)?,
-        };
-        let (storage, graveyard) = (&self.env.storage, Arc::new(Graveyard::default()));
-        let dir = spec.log_dir.clone();
-        let tables = OpenTables::new(store, storage, dir, &self.cache, &self.files, &graveyard, false);
-        places.insert(place, tables.clone());
-        Ok(tables)
-    }
-}
-
-/// A merge that runs in this process for a database elsewhere. Dropped, it ends; what it wrote of a step that was not handed out
-/// is removed by the database.
-pub struct RunningMerge {
-    run: Box<dyn MergeRun>,
-}
-
-impl Debug for RunningMerge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunningMerge").finish_non_exhaustive()
-    }
-}
-
-impl RunningMerge {
-    /// Does a little, some milliseconds at most; what came of it. After the last step ([`MergeAnswer::is_last`]) or an error it must
-    /// not be called again.
-    ///
-    /// # Errors
-    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
-    pub fn advance(&mut self) -> Result<MergeAnswer> {
-        let advance = self.run.advance()?;
-        let totals = self.run.totals();
-        let step = match advance {
-            Advance::Working | Advance::NotYet(_) => None,
-            Advance::Step(Step { outputs, upto, .. }) => {
-                let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
-                Some(StepAnswer { outputs, upto })
-            }
-        };
-        Ok(MergeAnswer { totals, step })
     }
 }
 
@@ -317,6 +277,11 @@ impl MergeSpec {
     /// What is merged, run by run, the newest first.
     pub fn inputs(&self) -> impl Iterator<Item = &TableInfo> {
         self.inputs.iter().flatten()
+    }
+
+    /// Whether its outputs are compressed.
+    pub fn compresses(&self) -> bool {
+        self.output.table.compression != crate::table::Compression::None
     }
 
     /// Bytes of what is merged, as far as it is.

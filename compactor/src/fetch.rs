@@ -1,0 +1,127 @@
+//! Blocks that a compaction server wrote, fetched from its memory (OFF-3).
+
+use crate::protocol::stubs::compactor_client::CompactorClient;
+use crate::protocol::{MESSAGE_BYTES_MAX, ReadPiece, ReadRequest};
+use siltstone::offload::{MergeSpec, RemoteCache, RemoteRead};
+use siltstone::{Error, ErrorKind, TableId};
+use std::ops::Range;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tonic::transport::Channel;
+
+/// The memory of one server, as far as it has tables of one database.
+pub(crate) struct Memory {
+    runtime: Handle,
+    client: CompactorClient<Channel>,
+    database: u64,
+    /// What comes is to be compressed, as the tables are not.
+    compress: bool,
+    /// After how long without a word nothing more is expected.
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(runtime: &Handle, channel: &Channel, spec: &MergeSpec, patience: Duration) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            client: CompactorClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            database: spec.database(),
+            compress: !spec.compresses(),
+            patience,
+        }
+    }
+}
+
+impl RemoteCache for Memory {
+    fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead> {
+        let (into, coming) = mpsc::sync_channel(1);
+        let (client, patience) = (self.client.clone(), self.patience);
+        let wanted: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let request = ReadRequest {
+            database: self.database,
+            table: table.file_name(),
+            starts: parts.iter().map(|part| part.start).collect(),
+            ends: parts.iter().map(|part| part.end).collect(),
+            compress: self.compress,
+        };
+        let reading = self.runtime.spawn(async move {
+            let _ = into.send(fetch(client, request, wanted, patience).await);
+        });
+        Box::new(Coming { coming, reading: reading.abort_handle() })
+    }
+}
+
+/// All that was asked for, or why not.
+async fn fetch(
+    mut client: CompactorClient<Channel>,
+    request: ReadRequest,
+    wanted: u64,
+    patience: Duration,
+) -> Result<Vec<u8>, String> {
+    let silent = |_| format!("it has said nothing for {} s", patience.as_secs_f32());
+    let told = |status: tonic::Status| status.message().to_string();
+    let answer = tokio::time::timeout(patience, client.read(request)).await.map_err(silent)?;
+    let mut pieces = answer.map_err(told)?.into_inner();
+    let wanted = usize::try_from(wanted).map_err(|e| e.to_string())?;
+    let mut all = Vec::with_capacity(wanted);
+    while let Some(ReadPiece { bytes, raw }) =
+        tokio::time::timeout(patience, pieces.message()).await.map_err(silent)?.map_err(told)?
+    {
+        let left = wanted - all.len();
+        let len = if raw > 0 { raw as usize } else { bytes.len() };
+        if len > left {
+            return Err(format!("it sent more than the {wanted} bytes it was asked for"));
+        }
+        match raw {
+            0 => all.extend_from_slice(&bytes),
+            _ => {
+                let at = all.len();
+                all.resize(at + len, 0);
+                let found = lz4_flex::block::decompress_into(&bytes, &mut all[at..]);
+                if found.ok() != Some(len) {
+                    return Err("what it sent does not decompress to what it says".into());
+                }
+            }
+        }
+    }
+    if all.len() < wanted {
+        return Err(format!("it sent {} of the {wanted} bytes it was asked for", all.len()));
+    }
+    Ok(all)
+}
+
+/// Parts on their way. Dropped, nobody wants them any more.
+struct Coming {
+    coming: mpsc::Receiver<Result<Vec<u8>, String>>,
+    reading: tokio::task::AbortHandle,
+}
+
+impl RemoteRead for Coming {
+    fn advance(&mut self, wait: Duration) -> siltstone::Result<Option<Vec<u8>>> {
+        let come = match wait.is_zero() {
+            true => self.coming.try_recv().map_err(|e| e == mpsc::TryRecvError::Empty),
+            false => self.coming.recv_timeout(wait).map_err(|e| e == mpsc::RecvTimeoutError::Timeout),
+        };
+        let failed =
+            |why: &str| Err(Error::new(ErrorKind::Io, format!("the memory of a compaction server: {why}")));
+        match come {
+            Ok(Ok(bytes)) => Ok(Some(bytes)),
+            Ok(Err(why)) => failed(&why),
+            Err(true) => Ok(None),
+            Err(false) => failed("nothing comes any more"),
+        }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}

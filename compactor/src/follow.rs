@@ -1,0 +1,170 @@
+//! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
+
+use crate::client::Server;
+use crate::fetch::Memory;
+use crate::protocol::stubs::compactor_client::CompactorClient;
+use crate::protocol::{Ask, Begin, Begun, GoAhead, MESSAGE_BYTES_MAX, Tell, Waits, asking};
+use siltstone::offload::{MergeAnswer, OffloadedMerge, RemoteCache};
+use siltstone::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// How long a merge may wait for others there: meanwhile it waits here for nothing.
+const QUEUE_WAIT: Duration = Duration::from_secs(3);
+
+/// A merge that a server has, counted there.
+pub(crate) struct Given(Arc<Server>);
+
+impl Given {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        server.given.fetch_add(1, Ordering::Relaxed);
+        Self(server)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.given.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A merge under way at a server. Dropped, it ends there, and what is kept of it goes.
+pub(crate) struct There {
+    address: String,
+    come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+    go_ahead: mpsc::UnboundedSender<()>,
+    /// A step was handed on; who asks for more has made it true.
+    owes: bool,
+    memory: Arc<Memory>,
+}
+
+impl There {
+    pub(crate) fn new(
+        address: String,
+        come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+        go_ahead: mpsc::UnboundedSender<()>,
+        memory: Memory,
+    ) -> Self {
+        Self { address, come, go_ahead, owes: false, memory: Arc::new(memory) }
+    }
+}
+
+impl OffloadedMerge for There {
+    fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
+        if std::mem::take(&mut self.owes) {
+            // Where nobody listens any more, what has come says why.
+            let _ = self.go_ahead.send(());
+        }
+        let failed =
+            |why: &str| Error::new(ErrorKind::Io, format!("compaction server {}: {why}", self.address));
+        match self.come.try_recv() {
+            Ok(Ok(answer)) => {
+                self.owes = answer.is_step();
+                Ok(Some(answer))
+            }
+            Ok(Err(why)) => Err(failed(&why)),
+            Err(std_mpsc::TryRecvError::Empty) => Ok(None),
+            Err(std_mpsc::TryRecvError::Disconnected) => Err(failed("it went away")),
+        }
+    }
+
+    fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
+        Some(self.memory.clone())
+    }
+}
+
+/// How a merge ended before its last step.
+enum Ended {
+    /// There was no room for it.
+    Full(String),
+    Failed(String),
+}
+
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Gives a merge to a server and passes on what comes of it, until it ends or nobody wants it any more.
+pub(crate) async fn follow(
+    given: Given,
+    merge: Begin,
+    answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
+    mut allowed: mpsc::UnboundedReceiver<()>,
+    patience: Duration,
+) {
+    let server = &given.0;
+    let end = follow_to_end(server, merge, &answers, &mut allowed, patience).await;
+    match end {
+        Ok(()) => server.note_success(),
+        Err(Ended::Full(why)) => drop(answers.send(Err(why))),
+        Err(Ended::Failed(why)) => {
+            server.note_failure();
+            let _ = answers.send(Err(why));
+        }
+    }
+}
+
+async fn follow_to_end(
+    server: &Server,
+    merge: Begin,
+    answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
+    allowed: &mut mpsc::UnboundedReceiver<()>,
+    patience: Duration,
+) -> Result<(), Ended> {
+    let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
+    let (asks, asked) = mpsc::channel(4);
+    let begun = asks.send(asking(Ask::Begin(merge))).await;
+    begun.map_err(|e| e.to_string())?;
+    let mut client = CompactorClient::new(server.channel.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let begun = tokio::time::timeout(patience, client.merge(ReceiverStream::new(asked))).await;
+    let told = begun.map_err(|_| silent())?.map_err(|e| match e.code() {
+        tonic::Code::ResourceExhausted => Ended::Full(e.message().to_string()),
+        _ => Ended::Failed(e.message().to_string()),
+    });
+    let (mut told, asked_at, mut has_begun) = (told?.into_inner(), Instant::now(), false);
+    let mut is_done = false;
+    loop {
+        let message = tokio::select! {
+            message = tokio::time::timeout(patience, told.message()) => message,
+            step = allowed.recv() => match step {
+                // Nobody wants it any more: the end of the stream says so.
+                None => return Ok(()),
+                Some(()) => {
+                    let _ = asks.send(asking(Ask::GoAhead(GoAhead {}))).await;
+                    continue;
+                }
+            },
+        };
+        let message = match message {
+            // Behind the last step the server only keeps what has not been fetched.
+            Ok(Ok(None)) | Ok(Err(_)) | Err(_) if is_done => return Ok(()),
+            message => message.map_err(|_| silent())?.map_err(|e| e.message().to_string())?,
+        };
+        let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
+        match message.tell {
+            Some(Tell::Answer(bytes)) => {
+                let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+                has_begun = true;
+                is_done = answer.is_last();
+                if answers.send(Ok(answer)).is_err() {
+                    return Ok(());
+                }
+            }
+            Some(Tell::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
+                return Err(Ended::Full(format!("{before} merges were still before it")));
+            }
+            Some(Tell::Waits(_)) => {}
+            Some(Tell::Begun(Begun {})) => has_begun = true,
+            Some(Tell::Failed(why)) => return Err(why.into()),
+            None => return Err("a message that says nothing".to_string().into()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A table's file of which blocks are had from the memory of whoever wrote it, as long as that has them (OFF-4, RC).
+
+use super::{RemoteCache, RemoteRead};
+use crate::storage::ReadFile;
+use crate::types::TableId;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a reader waits for the other end. Then it reads from storage, as all do from then on.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// See the page above.
+pub(crate) struct RemoteFile {
+    file: Arc<dyn ReadFile>,
+    table: TableId,
+    /// Where it is asked first.
+    remote: Arc<dyn RemoteCache>,
+    /// Not any more: it did not have what was asked for, or did not answer.
+    is_over: AtomicBool,
+    /// Counts the bytes that came from there.
+    bytes: Arc<AtomicU64>,
+}
+
+impl RemoteFile {
+    pub(crate) fn new(
+        file: Arc<dyn ReadFile>,
+        table: TableId,
+        remote: Arc<dyn RemoteCache>,
+        bytes: Arc<AtomicU64>,
+    ) -> Self {
+        Self { file, table, remote, is_over: AtomicBool::new(false), bytes }
+    }
+
+    fn read_there(&self, buffer: &mut [u8], offset: u64) -> Option<()> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let end = offset.checked_add(buffer.len() as u64)?;
+        let mut read: Box<dyn RemoteRead> = self.remote.read(self.table, vec![offset..end]);
+        let bytes = read.advance(PATIENCE).ok().flatten().filter(|bytes| bytes.len() == buffer.len());
+        let Some(bytes) = bytes else {
+            self.is_over.store(true, Ordering::Relaxed);
+            return None;
+        };
+        buffer.copy_from_slice(&bytes);
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Some(())
+    }
+}
+
+impl ReadFile for RemoteFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_there(buffer, offset) {
+            Some(()) => Ok(()),
+            None => self.file.read_exact_at(buffer, offset),
+        }
+    }
+
+    fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}

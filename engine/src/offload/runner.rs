@@ -1,0 +1,158 @@
+//! The other end: runs merges for databases with the engine's own code.
+
+use super::kept::KeptMerge;
+use super::{KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
+use crate::cache::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::merge::{Advance, Local, MergeRun, MergeSpec, Step, WriteTo};
+use crate::operator::Registry;
+use crate::shape::TableInfo;
+use crate::storage::{Env, ObjectStore, OpenFiles, TableStore};
+use crate::sync::Mutex;
+use crate::types::TableId;
+use crate::version::{Graveyard, OpenTables};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Runs merges for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
+///
+/// It holds no state that matters: killed at any time, nothing is lost but the work since the last step.
+pub struct MergeRunner {
+    env: Env,
+    registry: Registry,
+    objects: Option<Arc<dyn ObjectStore>>,
+    cache: Arc<BlockCache>,
+    kept: Arc<KeptOutputs>,
+    files: Arc<OpenFiles>,
+    /// Where tables lie, by place and directory of the log.
+    places: Mutex<BTreeMap<(String, PathBuf), Arc<OpenTables>>>,
+}
+
+impl Debug for MergeRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MergeRunner").field("cache", &self.cache.capacity()).finish_non_exhaustive()
+    }
+}
+
+impl MergeRunner {
+    /// It keeps what it reads again, such as indices, in so many bytes of memory, and what it wrote in so many.
+    pub(crate) fn new(
+        env: &Env,
+        registry: &Registry,
+        objects: Option<Arc<dyn ObjectStore>>,
+        cache_bytes: u64,
+        kept_bytes: u64,
+    ) -> Self {
+        Self {
+            env: env.clone(),
+            registry: registry.clone(),
+            objects,
+            cache: BlockCache::new(cache_bytes),
+            kept: KeptOutputs::new(kept_bytes),
+            files: OpenFiles::new(env.storage.clone(), usize::MAX),
+            places: Mutex::default(),
+        }
+    }
+
+    /// What it keeps of the tables that it wrote, where a merge asked for that.
+    pub fn kept(&self) -> &Arc<KeptOutputs> {
+        &self.kept
+    }
+
+    /// Begins a merge, and keeps what it writes as long as that says.
+    ///
+    /// # Errors
+    /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
+    /// object store that was not given; what opening the tables meets.
+    pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
+        let missing = |what: &str, name: &str| {
+            Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
+        };
+        if let Some(name) = &spec.keep.operator
+            && !self.registry.operators.contains_key(name)
+        {
+            return Err(missing("merge operator", name));
+        }
+        if let Some(name) = &spec.keep.filter
+            && !self.registry.filters.contains_key(name)
+        {
+            return Err(missing("compaction filter", name));
+        }
+        let tables = self.tables(spec)?;
+        let kept = (keep != KeepOutputs::No).then(|| self.kept.begin(spec, keep));
+        let local = Local {
+            env: self.env.clone(),
+            tables,
+            cache: self.cache.clone(),
+            registry: self.registry.clone(),
+            writes_over: false,
+            written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
+        };
+        Ok(RunningMerge { run: local.begin(spec)?, kept, steps: VecDeque::new() })
+    }
+
+    /// The tables of the place that the merge names.
+    fn tables(&self, spec: &MergeSpec) -> Result<Arc<OpenTables>> {
+        let mut places = self.places.lock();
+        let place = (spec.place.clone(), spec.log_dir.clone());
+        if let Some(tables) = places.get(&place) {
+            return Ok(tables.clone());
+        }
+        let objects = self.objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
+        let store = match objects.filter(|store| store.location() == spec.place) {
+            Some(store) => store,
+            None => TableStore::at(&spec.place, &self.env.storage, &spec.log_dir)?,
+        };
+        let (storage, graveyard) = (&self.env.storage, Arc::new(Graveyard::default()));
+        let dir = spec.log_dir.clone();
+        let tables = OpenTables::new(store, storage, dir, &self.cache, &self.files, &graveyard, false);
+        places.insert(place, tables.clone());
+        Ok(tables)
+    }
+}
+
+/// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its outputs goes (or may,
+/// [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the database.
+pub struct RunningMerge {
+    run: Box<dyn MergeRun>,
+    /// What it keeps of its outputs, if that is wanted.
+    kept: Option<Arc<KeptMerge>>,
+    /// The last table of each step that was handed out and is not published.
+    steps: VecDeque<Option<TableId>>,
+}
+
+impl Debug for RunningMerge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningMerge").finish_non_exhaustive()
+    }
+}
+
+impl RunningMerge {
+    /// Does a little, some milliseconds at most; what came of it. After the last step ([`MergeAnswer::is_last`]) or an error it must
+    /// not be called again.
+    ///
+    /// # Errors
+    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
+    pub fn advance(&mut self) -> Result<MergeAnswer> {
+        let advance = self.run.advance()?;
+        let totals = self.run.totals();
+        let step = match advance {
+            Advance::Working | Advance::NotYet(_) => None,
+            Advance::Step(Step { outputs, upto, .. }) => {
+                self.steps.push_back(outputs.last().map(|info| info.id));
+                let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
+                Some(StepAnswer { outputs, upto })
+            }
+        };
+        Ok(MergeAnswer { totals, step })
+    }
+
+    /// The database has published the first step that it had not: what is kept of it may go.
+    pub fn published(&mut self) {
+        if let (Some(kept), Some(Some(last))) = (&self.kept, self.steps.pop_front()) {
+            kept.published(last);
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The warm-up of a merge's outputs that were not written here, or not past the cache: their blocks are brought into it before
+//! the step is published (OFF-4).
+//!
+//! Which blocks: all in order of keys, or those *wanted* ([`Wanted`]). A block is wanted if its predecessors were, and what the
+//! cache knows of these is gathered before: the keys that were read lately, and of other cached blocks the first key each.
+//! A block of an output with one of the former comes first; one with one of the latter comes afterwards, in order of keys, as
+//! long as the cache has room that nothing else takes.
+//!
+//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Where these come from, a file or
+//! the memory of who wrote it, is the caller's affair; each block is checked as one that is read.
+
+use super::block_cursor::BlockCursor;
+use super::fill::Replaced;
+use super::frame::{BlockKind, Handle, open_block, read_at};
+use super::index::BlockEntry;
+use super::reader::Table;
+use crate::cache::Filter;
+use crate::cache::block::Block;
+use crate::error::Result;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Of blocks in one piece, about.
+const PIECE_BYTES: u64 = 512 << 10;
+/// Blocks looked at for one piece, at most: a worker does other work between.
+const PIECE_LOOKS: usize = 4 << 10;
+
+/// What the cache knows of the inputs of a step.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// Keys that were read lately.
+    warm: Keys,
+    /// First keys of the other blocks that are in the cache.
+    cached: Keys,
+}
+
+/// Keys in one buffer.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    /// Where each is.
+    at: Vec<Range<usize>>,
+}
+
+impl Keys {
+    fn push(&mut self, key: &[u8]) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.at.push(begin..self.bytes.len());
+    }
+
+    fn get(&self, n: usize) -> Option<&[u8]> {
+        self.at.get(n).map(|range| &self.bytes[range.clone()])
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.at.sort_unstable_by(|a, b| bytes[a.clone()].cmp(&bytes[b.clone()]));
+        self.at.dedup_by(|a, b| bytes[a.clone()] == bytes[b.clone()]);
+    }
+
+    /// Those at or after the one with that number that lie at or before `last`.
+    fn upto(&self, from: usize, last: &[u8]) -> Range<usize> {
+        let end = self.at[from..].iter().take_while(|range| &self.bytes[(*range).clone()] <= last).count();
+        from..from + end
+    }
+}
+
+impl Wanted {
+    /// To be called when all is gathered.
+    pub(crate) fn sort(&mut self) {
+        self.warm.sort();
+        self.cached.sort();
+    }
+
+    fn keys(&self, pass: Pass) -> &Keys {
+        if pass == Pass::Cached { &self.cached } else { &self.warm }
+    }
+}
+
+/// Goes through a table that a merge reads, for what the cache has of it.
+pub(crate) struct Gather {
+    table: Arc<Table>,
+    /// Keys below are not looked at.
+    from: Vec<u8>,
+    partition: usize,
+}
+
+impl Gather {
+    pub(crate) fn new(table: &Arc<Table>, from: &[u8]) -> Self {
+        // Of a damaged index nothing is known; readers complain of it.
+        let partition = table.top.find(from).unwrap_or(usize::MAX);
+        Self { table: Arc::clone(table), from: from.to_vec(), partition }
+    }
+
+    /// One partition more of the keys below `upto`; whether there are more. Reads nothing: where an index is not at hand, its
+    /// blocks are hardly in the cache.
+    pub(crate) fn advance(&mut self, upto: Option<&[u8]>, wanted: &mut Wanted) -> bool {
+        let (table, from) = (&self.table, self.from.as_slice());
+        let Some(partition) = table.top.partitions().get(self.partition) else { return false };
+        let number = self.partition;
+        self.partition += 1;
+        let Some(index) = table.index_at_hand(number) else { return true };
+        let (mut blocks, mut cells) = (BlockCursor::default(), BlockCursor::default());
+        blocks.set(index);
+        let mut at = blocks.seek(from);
+        while at == Ok(true) {
+            let entry = blocks.cell();
+            if let Ok(BlockEntry { handle, .. }) = BlockEntry::decode(entry.value, partition.data_end)
+                && let Some(block) = table.cache.peek_data(table.key_of(handle))
+            {
+                cells.set(block);
+                table.gather_block(handle, &mut cells, from, upto, wanted);
+            }
+            if upto.is_some_and(|upto| entry.key >= upto) {
+                return false;
+            }
+            at = blocks.next();
+        }
+        true
+    }
+}
+
+impl Table {
+    fn gather_block(
+        &self,
+        handle: Handle,
+        cells: &mut BlockCursor,
+        from: &[u8],
+        upto: Option<&[u8]>,
+        wanted: &mut Wanted,
+    ) {
+        let (mut first, mut is_warm) = (None, false);
+        let mut at = cells.seek(from);
+        while at == Ok(true) {
+            let key = cells.cell().key;
+            if upto.is_some_and(|upto| key >= upto) {
+                break;
+            }
+            if cells.place().is_some_and(|place| self.is_warm(handle, place)) {
+                wanted.warm.push(key);
+                is_warm = true;
+            }
+            if first.is_none() {
+                first = Some(key.to_vec());
+            }
+            at = cells.next();
+        }
+        if let Some(first) = first.filter(|_| !is_warm) {
+            wanted.cached.push(&first);
+        }
+    }
+
+    /// Partitions of its index.
+    pub(crate) fn partitions(&self) -> usize {
+        self.top.partitions().len()
+    }
+
+    /// Bytes of the data blocks of a partition, and of those of them that are in the cache.
+    pub(crate) fn cached_bytes(&self, number: usize) -> (u64, u64) {
+        let Some(partition) = self.top.partitions().get(number) else { return (0, 0) };
+        let begin = number.checked_sub(1).map_or(0, |before| self.top.partitions()[before].index.end());
+        let (all, mut cached) = (partition.data_end.saturating_sub(begin), 0);
+        let Some(index) = self.index_at_hand(number) else { return (all, 0) };
+        let mut blocks = BlockCursor::default();
+        blocks.set(index);
+        let mut at = blocks.first();
+        while at == Ok(true) {
+            if let Ok(entry) = BlockEntry::decode(blocks.cell().value, partition.data_end)
+                && self.cache.holds_data(self.key_of(entry.handle))
+            {
+                cached += entry.handle.file_bytes();
+            }
+            at = blocks.next();
+        }
+        (all, cached)
+    }
+}
+
+/// Which blocks are brought.
+pub(crate) enum Choice {
+    All,
+    /// With what is replaced, for whose indices and filters those of the outputs are kept.
+    Wanted(Wanted, Replaced),
+}
+
+impl Choice {
+    fn first_pass(&self) -> Pass {
+        if matches!(self, Self::All) { Pass::All } else { Pass::Warm }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    All,
+    Warm,
+    Cached,
+}
+
+/// The outputs of a step on their way into the cache.
+pub(crate) struct WarmUp {
+    tables: Vec<Arc<Table>>,
+    choice: Choice,
+    pass: Pass,
+    /// Of the tables, and of its partitions.
+    table: usize,
+    partition: usize,
+    /// In that partition's index; `None` before it.
+    blocks: Option<BlockCursor>,
+    /// Whether that partition's index and filter are kept already.
+    is_kept: bool,
+    /// The next of the wanted keys.
+    next_key: usize,
+}
+
+/// Blocks of a table that are brought together.
+pub(crate) struct Piece {
+    table: usize,
+    blocks: Vec<PieceBlock>,
+    /// On the way of all of these bytes.
+    bytes: u64,
+}
+
+struct PieceBlock {
+    handle: Handle,
+    what: What,
+}
+
+enum What {
+    /// With these of the keys that were read lately.
+    Data(Range<usize>),
+    Filter(usize),
+}
+
+impl Piece {
+    /// Which parts of the file these blocks are; neighbours are one.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for block in &self.blocks {
+            let (begin, end) = (block.handle.offset, block.handle.end());
+            match parts.last_mut() {
+                Some(last) if last.end == begin => last.end = end,
+                _ => parts.push(begin..end),
+            }
+        }
+        parts
+    }
+
+    /// Bytes of the parts together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl WarmUp {
+    /// Of these tables, which are in order of keys.
+    pub(crate) fn new(tables: Vec<Arc<Table>>, choice: Choice) -> Self {
+        Self {
+            tables,
+            pass: choice.first_pass(),
+            choice,
+            table: 0,
+            partition: 0,
+            blocks: None,
+            is_kept: false,
+            next_key: 0,
+        }
+    }
+
+    /// To be called before the first piece.
+    pub(crate) fn choose(&mut self, choice: Choice) {
+        (self.pass, self.choice) = (choice.first_pass(), choice);
+    }
+
+    /// The table with the blocks of a piece.
+    pub(crate) fn table(&self, piece: &Piece) -> &Arc<Table> {
+        &self.tables[piece.table]
+    }
+
+    /// The next blocks to be brought, none of them perhaps; `None` behind the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Piece>> {
+        let mut piece = Piece { table: self.table, blocks: Vec::new(), bytes: 0 };
+        let Some(table) = self.tables.get(self.table).cloned() else {
+            return Ok(self.next_pass().then_some(piece));
+        };
+        if self.pass == Pass::Cached && !table.cache.has_room() {
+            self.table = self.tables.len();
+            return Ok(Some(piece));
+        }
+        let (number, at) = (self.partition, table.top.partitions().get(self.partition));
+        let Some(partition) = at else {
+            (self.table, self.partition) = (self.table + 1, 0);
+            return Ok(Some(piece));
+        };
+        let in_index = |moved| table.check(partition.index.offset, moved);
+        let mut there = self.blocks.is_some();
+        if !there {
+            let blocks = self.blocks.insert(BlockCursor::default());
+            blocks.set(table.index_for(number, true, false)?);
+            there = in_index(blocks.first())?;
+            self.is_kept = false;
+        }
+        let mut blocks = self.blocks.take().unwrap_or_default();
+        let mut looks = 0;
+        while there && piece.bytes < PIECE_BYTES && looks < PIECE_LOOKS {
+            looks += 1;
+            let entry = blocks.cell();
+            let handle = table
+                .check(partition.index.offset, BlockEntry::decode(entry.value, partition.data_end))?
+                .handle;
+            if let Some(keys) = self.wants(&table, handle, entry.key) {
+                piece.bytes += handle.file_bytes();
+                piece.blocks.push(PieceBlock { handle, what: What::Data(keys) });
+            }
+            there = in_index(blocks.next())?;
+        }
+        if !self.is_kept && self.keeps(&table, number, !piece.blocks.is_empty()) {
+            self.is_kept = true;
+            if let Some(index) = blocks.in_block() {
+                table.hold_read_index(number, partition.index, Arc::clone(index));
+            }
+            if let Some(handle) = partition.filter.filter(|handle| !table.has_filter(number, *handle)) {
+                piece.bytes += handle.file_bytes();
+                piece.blocks.push(PieceBlock { handle, what: What::Filter(number) });
+            }
+        }
+        match there {
+            true => self.blocks = Some(blocks),
+            false => self.partition += 1,
+        }
+        Ok(Some(piece))
+    }
+
+    /// Begins what comes behind the last table; whether something does.
+    fn next_pass(&mut self) -> bool {
+        if self.pass != Pass::Warm {
+            return false;
+        }
+        self.pass = Pass::Cached;
+        (self.table, self.partition, self.next_key) = (0, 0, 0);
+        true
+    }
+
+    /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought; the keys of it that
+    /// were read lately.
+    fn wants(&mut self, table: &Table, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
+        let Choice::Wanted(wanted, _) = &self.choice else { return Some(0..0) };
+        let keys = wanted.keys(self.pass).upto(self.next_key, last);
+        self.next_key = keys.end;
+        match self.pass {
+            _ if keys.is_empty() => None,
+            Pass::Cached => (!table.cache.holds_data(table.key_of(handle))).then_some(0..0),
+            _ => Some(keys),
+        }
+    }
+
+    /// Whether readers shall find a partition's index and filter decoded: those over a block that comes, and those that replace
+    /// some which readers keep.
+    fn keeps(&self, table: &Table, number: usize, has_blocks: bool) -> bool {
+        let Choice::Wanted(_, replaced) = &self.choice else { return true };
+        if has_blocks || self.pass != Pass::Warm {
+            return has_blocks;
+        }
+        let high = table.top.separator(number).unwrap_or_default();
+        let low = number.checked_sub(1).map_or(Ok(&table.info().range.start[..]), |n| table.top.separator(n));
+        replaced.heat(low.unwrap_or_default(), high) > 0
+    }
+
+    /// Puts a piece's blocks into the cache, given the bytes of its parts one behind the other; their number and bytes.
+    pub(crate) fn put(&self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
+        let table = self.table(piece);
+        let (mut blocks, mut filled) = (0, 0);
+        for PieceBlock { handle, what } in &piece.blocks {
+            let Some((block, rest)) = bytes.split_at_checked(handle.file_bytes() as usize) else {
+                return Err(table.bad(handle.offset, "a block's bytes end too early"));
+            };
+            bytes = rest;
+            match what {
+                What::Data(keys) => {
+                    filled += table.put_data(*handle, block, self.warm_keys(keys))?;
+                    blocks += 1;
+                }
+                What::Filter(number) => table.put_filter(*number, *handle, block)?,
+            }
+        }
+        Ok((blocks, filled))
+    }
+
+    fn warm_keys(&self, keys: &Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let wanted = if let Choice::Wanted(wanted, _) = &self.choice { Some(wanted) } else { None };
+        keys.clone().filter_map(move |n| wanted?.warm.get(n))
+    }
+
+    /// A piece's bytes from the file.
+    pub(crate) fn read(&self, piece: &Piece) -> Result<Vec<u8>> {
+        let table = self.table(piece);
+        let mut bytes = vec![0; piece.bytes as usize];
+        let mut left = &mut bytes[..];
+        for part in piece.parts() {
+            let (to, rest) = left.split_at_mut((part.end - part.start) as usize);
+            read_at(&*table.file, &table.path, to, part.start)?;
+            left = rest;
+        }
+        Ok(bytes)
+    }
+
+    /// What was brought leaves again.
+    pub(crate) fn undo(&self) {
+        self.tables.iter().for_each(|table| _ = table.evict(&[], None));
+    }
+}
+
+impl Table {
+    /// Puts a data block into the cache, noting that these keys of it were read lately; its bytes there.
+    fn put_data<'k>(
+        &self,
+        handle: Handle,
+        bytes: &[u8],
+        warm: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<u64> {
+        let (raw, _) = open_block(&self.path, bytes, self.footer.identity, BlockKind::Data, handle)?;
+        let block = self.cache.adopt(self.check(handle.offset, Block::new(raw))?);
+        let (memory, mut is_warm) = (block.memory_bytes() as u64, false);
+        for key in warm {
+            is_warm = true;
+            if let Some(entry) = self.check(handle.offset, block.lower_bound(key))?
+                && block.is_key(&entry, key)
+            {
+                self.note_warm(handle, entry.at);
+            }
+        }
+        self.cache.fill_data(self.key_of(handle), block, is_warm);
+        Ok(memory)
+    }
+
+    fn put_filter(&self, number: usize, handle: Handle, bytes: &[u8]) -> Result<()> {
+        let (raw, _) = open_block(&self.path, bytes, self.footer.identity, BlockKind::Filter, handle)?;
+        self.hold_filter(number, handle, Arc::new(self.check(handle.offset, Filter::new(raw))?));
+        Ok(())
+    }
+}
