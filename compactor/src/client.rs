@@ -37,6 +37,9 @@ const CONNECT_WAIT: Duration = Duration::from_secs(3);
 pub struct CompactorsOptions {
     /// Merges of fewer bytes stay here: sending one costs as much work as so many bytes do.
     pub bytes_min: u64,
+    /// Larger ones stay too where they cost less here (size, what the sketches predict, what is cached, load here and there). Without
+    /// it every one of them goes as long as a server has room.
+    pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
     /// Certificates, where the servers speak TLS.
@@ -45,7 +48,7 @@ pub struct CompactorsOptions {
 
 impl Default for CompactorsOptions {
     fn default() -> Self {
-        Self { bytes_min: 4 << 20, patience: Duration::from_secs(10), tls: None }
+        Self { bytes_min: 4 << 20, by_cost: true, patience: Duration::from_secs(10), tls: None }
     }
 }
 
@@ -72,8 +75,8 @@ pub(crate) struct Server {
 struct Seen {
     /// As it was last; `None` where it did not answer, or failed a merge since.
     state: Option<CompactorState>,
-    /// Merges that it was given since then.
-    since: u64,
+    /// Merges that it had then of others.
+    of_others: u64,
     /// Merges in a row that it failed, and until when it therefore gets none.
     failed: u32,
     not_before: Option<Instant>,
@@ -90,8 +93,11 @@ impl Server {
     }
 
     fn note_state(&self, state: Option<CompactorState>) {
+        let given = self.given.load(Ordering::Relaxed);
+        let of_others =
+            state.as_ref().map_or(0, |state| (state.running + state.queued).saturating_sub(given));
         let mut seen = self.seen.lock();
-        (seen.state, seen.since) = (state, 0);
+        (seen.state, seen.of_others) = (state, of_others);
     }
 
     pub(crate) fn note_success(&self) {
@@ -186,7 +192,8 @@ impl Compactors {
             let rests = seen.not_before.is_some_and(|until| Instant::now() < until);
             let Some(state) = seen.state.as_ref().filter(|_| !rests) else { continue };
             answer += 1;
-            let room = state.slots.saturating_sub(state.running + state.queued + seen.since);
+            let given = server.given.load(Ordering::Relaxed);
+            let room = state.slots.saturating_sub(seen.of_others + given);
             if room > 0 && best.as_ref().is_none_or(|best: &Chosen| room > best.room) {
                 let load = state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64;
                 best = Some(Chosen { server: server.clone(), room, load });
@@ -247,7 +254,7 @@ impl Offload for Compactors {
         };
         let costs = facts.costs();
         let numbers = numbers(&facts, costs, spec.inputs().count() as u64, room);
-        if costs.there >= costs.here {
+        if self.options.by_cost && costs.there >= costs.here {
             return here("it costs less than to hand it over".into(), numbers);
         }
         let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.to_bytes()) {
@@ -255,7 +262,6 @@ impl Offload for Compactors {
             Err(e) => return here(e.to_string(), numbers),
         };
         let Some(runtime) = &self.runtime else { return here("nobody sends it any more".into(), numbers) };
-        server.seen.lock().since += 1;
         let begin = Begin { protocol_version: PROTOCOL_VERSION, merge, keep: offer.keep as u32 };
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();

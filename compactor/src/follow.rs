@@ -98,8 +98,8 @@ pub(crate) async fn follow(
     mut allowed: mpsc::UnboundedReceiver<()>,
     patience: Duration,
 ) {
-    let server = &given.0;
-    let end = follow_to_end(server, merge, &answers, &mut allowed, patience).await;
+    let server = given.0.clone();
+    let end = follow_to_end(given, merge, &answers, &mut allowed, patience).await;
     match end {
         Ok(()) => server.note_success(),
         Err(Ended::Full(why)) => drop(answers.send(Err(why))),
@@ -111,13 +111,14 @@ pub(crate) async fn follow(
 }
 
 async fn follow_to_end(
-    server: &Server,
+    given: Given,
     merge: Begin,
     answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
     allowed: &mut mpsc::UnboundedReceiver<()>,
     patience: Duration,
 ) -> Result<(), Ended> {
     let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
+    let (server, mut given) = (given.0.clone(), Some(given));
     let (asks, asked) = mpsc::channel(4);
     let begun = asks.send(asking(Ask::Begin(merge))).await;
     begun.map_err(|e| e.to_string())?;
@@ -154,6 +155,10 @@ async fn follow_to_end(
                 let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 has_begun = true;
                 is_done = answer.is_last();
+                if is_done {
+                    // Its slot there is free.
+                    drop(given.take());
+                }
                 if answers.send(Ok(answer)).is_err() {
                     return Ok(());
                 }

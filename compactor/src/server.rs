@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming, transport};
 
@@ -148,13 +149,13 @@ impl CompactorServer {
         if let Some(tls) = tls {
             server = server.tls_config(tls).map_err(|e| e.to_string())?;
         }
+        // Answers are not to wait for more to be sent with them.
+        let connections = TcpListenerStream::new(listener)
+            .map(|connection| connection.inspect(|stream| _ = stream.set_nodelay(true)));
         let (stop, stopped) = oneshot::channel();
-        let serving = server.add_service(service).serve_with_incoming_shutdown(
-            TcpListenerStream::new(listener),
-            async move {
-                let _ = stopped.await;
-            },
-        );
+        let serving = server.add_service(service).serve_with_incoming_shutdown(connections, async move {
+            let _ = stopped.await;
+        });
         runtime.spawn(serving);
         Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime) })
     }

@@ -103,6 +103,8 @@ pub struct OffloadConfig {
     pub servers: Vec<String>,
     /// Merges of fewer bytes are run by this server.
     pub bytes_min: Size,
+    /// Larger ones too, where they cost less here.
+    pub by_cost: bool,
     /// After how many seconds without a word from a compaction server its merge goes on elsewhere.
     pub patience_seconds: u64,
     /// Who signs their certificates, in PEM; without, connections to them are not encrypted.
@@ -115,10 +117,11 @@ pub struct OffloadConfig {
 
 impl Default for OffloadConfig {
     fn default() -> Self {
-        let CompactorsOptions { bytes_min, patience, .. } = CompactorsOptions::default();
+        let CompactorsOptions { bytes_min, by_cost, patience, .. } = CompactorsOptions::default();
         Self {
             servers: Vec::new(),
             bytes_min: Size(bytes_min),
+            by_cost,
             patience_seconds: patience.as_secs(),
             ca: None,
             certificate: None,
@@ -147,6 +150,7 @@ impl OffloadConfig {
         });
         let options = CompactorsOptions {
             bytes_min: self.bytes_min.0,
+            by_cost: self.by_cost,
             patience: Duration::from_secs(self.patience_seconds.max(1)),
             tls,
         };

@@ -62,7 +62,8 @@ pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder 
 
 /// Everything goes, and silence is noticed soon.
 pub(crate) fn options() -> CompactorsOptions {
-    CompactorsOptions { bytes_min: 0, patience: Duration::from_secs(3), ..CompactorsOptions::default() }
+    let patience = Duration::from_secs(3);
+    CompactorsOptions { bytes_min: 0, by_cost: false, patience, ..CompactorsOptions::default() }
 }
 
 pub(crate) fn connect(servers: &[&CompactorServer]) -> Arc<Compactors> {
