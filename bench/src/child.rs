@@ -51,7 +51,7 @@ impl Child {
 }
 
 fn around_a_merge(name: &str, scale: &Scale) -> bool {
-    named(name, scale).is_ok_and(|workloads| workloads.iter().any(|workload| workload.merged))
+    named(name, scale).is_ok_and(|workloads| workloads.iter().any(|workload| workload.merged.is_some()))
 }
 
 pub(crate) fn run(child: &Child) -> Result<()> {
@@ -76,7 +76,7 @@ pub(crate) fn run(child: &Child) -> Result<()> {
         let writer = || Child { killed: true, ..child.clone() }.command();
         return print(&open::run(&identity, &wanted, first, writer)?);
     }
-    if first.merged {
+    if first.merged.is_some() {
         return print(&[unseen::run(&identity, &wanted, first)?]);
     }
     let store = identity.named.open(&wanted)?;

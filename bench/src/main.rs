@@ -9,6 +9,7 @@
 
 mod child;
 mod cliffs;
+mod compactor;
 mod compare;
 mod drive;
 mod felt;
@@ -107,6 +108,8 @@ enum Task {
     Child(child::Child),
     #[command(hide = true)]
     Served(server::Served),
+    #[command(hide = true)]
+    Compactor(compactor::Server),
 }
 
 fn main() -> ExitCode {
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
             told.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),
         Task::Served(served) => served.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Peers => peers(),
         Task::Child(child) => child::run(&child).map(|()| ExitCode::SUCCESS),

@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 const WINDOWS: u32 = 12;
 /// Part of the rows that is written again before all that.
 const UPDATED: u64 = 5;
-/// Share of the maximum at which readers go.
-const RATE: f64 = 0.7;
 /// Of the first, fast part the readers' rate is that of its last half.
 const FAST_WINDOWS: u32 = 12;
 
@@ -119,7 +117,8 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
 
     let fast = readers.run(None, FAST_WINDOWS, false)?;
     let counted: u64 = fast.windows[fast.windows.len() / 2..].iter().map(Counted::count).sum();
-    let rate = counted as f64 / (window.as_secs_f64() * f64::from(FAST_WINDOWS - FAST_WINDOWS / 2)) * RATE;
+    let rate = counted as f64 / (window.as_secs_f64() * f64::from(FAST_WINDOWS - FAST_WINDOWS / 2));
+    let rate = rate * workload.merged.unwrap_or(1.0);
 
     measure::forget_peak();
     let (before, processors, written_before) = (Usage::now(), Processors::now(), store.written());

@@ -26,9 +26,12 @@ pub(crate) struct Paper {
     /// Multiplies keys, operations and memory of all workloads, which stay in proportion.
     #[arg(long, default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// Of `offload` the methods of one machine; those with compaction servers are not there yet.
+    /// Of `offload` the methods of one machine, without a compaction server.
     #[arg(long)]
     local: bool,
+    /// Of `offload`: milliseconds that each read of a file takes longer, as one through a network does.
+    #[arg(long, default_value_t = 0)]
+    slow: u32,
     /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not hours.
     #[arg(long)]
     unthrottled: bool,
@@ -47,7 +50,7 @@ enum Which {
     Triad,
     /// Rangemerge: methods of merging, each with puts and scans at a rate, and inserts as fast as they go.
     Rangemerge,
-    /// Compaction offloading: warming caches with a compaction's result (with --local).
+    /// Compaction offloading: warming caches with a compaction's result, here and with a compaction server.
     Offload,
 }
 
@@ -97,6 +100,7 @@ impl Goal {
     fn words(self) -> String {
         match self {
             Goal::AtLeast(bound) => format!("at least {bound}"),
+            Goal::AtMost(bound) if bound.is_infinite() => "-".into(),
             Goal::AtMost(bound) => format!("at most {bound}"),
         }
     }
@@ -129,15 +133,12 @@ impl Paper {
                 }
                 contents
             }
-            Which::Offload => offload::contents(),
+            Which::Offload => offload::contents(!self.local, self.slow),
         })
     }
 
     /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.
     pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
-        if matches!(self.paper, Which::Offload) && !self.local {
-            return Err("there are no compaction servers yet: paper offload needs --local".into());
-        }
         let Contents { cells, figures } = self.contents()?;
         let mut failures = Vec::new();
         for cell in cells {

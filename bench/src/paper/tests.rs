@@ -16,7 +16,8 @@ fn every_figure_relates_configurations_that_exist_and_are_run() {
             limits: false,
             html: None,
         };
-        let paper = Paper { paper, scale: SCALE_MIN, local: true, unthrottled: false, paced: false, how };
+        let paper =
+            Paper { paper, scale: SCALE_MIN, local: true, slow: 0, unthrottled: false, paced: false, how };
         let Contents { cells, figures } = paper.contents().unwrap();
         for cell in &cells {
             assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);

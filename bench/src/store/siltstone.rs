@@ -3,8 +3,11 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
 //! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
+use super::slow::Slow;
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
+use crate::compactor::{Servers, pin_to_first};
 use crate::record::Durability;
+use siltstone::storage::Env;
 use siltstone::strategy::{
     ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
     RangemergeOptions, SmaOptions, StrategyOptions, Victim,
@@ -12,10 +15,14 @@ use siltstone::strategy::{
 use siltstone::{
     Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
 };
+use siltstone_compactor::CompactorState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(super) const STORE: &str = "siltstone";
+/// Of a compaction server: what a merge of 2 GB as one step leaves in memory fits.
+const SERVER_MEMORY: u64 = 6 << 30;
 
 /// What a database is opened with.
 struct Setup {
@@ -24,11 +31,24 @@ struct Setup {
     family: FamilyOptions,
     /// Keys are spread over so many families.
     families: u64,
+    /// Compaction servers that run its merges.
+    servers: u64,
+    /// It has the first processor alone; with servers always.
+    pinned: bool,
+    /// Each read of a file takes longer.
+    slow: Duration,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { options: Options::default(), family: FamilyOptions::default(), families: 1 }
+        Self {
+            options: Options::default(),
+            family: FamilyOptions::default(),
+            families: 1,
+            servers: 0,
+            pinned: false,
+            slow: Duration::ZERO,
+        }
     }
 }
 
@@ -245,6 +265,22 @@ const PARTS: &[(&str, &str, Change)] = &[
         setup.families = families as u64;
         families.fract() == 0.0 && setup.families > 0
     }),
+    ("remote", "blocks of merges elsewhere are read from the memory there", |Setup { options, .. }, _| {
+        options.cache_fill = CacheFill::Remote;
+        true
+    }),
+    ("warm+served1", "1 compaction servers run its merges, on another processor", |setup, servers| {
+        setup.servers = servers as u64;
+        servers.fract() == 0.0 && setup.servers > 0
+    }),
+    ("warm+pinned", "it has the first processor alone", |setup, _| {
+        setup.pinned = true;
+        true
+    }),
+    ("warm+slow20", "each read of a file takes 20 ms longer", |setup, millis| {
+        setup.slow = Duration::from_secs_f64(millis / 1000.0);
+        true
+    }),
     ("none+cache512", "a block cache of 512 MiB whatever the workload's is", |Setup { options, .. }, mib| {
         options.memory_budget = options.write_memory + bytes_of(mib);
         true
@@ -302,6 +338,7 @@ pub(super) fn all() -> Vec<Named> {
 
 struct Siltstone {
     db: Db,
+    servers: Option<Servers>,
     /// At least one.
     families: Vec<Family>,
     setup: Setup,
@@ -324,9 +361,21 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     change(config, &mut setup)?;
     let largest_merge_bytes = Arc::new(AtomicU64::new(0));
     let largest = largest_merge_bytes.clone();
-    let builder = Db::builder().options(setup.options.clone()).listener(move |event| {
+    // Before any thread is begun.
+    if setup.pinned || setup.servers > 0 {
+        pin_to_first()?;
+    }
+    let servers = match setup.servers {
+        0 => None,
+        count => Some(Servers::start(count, wanted.dir, SERVER_MEMORY, setup.slow)?),
+    };
+    let env = Slow::env(Env::local(), setup.slow);
+    let mut builder = Db::builder().env(env).options(setup.options.clone()).listener(move |event| {
         largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
     });
+    if let Some(servers) = &servers {
+        builder = builder.offload(servers.compactors.clone());
+    }
     let name = |n: u64| if n == 0 { siltstone::DEFAULT_FAMILY.to_owned() } else { format!("f{n}") };
     let builder =
         (0..setup.families).fold(builder, |builder, n| builder.family(&name(n), setup.family.clone()));
@@ -336,7 +385,7 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         Durability::Buffered | Durability::Volatile => siltstone::Durability::Buffered,
     };
     let families = (0..setup.families).map(|n| db.family(&name(n))).collect::<Result<_, _>>()?;
-    Ok(Box::new(Siltstone { families, db, setup, durability, largest_merge_bytes }))
+    Ok(Box::new(Siltstone { families, db, servers, setup, durability, largest_merge_bytes }))
 }
 
 impl Siltstone {
@@ -393,6 +442,16 @@ impl Store for Siltstone {
         settings.push(("active_share", family.active_share.to_string()));
         if self.setup.families > 1 {
             settings.push(("families", self.setup.families.to_string()));
+        }
+        if let Some(servers) = &self.servers {
+            let now = servers.compactors.servers();
+            let sum = |of: fn(&CompactorState) -> u64| {
+                now.iter().filter_map(|s| s.state.as_ref()).map(of).sum::<u64>()
+            };
+            settings.push(("offloaded_merges", sum(|state| state.done).to_string()));
+            settings.push(("offloaded_bytes", sum(|state| state.bytes_written).to_string()));
+            settings.push(("fetched_bytes", sum(|state| state.fetched_bytes).to_string()));
+            settings.push(("filled_bytes", self.db.statistics().cache_filled_bytes.to_string()));
         }
         if options.experimental.log_written_ahead {
             settings.push(("log_written_ahead", "true".into()));

@@ -160,8 +160,8 @@ pub(crate) struct Workload {
     pub(crate) scans: Option<Scans>,
     /// What is in memory at the end stays there: a run has ended when nothing that is due is left to do.
     pub(crate) keeps_memory: bool,
-    /// A major merge runs in its middle.
-    pub(crate) merged: bool,
+    /// A major merge runs in its middle, beside readers at this share of the most that they can do.
+    pub(crate) merged: Option<f64>,
     /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the closed one.
     pub(crate) seconds: f64,
     /// Tables are read past the page cache.

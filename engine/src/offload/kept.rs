@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn has(kept: &KeptOutputs, merge: &KeptMerge, part: u32) -> bool {
-        kept.read(merge.database, table(part), &[0..1]).is_some()
+        kept.read(merge.database, table(part), std::slice::from_ref(&(0..1))).is_some()
     }
 
     proptest! {

@@ -38,7 +38,8 @@ impl RemoteFile {
             return None;
         }
         let end = offset.checked_add(buffer.len() as u64)?;
-        let mut read: Box<dyn RemoteRead> = self.remote.read(self.table, vec![offset..end]);
+        let mut read: Box<dyn RemoteRead> =
+            self.remote.read(self.table, std::iter::once(offset..end).collect());
         let bytes = read.advance(PATIENCE).ok().flatten().filter(|bytes| bytes.len() == buffer.len());
         let Some(bytes) = bytes else {
             self.is_over.store(true, Ordering::Relaxed);

@@ -16,6 +16,9 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// It syncs whenever it has written this much: a device that is given more at once keeps readers of the database waiting.
+const SYNC_BYTES: u64 = 256 << 10;
+
 /// Runs merges for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
 ///
 /// It holds no state that matters: killed at any time, nothing is lost but the work since the last step.
@@ -90,7 +93,8 @@ impl MergeRunner {
             writes_over: false,
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
-        Ok(RunningMerge { run: local.begin(spec)?, kept, steps: VecDeque::new() })
+        let writes_in_pieces = local.tables.store().writes_in_pieces();
+        Ok(RunningMerge { run: local.begin(spec)?, writes_in_pieces, kept, steps: VecDeque::new() })
     }
 
     /// The tables of the place that the merge names.
@@ -117,6 +121,7 @@ impl MergeRunner {
 /// [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the database.
 pub struct RunningMerge {
     run: Box<dyn MergeRun>,
+    writes_in_pieces: bool,
     /// What it keeps of its outputs, if that is wanted.
     kept: Option<Arc<KeptMerge>>,
     /// The last table of each step that was handed out and is not published.
@@ -137,6 +142,9 @@ impl RunningMerge {
     /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let advance = self.run.advance()?;
+        if self.writes_in_pieces {
+            self.run.sync_written(SYNC_BYTES)?;
+        }
         let totals = self.run.totals();
         let step = match advance {
             Advance::Working | Advance::NotYet(_) => None,

@@ -159,7 +159,7 @@ impl Table {
     /// Bytes of the data blocks of a partition, and of those of them that are in the cache.
     pub(crate) fn cached_bytes(&self, number: usize) -> (u64, u64) {
         let Some(partition) = self.top.partitions().get(number) else { return (0, 0) };
-        let begin = number.checked_sub(1).map_or(0, |before| self.top.partitions()[before].index.end());
+        let begin = number.checked_sub(1).map_or(0, |before| self.top.partitions()[before].data_end);
         let (all, mut cached) = (partition.data_end.saturating_sub(begin), 0);
         let Some(index) = self.index_at_hand(number) else { return (all, 0) };
         let mut blocks = BlockCursor::default();

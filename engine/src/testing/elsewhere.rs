@@ -323,7 +323,7 @@ impl RemoteRead for Coming {
         match self.of.transport.lock().call(&self.request)? {
             Reply::Parts(Some(mut bytes)) => {
                 if let Some(damage) = &self.of.damage
-                    && self.of.reads.fetch_add(1, Ordering::Relaxed) % damage == 0
+                    && self.of.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(*damage)
                     && let Some(byte) = bytes.last_mut()
                 {
                     *byte ^= 0x10;

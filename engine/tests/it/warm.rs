@@ -634,3 +634,37 @@ fn wrong_bits_from_the_memory_elsewhere_harm_nobody() {
         }
     }
 }
+
+#[test]
+fn steps_of_a_merge_elsewhere_bring_as_much_into_the_cache_as_those_here_may() {
+    let steps = |fill_by, is_read: bool| {
+        let world = SimWorld::new(36);
+        let open = || {
+            let strategy = "leveled{table_bytes=512KiB,base_bytes=1MiB}";
+            let builder = builder(&world, fill_by, 2 << 20, 0, strategy);
+            let elsewhere = Elsewhere::beside(&builder, None);
+            (builder.offload(Arc::new(elsewhere.clone())).open("/db").unwrap(), elsewhere)
+        };
+        let (db, _) = open();
+        fill(&db);
+        db.close().unwrap();
+        // With an empty cache.
+        let (db, elsewhere) = open();
+        if is_read {
+            misses(&db, 0..KEYS);
+        }
+        let before = elsewhere.steps();
+        compact(&db);
+        (0..KEYS).for_each(|n| check(&db, n));
+        elsewhere.steps() - before
+    };
+    let bytes = KEYS * 210;
+    assert_eq!(
+        steps(CacheFill::Step, false),
+        bytes.div_ceil(512 << 10),
+        "nothing comes, so tables are whole"
+    );
+    assert_eq!(steps(CacheFill::None, true), bytes.div_ceil(512 << 10));
+    let many = steps(CacheFill::Step, true);
+    assert!((8..=14).contains(&many), "{many} steps of about 64 KiB");
+}

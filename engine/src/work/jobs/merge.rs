@@ -525,16 +525,33 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
     if let Some(offload) = &catalog.offload {
         let keep = catalog.commit.settings.options.cache_fill.into();
         let kept = store.settings().versions_kept();
+        let there = in_small_steps(catalog, store, version, spec);
         let (predicted, cached) = (&|| predicted(version, spec, kept), &|| cached(version, spec));
-        let Decision { run, reason, numbers } = offload.decide(&Offer { spec, keep, predicted, cached });
+        let Decision { run, reason, numbers } =
+            offload.decide(&Offer { spec: &there, keep, predicted, cached });
         if !reason.is_empty() {
             catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
         if let Some(run) = run {
-            return Ok(Running::there(run, spec));
+            return Ok(Running::there(run, &there));
         }
     }
     Running::here(catalog, spec)
+}
+
+/// The merge in steps of which each brings about as much into the cache as a step of one that runs here may: who runs it knows
+/// nothing of the cache. Tables end with them, but not below an eighth of their size.
+fn in_small_steps(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) -> MergeSpec {
+    let mut spec = spec.clone();
+    if catalog.commit.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
+        let (input, cached) = (spec.input_bytes().max(1), cached(version, &spec).max(1));
+        let bytes = u128::from(step_fill_bytes(catalog)) * u128::from(input) / u128::from(cached);
+        let least = spec.output.table_bytes / 8;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(least);
+        spec.output.table_bytes = spec.output.table_bytes.min(bytes);
+        spec.step_bytes = spec.step_bytes.min(bytes);
+    }
+    spec
 }
 
 /// About how many bytes a merge will write, where so many versions of a key are kept.

@@ -1,0 +1,106 @@
+//! Compaction servers for stores that are measured: processes of their own on the last processor, while the process that measures
+//! has the first.
+
+use crate::store::{Result, slow::Slow};
+use clap::Args;
+use siltstone::storage::Env;
+use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server's process.
+#[derive(Args)]
+pub(crate) struct Server {
+    /// Of the database.
+    #[arg(long)]
+    dir: PathBuf,
+    /// What it may take.
+    #[arg(long)]
+    memory: u64,
+    /// Milliseconds that each read of its storage takes longer.
+    #[arg(long)]
+    slow: u64,
+}
+
+impl Server {
+    /// Serves until its standard input ends, which it does with the process that began it.
+    pub(crate) fn run(self) -> Result<()> {
+        pin_to_last()?;
+        let config = CompactorConfig {
+            tables: vec![self.dir],
+            memory: self.memory,
+            merge_memory: self.memory,
+            ..CompactorConfig::default()
+        };
+        let env = Slow::env(Env::local(), Duration::from_millis(self.slow));
+        let server = CompactorServer::start(config, siltstone::Db::builder().env(env))?;
+        println!("{}", server.listens_at());
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        Ok(())
+    }
+}
+
+/// Compaction servers that run as long as this.
+pub(crate) struct Servers {
+    processes: Vec<Child>,
+    pub(crate) compactors: Arc<Compactors>,
+}
+
+impl Servers {
+    pub(crate) fn start(count: u64, dir: &Path, memory: u64, slow: Duration) -> Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let (mut processes, mut addresses) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg("compactor").arg("--dir").arg(dir).args(["--memory", &memory.to_string()]);
+            command.args(["--slow", &slow.as_millis().to_string()]);
+            let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let mut line = String::new();
+            let said = process.stdout.take().ok_or("a compaction server says nothing")?;
+            BufReader::new(said).read_line(&mut line)?;
+            processes.push(process);
+            addresses.push(line.trim().to_string());
+        }
+        // All that is not too small goes: what is measured is what that does.
+        let options = CompactorsOptions { by_cost: false, ..CompactorsOptions::default() };
+        let compactors = Arc::new(Compactors::connect_with(addresses, options)?);
+        let began = Instant::now();
+        while compactors.servers().iter().any(|server| server.state.is_none()) {
+            if began.elapsed() > PATIENCE {
+                return Err("a compaction server does not answer".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Self { processes, compactors })
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// This process, with the threads that it begins from now on, has the first processor alone.
+pub(crate) fn pin_to_first() -> Result<()> {
+    pin_to(0)
+}
+
+fn pin_to_last() -> Result<()> {
+    pin_to(std::thread::available_parallelism()?.get() - 1)
+}
+
+fn pin_to(processor: usize) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
