@@ -21,6 +21,11 @@ fn main() {
         .method(merge.build())
         .method(read.build())
         .method(state.build());
-    Builder::new().compile(&[service.build()]);
+    let manager = Service::builder()
+        .package("siltstone.compactor.v1")
+        .name("Manager")
+        .method(method("announce", "Announce", "Announcement", "Announced").build())
+        .method(method("ring", "Ring", "RingRequest", "Ring").build());
+    Builder::new().compile(&[service.build(), manager.build()]);
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -15,6 +15,7 @@ mod drive;
 mod felt;
 mod limits;
 mod measure;
+mod offload;
 mod paper;
 mod record;
 mod report;
@@ -102,6 +103,11 @@ enum Task {
   siltstone-bench server beside --rate 10000
   siltstone-bench server regions --count 1000")]
     Server(server::Server),
+    /// Measures what a merge costs here, and what where a compaction server runs it; and how fast blocks are handed over.
+    #[command(after_help = "Examples:
+  siltstone-bench offload
+  siltstone-bench offload --keys 2000000 --runs 5")]
+    Offload(offload::Costs),
     /// Lists the stores that this build can measure.
     Peers,
     #[command(hide = true)]
@@ -124,6 +130,7 @@ fn main() -> ExitCode {
             told.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Task::Offload(costs) => costs.run().map(|()| ExitCode::SUCCESS),
         Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),
         Task::Served(served) => served.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Peers => peers(),

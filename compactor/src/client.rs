@@ -8,15 +8,18 @@ use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::follow::{Given, There, follow};
 use crate::load::Load;
+use crate::manager::endpoint;
 use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION, StateRequest, WINDOW_BYTES};
+use crate::protocol::stubs::manager_client::ManagerClient;
+use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION, RingRequest, StateRequest, WINDOW_BYTES};
+use crate::ring::server_of;
 use crate::tls::ClientTls;
 use parking_lot::Mutex;
 use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -29,6 +32,8 @@ const ASK_WAIT: Duration = Duration::from_secs(2);
 /// A server that failed a merge gets none for this long, twice as long after the next, and so on.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
+/// Servers that are known at a time, where a manager names more and more.
+const KNOWN_MAX: usize = 1 << 12;
 /// How long connecting may take.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
@@ -42,24 +47,53 @@ pub struct CompactorsOptions {
     pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
-    /// Certificates, where the servers speak TLS.
+    /// A manager, which says what other servers there are, and which stores' merges go to which. Without it, or while it does not
+    /// answer, a merge goes to the known server with the most room.
+    pub manager: Option<String>,
+    /// Certificates, where the servers and the manager speak TLS.
     pub tls: Option<ClientTls>,
 }
 
 impl Default for CompactorsOptions {
     fn default() -> Self {
-        Self { bytes_min: 4 << 20, by_cost: true, patience: Duration::from_secs(10), tls: None }
+        Self {
+            bytes_min: 4 << 20,
+            by_cost: true,
+            patience: Duration::from_secs(10),
+            manager: None,
+            tls: None,
+        }
     }
 }
 
 /// The compaction servers that a database knows. Given to [`siltstone::Builder::offload`].
 pub struct Compactors {
-    servers: Vec<Arc<Server>>,
+    known: Arc<Known>,
     options: CompactorsOptions,
     /// Where the search for a server begins, so that equals take turns.
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
     load: Arc<Load>,
+}
+
+/// The servers that are known, and which stores go where as the manager said last.
+struct Known {
+    servers: Mutex<Vec<Arc<Server>>>,
+    ring: Mutex<Arc<Vec<String>>>,
+    manager: Option<String>,
+    manager_answers: AtomicBool,
+    /// How servers are reached.
+    tls: Option<ClientTls>,
+    patience: Duration,
+}
+
+/// What a database knows of its manager.
+#[derive(Clone, Debug)]
+pub struct ManagerSeen {
+    /// Its address.
+    pub address: String,
+    /// Whether it answered a second ago.
+    pub answers: bool,
 }
 
 pub(crate) struct Server {
@@ -100,6 +134,17 @@ impl Server {
         (seen.state, seen.of_others) = (state, of_others);
     }
 
+    /// Merges that it has room for, and the share of its processors that is in use; `None` where it is to get none.
+    fn room(&self) -> Option<(u64, f64)> {
+        let seen = self.seen.lock();
+        if seen.not_before.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let state = seen.state.as_ref()?;
+        let room = state.slots.saturating_sub(seen.of_others + self.given.load(Ordering::Relaxed));
+        Some((room, state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64))
+    }
+
     pub(crate) fn note_success(&self) {
         let mut seen = self.seen.lock();
         (seen.failed, seen.not_before) = (0, None);
@@ -134,24 +179,22 @@ impl Compactors {
         addresses: impl IntoIterator<Item = A>,
         options: CompactorsOptions,
     ) -> Result<Self, String> {
-        let tls = options.tls.as_ref().map(ClientTls::config).transpose()?;
-        let mut endpoints = Vec::new();
-        for address in addresses {
-            let address = address.into();
-            let scheme = if tls.is_some() { "https" } else { "http" };
-            let wrong = |e: tonic::transport::Error| format!("compaction server {address}: {e}");
-            let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
-                .map_err(wrong)?
-                .connect_timeout(CONNECT_WAIT)
-                .initial_stream_window_size(WINDOW_BYTES)
-                .initial_connection_window_size(WINDOW_BYTES)
-                .http2_keep_alive_interval(ASK_EVERY)
-                .keep_alive_timeout(options.patience);
-            if let Some(tls) = &tls {
-                endpoint = endpoint.tls_config(tls.clone()).map_err(wrong)?;
-            }
-            endpoints.push((address, endpoint));
-        }
+        let manager = options.manager.as_ref().map(|at| endpoint(at, options.tls.as_ref())).transpose()?;
+        let known = Arc::new(Known {
+            servers: Mutex::default(),
+            ring: Mutex::default(),
+            manager: options.manager.clone(),
+            manager_answers: AtomicBool::new(false),
+            tls: options.tls.clone(),
+            patience: options.patience,
+        });
+        let endpoints = addresses
+            .into_iter()
+            .map(|address| {
+                let address = address.into();
+                Ok((known.endpoint(&address)?, address))
+            })
+            .collect::<Result<Vec<_>, String>>()?;
         // Last, as a runtime must not be dropped where other futures run, and this may be called there.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -159,17 +202,15 @@ impl Compactors {
             .enable_all()
             .build()
             .map_err(|e| e.to_string())?;
-        let start = |(address, endpoint): (String, Endpoint)| {
-            let _inside = runtime.enter();
-            let (channel, given) = (endpoint.connect_lazy(), AtomicU64::new(0));
-            let server = Arc::new(Server { address, channel, seen: Mutex::default(), given });
-            runtime.spawn(watch(Arc::downgrade(&server)));
-            server
-        };
-        let servers = endpoints.into_iter().map(start).collect();
+        let inside = runtime.enter();
+        endpoints.into_iter().for_each(|(endpoint, address)| known.add(address, &endpoint));
+        if let Some(manager) = manager {
+            runtime.spawn(follow_manager(Arc::downgrade(&known), manager.connect_lazy()));
+        }
+        drop(inside);
         let load = Arc::new(Load::new());
         runtime.spawn(look_at_load(Arc::downgrade(&load)));
-        Ok(Self { servers, options, next: AtomicU64::new(0), runtime: Some(runtime), load })
+        Ok(Self { known, options, next: AtomicU64::new(0), runtime: Some(runtime), load })
     }
 
     /// The servers, as they were a second ago.
@@ -179,30 +220,105 @@ impl Compactors {
             state: server.seen.lock().state.clone(),
             given: server.given.load(Ordering::Relaxed),
         };
-        self.servers.iter().map(seen).collect()
+        self.known.servers.lock().iter().map(seen).collect()
     }
 
-    /// The server with the most room that has any.
-    fn choose(&self) -> Result<Chosen, String> {
+    /// The manager, if there is one.
+    pub fn manager(&self) -> Option<ManagerSeen> {
+        let answers = self.known.manager_answers.load(Ordering::Relaxed);
+        self.known.manager.clone().map(|address| ManagerSeen { address, answers })
+    }
+
+    /// The server that the manager has for the store, if it has room; else the one with the most room that has any.
+    fn choose(&self, store: u32) -> Result<Chosen, String> {
+        let servers = self.known.servers.lock().clone();
+        let ring = self.known.ring.lock().clone();
         let first = usize::try_from(self.next.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
+        let own = server_of(&ring, store);
         let (mut best, mut answer) = (None, 0);
-        for n in 0..self.servers.len() {
-            let server = &self.servers[(first + n) % self.servers.len()];
-            let seen = server.seen.lock();
-            let rests = seen.not_before.is_some_and(|until| Instant::now() < until);
-            let Some(state) = seen.state.as_ref().filter(|_| !rests) else { continue };
+        for n in 0..servers.len() {
+            let server = &servers[(first + n) % servers.len()];
+            let Some((room, load)) = server.room() else { continue };
             answer += 1;
-            let given = server.given.load(Ordering::Relaxed);
-            let room = state.slots.saturating_sub(seen.of_others + given);
-            if room > 0 && best.as_ref().is_none_or(|best: &Chosen| room > best.room) {
-                let load = state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64;
-                best = Some(Chosen { server: server.clone(), room, load });
+            if room == 0 {
+                continue;
+            }
+            let chosen = Chosen { server: server.clone(), room, load };
+            if own == Some(&server.address) {
+                return Ok(chosen);
+            }
+            if best.as_ref().is_none_or(|best: &Chosen| room > best.room) {
+                best = Some(chosen);
             }
         }
-        best.ok_or_else(|| match answer {
-            0 => format!("none of {} compaction servers answers", self.servers.len()),
+        best.ok_or_else(|| match (answer, servers.len()) {
+            (0, 0) => "no compaction server is known".to_string(),
+            (0, known) => format!("none of {known} compaction servers answers"),
             _ => format!("{answer} compaction servers have all they can run"),
         })
+    }
+}
+
+impl Known {
+    fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
+        let wrong = |e: tonic::transport::Error| format!("compaction server {address}: {e}");
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+            .map_err(wrong)?
+            .connect_timeout(CONNECT_WAIT)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .http2_keep_alive_interval(ASK_EVERY)
+            .keep_alive_timeout(self.patience);
+        match &self.tls {
+            Some(tls) => endpoint.tls_config(tls.config()?).map_err(wrong),
+            None => Ok(endpoint),
+        }
+    }
+
+    /// Knows a server more. To be called inside the runtime that is to ask it how it is.
+    fn add(&self, address: String, endpoint: &Endpoint) {
+        let (channel, given) = (endpoint.connect_lazy(), AtomicU64::new(0));
+        let server = Arc::new(Server { address, channel, seen: Mutex::default(), given });
+        tokio::spawn(watch(Arc::downgrade(&server)));
+        self.servers.lock().push(server);
+    }
+
+    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, up
+    /// to a number: they may be there again, and one that does not answer is asked nothing else.
+    fn take(&self, ring: Vec<String>) {
+        for address in &ring {
+            let mut servers = self.servers.lock();
+            if servers.iter().any(|server| server.address == *address) {
+                continue;
+            }
+            if servers.len() >= KNOWN_MAX
+                && let Some(gone) = servers.iter().position(|server| !ring.contains(&server.address))
+            {
+                servers.remove(gone);
+            }
+            drop(servers);
+            match self.endpoint(address) {
+                Ok(endpoint) => self.add(address.clone(), &endpoint),
+                Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
+            }
+        }
+        *self.ring.lock() = Arc::new(ring);
+    }
+}
+
+/// Asks the manager for servers, as long as somebody wants to know.
+async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
+    let mut client = ManagerClient::new(channel);
+    loop {
+        let ring = client.ring(RingRequest { protocol_version: PROTOCOL_VERSION }).await;
+        let Some(of) = known.upgrade() else { return };
+        of.manager_answers.store(ring.is_ok(), Ordering::Relaxed);
+        if let Ok(ring) = ring {
+            of.take(ring.into_inner().servers);
+        }
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
     }
 }
 
@@ -239,7 +355,8 @@ impl Offload for Compactors {
             reason: format!("a merge is run here: {why}"),
             numbers,
         };
-        let Chosen { server, room, load } = match self.choose() {
+        let store = spec.first_output().store.0;
+        let Chosen { server, room, load } = match self.choose(store) {
             Ok(chosen) => chosen,
             Err(why) => return here(why, vec![("bytes", bytes)]),
         };

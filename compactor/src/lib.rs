@@ -11,6 +11,7 @@
 //! - `protocol`: the messages and the service's stubs.
 //! - `server`: the compaction server; `admission` says how many merges it runs.
 //! - `capacity`: how many servers a workload needs.
+//! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
 //! - `client`: decides which merges go, by what `cost` says, and chooses a server; `follow` follows a merge for the database,
 //!   and `fetch` fetches blocks that it wrote from the server's memory.
 //!
@@ -41,12 +42,16 @@ mod cost;
 mod fetch;
 mod follow;
 mod load;
+mod manager;
 mod protocol;
+mod ring;
 mod server;
 mod tls;
 
 pub use capacity::{Capacity, CapacityPlan};
-pub use client::{Compactors, CompactorsOptions, ServerSeen};
+pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
+pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
+pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
 pub use tls::{ClientTls, ServerTls};

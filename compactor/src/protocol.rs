@@ -184,10 +184,39 @@ pub struct CompactorState {
     pub fetched_bytes: u64,
 }
 
+/// A compaction server tells a manager that it is there.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Announcement {
+    #[prost(uint32, tag = "1")]
+    pub(crate) protocol_version: u32,
+    /// Where databases reach it.
+    #[prost(string, tag = "2")]
+    pub(crate) address: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) state: Option<CompactorState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct Announced {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct RingRequest {
+    #[prost(uint32, tag = "1")]
+    pub(crate) protocol_version: u32,
+}
+
+/// Which servers there are, each as often as it has shares of all stores: store number n goes to entry n modulo their number.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Ring {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) servers: Vec<String>,
+}
+
 /// The stubs.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
 pub(crate) mod stubs {
     include!(concat!(env!("OUT_DIR"), "/siltstone.compactor.v1.Compactor.rs"));
+    include!(concat!(env!("OUT_DIR"), "/siltstone.compactor.v1.Manager.rs"));
 }
 
 /// A message that tells this.

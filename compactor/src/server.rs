@@ -5,12 +5,13 @@
 
 use crate::admission::{Admission, Queued};
 use crate::load::{Load, memory_bytes, processors};
+use crate::manager::{announce, endpoint};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
     Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, ReadPiece,
     ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
-use crate::tls::ServerTls;
+use crate::tls::{ClientTls, ServerTls};
 use prost::bytes::Bytes;
 use siltstone::Builder;
 use siltstone::TableId;
@@ -66,6 +67,13 @@ pub struct CompactorConfig {
     pub merge_memory: u64,
     /// Merges that may wait for others; more are refused.
     pub queue: u64,
+    /// A manager that it tells every second that it is there, and under which address databases reach it (where it listens, if
+    /// that is not said).
+    pub manager: Option<String>,
+    /// See there.
+    pub advertise: Option<String>,
+    /// Who signs the manager's certificate, and its own for the manager, where that speaks TLS.
+    pub manager_tls: Option<ClientTls>,
     /// Certificates, where connections are encrypted.
     pub tls: Option<ServerTls>,
     /// Listens beyond this machine although nothing protects it.
@@ -80,6 +88,9 @@ impl Default for CompactorConfig {
             memory: 1 << 30,
             merge_memory: 128 << 20,
             queue: 4,
+            manager: None,
+            advertise: None,
+            manager_tls: None,
             tls: None,
             insecure: false,
         }
@@ -137,6 +148,12 @@ impl CompactorServer {
             .block_on(tokio::net::TcpListener::bind(config.listen))
             .map_err(|e| format!("{}: {e}", config.listen))?;
         let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
+        if let Some(manager) = &config.manager {
+            let manager = endpoint(manager, config.manager_tls.as_ref())?;
+            let address = config.advertise.clone().unwrap_or_else(|| listens_at.to_string());
+            let shared = shared.clone();
+            runtime.spawn(announce(manager, address, move || shared.state()));
+        }
         let service = Service::new(Compactions(shared))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

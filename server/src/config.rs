@@ -5,7 +5,9 @@ use crate::settings::with_option;
 use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
-use siltstone_compactor::{ClientTls, Compactors, CompactorsOptions};
+use siltstone_compactor::{
+    ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -75,6 +77,8 @@ pub struct Config {
     pub calls_max: usize,
     /// Compaction servers that this server's merges go to; without, it runs them itself.
     pub offload: OffloadConfig,
+    /// A compaction manager in this process.
+    pub manager: Option<ManagerSettings>,
     /// Options of all tables' stores, where nothing else is set for them.
     #[serde(with = "texts")]
     pub tables: Settings,
@@ -101,6 +105,9 @@ pub struct TlsConfig {
 pub struct OffloadConfig {
     /// Their addresses, such as `10.0.0.5:7400`.
     pub servers: Vec<String>,
+    /// A compaction manager, which names more of them and says which region's merges go where. Without it, and while it does not
+    /// answer, a merge goes to the server with the most room. Where this process has a manager, that is it.
+    pub manager: Option<String>,
     /// Merges of fewer bytes are run by this server.
     pub bytes_min: Size,
     /// Larger ones too, where they cost less here.
@@ -120,6 +127,7 @@ impl Default for OffloadConfig {
         let CompactorsOptions { bytes_min, by_cost, patience, .. } = CompactorsOptions::default();
         Self {
             servers: Vec::new(),
+            manager: None,
             bytes_min: Size(bytes_min),
             by_cost,
             patience_seconds: patience.as_secs(),
@@ -131,9 +139,19 @@ impl Default for OffloadConfig {
 }
 
 impl OffloadConfig {
+    /// For connections to compaction servers and their manager.
+    fn tls(&self) -> Option<ClientTls> {
+        self.ca.clone().map(|ca| ClientTls {
+            ca,
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            domain: None,
+        })
+    }
+
     /// The servers, where there are some.
     pub(crate) fn connect(&self) -> Result<Option<Compactors>, String> {
-        if self.servers.is_empty() {
+        if self.servers.is_empty() && self.manager.is_none() {
             return Ok(None);
         }
         if self.ca.is_none() && (self.certificate.is_some() || self.key.is_some()) {
@@ -142,19 +160,57 @@ impl OffloadConfig {
                     .into(),
             );
         }
-        let tls = self.ca.clone().map(|ca| ClientTls {
-            ca,
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            domain: None,
-        });
+        let tls = self.tls();
         let options = CompactorsOptions {
             bytes_min: self.bytes_min.0,
             by_cost: self.by_cost,
             patience: Duration::from_secs(self.patience_seconds.max(1)),
+            manager: self.manager.clone(),
             tls,
         };
         Compactors::connect_with(self.servers.iter().map(String::as_str), options).map(Some)
+    }
+}
+
+/// A compaction manager: knows compaction servers, and says which regions' merges go to which.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ManagerSettings {
+    /// Where compaction servers announce themselves and data servers ask.
+    pub listen: SocketAddr,
+    /// Compaction servers that do not announce themselves.
+    pub servers: Vec<String>,
+    /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each has left.
+    pub spread: String,
+}
+
+impl Default for ManagerSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7401)),
+            servers: Vec::new(),
+            spread: Spread::default().to_string(),
+        }
+    }
+}
+
+impl ManagerSettings {
+    /// Starts it; with the certificates of the server and, for servers that it asks, those of `offload`. Where its own process is to
+    /// find it.
+    pub(crate) fn start(&self, config: &Config) -> Result<CompactionManager, String> {
+        let spread = self.spread.parse().map_err(|why| format!("manager.spread: {why}"))?;
+        CompactionManager::start(ManagerConfig {
+            listen: self.listen,
+            servers: self.servers.clone(),
+            spread,
+            tls: config.tls.as_ref().map(|tls| ServerTls {
+                certificate: tls.certificate.clone(),
+                key: tls.key.clone(),
+                client_ca: tls.client_ca.clone(),
+            }),
+            servers_tls: config.offload.tls(),
+            insecure: config.insecure,
+        })
     }
 }
 
@@ -274,6 +330,7 @@ impl Default for Config {
         Self {
             dir: PathBuf::from("siltstone-data"),
             offload: OffloadConfig::default(),
+            manager: None,
             backups: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),

@@ -106,6 +106,9 @@ pub(crate) fn picture(shared: &Shared) -> Value {
         "log": db.log_listing(),
         "events": events,
         "compactors": shared.compactors.as_ref().map(|compactors| seen(compactors)),
+        "manager": shared.compactors.as_ref().and_then(|compactors| compactors.manager()).map(|manager| {
+            json!({ "address": manager.address, "answers": manager.answers })
+        }),
         "calls": calls,
         "bounds": bounds,
     })
@@ -127,6 +130,8 @@ fn seen(compactors: &Compactors) -> Vec<Value> {
             "bytes_per_second": state.map(|state| state.bytes_per_second),
             "cpu_percent": state.map(|state| state.cpu_percent),
             "memory_bytes": state.map(|state| state.memory_bytes),
+            "kept_bytes": state.map(|state| state.kept_bytes),
+            "fetched_bytes": state.map(|state| state.fetched_bytes),
         })
     };
     compactors.servers().into_iter().map(one).collect()

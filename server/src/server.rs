@@ -21,7 +21,7 @@ use crate::status::status;
 use crate::tables::{Table, Tables};
 use crate::{regions, rows, schema};
 use siltstone::Durability;
-use siltstone_compactor::Compactors;
+use siltstone_compactor::{CompactionManager, Compactors};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
     /// Compaction servers that merges go to, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
+    /// Compaction servers' manager, where it is in this process.
+    _manager: Option<Managing>,
     pub(crate) durability: Durability,
     pub(crate) calls: CallMetrics,
     pub(crate) finished: Finished,
@@ -224,6 +226,33 @@ pub struct Server {
     lookers: [JoinHandle<()>; 3],
 }
 
+/// A manager, which must not be dropped where futures run.
+struct Managing(Option<CompactionManager>);
+
+impl Drop for Managing {
+    fn drop(&mut self) {
+        if let Some(manager) = self.0.take() {
+            std::thread::spawn(move || drop(manager));
+        }
+    }
+}
+
+/// Starts the manager, if this process has one, and knows the compaction servers, if there are any.
+async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<Compactors>>), String> {
+    let config = config.clone();
+    // Both begin threads of their own, which cannot be done among these.
+    let started = tokio::task::spawn_blocking(move || {
+        let manager = config.manager.as_ref().map(|settings| settings.start(&config)).transpose()?;
+        let mut offload = config.offload.clone();
+        if let Some(manager) = &manager {
+            offload.manager = Some(manager.listens_at().to_string());
+        }
+        let compactors = offload.connect()?.map(Arc::new);
+        Ok::<_, String>((manager.map(|manager| Managing(Some(manager))), compactors))
+    });
+    started.await.map_err(|e| e.to_string())?
+}
+
 impl Server {
     /// Opens the database and listens.
     ///
@@ -233,7 +262,7 @@ impl Server {
         config.check()?;
         let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
         let places = config.places();
-        let compactors = config.offload.connect()?.map(Arc::new);
+        let (manager, compactors) = start_offload(&config).await?;
         let offload = compactors.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let builder = schema::builder(options);
@@ -254,6 +283,7 @@ impl Server {
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
             compactors,
+            _manager: manager,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
             tls: terms.tls.clone(),
             budgets: terms.budgets.clone(),

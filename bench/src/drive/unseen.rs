@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 const WINDOWS: u32 = 12;
 /// Part of the rows that is written again before all that.
 const UPDATED: u64 = 5;
+const UPDATED_LAST: u64 = 100;
 /// Of the first, fast part the readers' rate is that of its last half.
 const FAST_WINDOWS: u32 = 12;
 
@@ -103,7 +104,12 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let mut bench = Bench::new(store.as_ref(), wanted.dir, identity);
     bench.load(workload, &values)?;
     let live_bytes = bench.live.as_ref().map_or(0, |live| live.bytes(workload));
-    update(store.as_ref(), workload, &values, identity.seed)?;
+    update(store.as_ref(), workload, &values, identity.seed, workload.keys / UPDATED)?;
+    // Once more a little: what a merge that came by itself has left in one piece would have nothing to be merged with.
+    update(store.as_ref(), workload, &values, !identity.seed, workload.keys / UPDATED_LAST)?;
+    if workload.memory.cache > live_bytes {
+        read_all(store.as_ref())?;
+    }
     let picks = Picks::new(workload, identity.seed);
     let window = Duration::from_secs_f64(workload.seconds / f64::from(WINDOWS));
     let readers = Readers {
@@ -161,17 +167,22 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
 }
 
 /// Writes a part of the rows again, and waits until no merge is due for that.
-fn update(store: &dyn Store, workload: &Workload, values: &Values, seed: u64) -> Result<()> {
+fn update(store: &dyn Store, workload: &Workload, values: &Values, seed: u64, rows: u64) -> Result<()> {
     let mut rng = Rng::new(seed, "updates before a merge", 0);
     let mut session = store.session()?;
     let mut row = vec![(Vec::new(), Vec::new()); workload.columns];
-    for _ in 0..workload.keys / UPDATED {
+    for _ in 0..rows {
         workload.row(rng.below(workload.keys), rng.next() as u32, values, &mut row);
         session.put_many(&row)?;
     }
     store.settle()?;
     rustix::fs::sync();
     Ok(())
+}
+
+/// Reads all there is, so that a cache that holds it does.
+fn read_all(store: &dyn Store) -> Result<()> {
+    store.session()?.scan(&[], &mut |_, _| true)
 }
 
 impl Readers<'_> {
@@ -272,7 +283,7 @@ impl Readers<'_> {
                 Some(every) => {
                     let due = began + every.mul_f64(at as f64);
                     wait_until(due);
-                    due
+                    if self.workload.from_begin { Instant::now() } else { due }
                 }
                 None => Instant::now(),
             };

@@ -10,7 +10,8 @@
 //! after the merge; where a method is held to another one, the two phases count together. Updates beside the reads are left out:
 //! they would begin merges of their own.
 //!
-//! A run whose windows before the merge differ by more than a tenth says nothing of degradation: its figures are no numbers.
+//! A run of which the mean before the merge is not known to a tenth, as its windows differ by too much, says nothing of
+//! degradation: its figures are no numbers.
 
 use super::Goal::AtMost;
 use super::{Cell, Contents, Figure};
@@ -19,7 +20,7 @@ use crate::record::{RunRecord, Stage, Window};
 
 const WORKLOAD: &str = "offload";
 
-/// By how much the means of windows before the merge may deviate from their mean.
+/// The standard error that the mean before the merge may have, as a part of it.
 const SWING: f64 = 0.10;
 
 /// A method, ours by it on one processor or with a server, and the paper's percentages: gets and scans during compaction, then
@@ -124,7 +125,9 @@ fn baseline(run: &RunRecord, kind: Kind) -> f64 {
     let windows = run.windows.iter().filter(|window| window.stage == Stage::Before).map(kind);
     let (count, squares) = windows
         .fold((0.0, 0.0), |(count, squares), (_, of)| (count + 1.0, squares + (of / mean - 1.0).powi(2)));
-    if (squares / f64::max(count, 1.0)).sqrt() > SWING { f64::NAN } else { mean }
+    // Of the mean of so many windows.
+    let error = (squares / count).sqrt() / f64::sqrt(count);
+    if error > SWING { f64::NAN } else { mean }
 }
 
 /// By how many percent the mean of a stage is above that before the merge.

@@ -162,6 +162,9 @@ pub(crate) struct Workload {
     pub(crate) keeps_memory: bool,
     /// A major merge runs in its middle, beside readers at this share of the most that they can do.
     pub(crate) merged: Option<f64>,
+    /// Its operations are timed from when they began, as YCSB does it, and not from when they were due: one that waits makes no
+    /// other one wait.
+    pub(crate) from_begin: bool,
     /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the closed one.
     pub(crate) seconds: f64,
     /// Tables are read past the page cache.

@@ -126,6 +126,7 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         scans: None,
         keeps_memory: false,
         merged: None,
+        from_begin: false,
         seconds: 0.0,
         direct_reads: false,
         cold: false,
@@ -177,6 +178,7 @@ fn base_workload(name: &str) -> Option<Workload> {
         "offload" => Workload {
             memory: Memory { write: 64 * MIB, cache: 3_072 * MIB },
             merged: Some(0.4),
+            from_begin: true,
             ..unseen(Kind::Mix(Mix { read: 0.9, scan: 0.1, scan_entries_max: 100, ..Mix::default() }))
         },
         "rangemerge" => Workload {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
 use clap::Args;
-use siltstone_compactor::{CompactorConfig, CompactorServer, ServerTls};
+use siltstone_compactor::{ClientTls, CompactorConfig, CompactorServer, ServerTls};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use std::sync::mpsc;
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone compactor --tables /var/lib/siltstone
+         siltstone compactor --tables /var/lib/siltstone --manager 127.0.0.1:7401 --listen 127.0.0.1:0
          siltstone compactor --listen 10.0.0.5:7400 --tables /mnt/shared --memory 8GiB \\
              --tls-certificate cert.pem --tls-key key.pem --tls-client-ca ca.pem")]
 pub(crate) struct Compactor {
@@ -36,6 +37,15 @@ pub(crate) struct Compactor {
     /// Merges that may wait for others; more are refused
     #[arg(long, default_value_t = 4)]
     queue: u64,
+    /// A compaction manager that is told every second that this server is there
+    #[arg(long, env = "SILTSTONE_COMPACTION_MANAGER", value_name = "HOST:PORT")]
+    manager: Option<String>,
+    /// The address under which databases reach this server, for the manager [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT", requires = "manager")]
+    advertise: Option<String>,
+    /// Who signs the manager's certificate, in PEM, where that speaks TLS
+    #[arg(long, value_name = "FILE", requires = "manager")]
+    manager_ca: Option<PathBuf>,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -52,6 +62,13 @@ impl Compactor {
             memory: self.memory,
             merge_memory: self.merge_memory,
             queue: self.queue,
+            manager: self.manager,
+            advertise: self.advertise,
+            // It shows the manager the certificate that it shows to databases.
+            manager_tls: self.manager_ca.map(|ca| {
+                let (certificate, key) = tls.clone().unzip();
+                ClientTls { ca, certificate, key, domain: None }
+            }),
             tls: tls.map(|(certificate, key)| ServerTls { certificate, key, client_ca }),
             insecure: self.protection.insecure,
         };

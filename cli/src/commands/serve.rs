@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 #[command(after_help = "\
 Example: siltstone serve --demo
          siltstone serve /var/lib/siltstone --memory 4GiB
+         siltstone serve /var/lib/siltstone --manager
          siltstone serve --config /etc/siltstone.toml --print-config")]
 pub(crate) struct Serve {
     /// Directory of the database; it is made if it is not there [default: siltstone-data]
@@ -49,6 +50,12 @@ pub(crate) struct Serve {
     /// A compaction server that merges go to, as host:port; may be given several times
     #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
     compactors: Vec<String>,
+    /// Be a compaction manager too: compaction servers announce themselves there [default address: 127.0.0.1:7401]
+    #[arg(long, env = "SILTSTONE_MANAGER", num_args = 0..=1, default_missing_value = "127.0.0.1:7401", value_name = "ADDRESS")]
+    manager: Option<SocketAddr>,
+    /// A compaction manager elsewhere, as host:port, which names the compaction servers
+    #[arg(long, env = "SILTSTONE_COMPACTION_MANAGER", conflicts_with = "manager", value_name = "HOST:PORT")]
+    compaction_manager: Option<String>,
     #[command(flatten)]
     logging: Logging,
     /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the feature otel)
@@ -137,6 +144,10 @@ impl Serve {
         if !self.compactors.is_empty() {
             config.offload.servers = self.compactors;
         }
+        if let Some(listen) = self.manager {
+            config.manager.get_or_insert_default().listen = listen;
+        }
+        config.offload.manager = self.compaction_manager.or(config.offload.manager);
         if let Some(when) = self.durability {
             config.durability = match when {
                 When::Sync => WriteDurability::Sync,

@@ -154,6 +154,10 @@ fn screen(before: &Value, now: &Value, seconds: f64) -> String {
         let _ =
             writeln!(text, "{name:<50} {regions:>8} {:>10} {:>10}", sum("table_bytes"), sum("memory_bytes"));
     }
+    if let Some(manager) = now["manager"]["address"].as_str() {
+        let says = if now["manager"]["answers"] == true { "" } else { " (does not answer)" };
+        let _ = writeln!(text, "\ncompaction manager {manager}{says}");
+    }
     if let Some(servers) = now["compactors"].as_array().filter(|servers| !servers.is_empty()) {
         let _ = writeln!(
             text,

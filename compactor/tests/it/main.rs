@@ -3,6 +3,7 @@
 mod failures;
 mod hand_over;
 mod hostile;
+mod manager;
 mod refusals;
 mod support;
 

@@ -21,9 +21,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Of blocks in one piece, about.
-const PIECE_BYTES: u64 = 512 << 10;
+const PIECE_BYTES: u64 = 128 << 10;
 /// Blocks looked at for one piece, at most: a worker does other work between.
-const PIECE_LOOKS: usize = 4 << 10;
+const PIECE_LOOKS: usize = 1 << 10;
 
 /// What the cache knows of the inputs of a step.
 #[derive(Default)]

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Pieces asked for ahead of the one that is waited for.
-const PIECES_COMING: usize = 4;
+const PIECES_COMING: usize = 8;
 
 /// What a merge, or a flush that merged, did to the cache.
 #[derive(Default)]

@@ -1,0 +1,259 @@
+//! The compaction manager (OFF-2): knows which compaction servers there are, and says which stores' merges go to which.
+//!
+//! ```text
+//! compaction servers   Announce(address, state)  every second     ->  manager
+//! data servers         Ring()                    every second     ->  manager: servers, and which stores go where (`ring`)
+//! ```
+//!
+//! Servers announce themselves, or the manager is given their addresses and asks them. One that has not been heard of for some
+//! seconds is left out. The manager holds no state that matters: one that begins anew knows all servers a second later, and
+//! while it is down data servers go on with those that they know.
+
+use crate::protocol::stubs::compactor_client::CompactorClient;
+use crate::protocol::stubs::manager_client::ManagerClient;
+use crate::protocol::stubs::manager_server::{Manager as Service, ManagerServer};
+use crate::protocol::{
+    Announced, Announcement, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest,
+    StateRequest,
+};
+use crate::ring::{Spread, ring};
+use crate::tls::{ClientTls, ServerTls};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{self, Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+/// How often servers announce themselves, are asked how they are, and the ring is asked for.
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+/// A server that was not heard of for so long is left out.
+const LOST_AFTER: Duration = Duration::from_secs(4);
+/// How long an answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// By load, the ring is made anew this often: load moves faster than merges end.
+const NEW_RING_EVERY: Duration = Duration::from_secs(5);
+/// Servers at most. More are refused, as one that announces itself under many names would fill memory.
+const SERVERS_MAX: usize = 1 << 12;
+/// Bytes of an address at most.
+const ADDRESS_MAX: usize = 300;
+
+/// Settings of a manager.
+#[derive(Clone, Debug)]
+pub struct ManagerConfig {
+    /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
+    pub listen: SocketAddr,
+    /// Servers that do not announce themselves.
+    pub servers: Vec<String>,
+    /// How it spreads stores over servers.
+    pub spread: Spread,
+    /// Certificates, where connections are encrypted.
+    pub tls: Option<ServerTls>,
+    /// For the servers that it asks, where they speak TLS.
+    pub servers_tls: Option<ClientTls>,
+    /// Listens beyond this machine although nothing protects it.
+    pub insecure: bool,
+}
+
+impl Default for ManagerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            servers: Vec::new(),
+            spread: Spread::default(),
+            tls: None,
+            servers_tls: None,
+            insecure: false,
+        }
+    }
+}
+
+/// A manager that runs.
+#[derive(Debug)]
+pub struct CompactionManager {
+    listens_at: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+struct Shared {
+    spread: Spread,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    servers: BTreeMap<String, (CompactorState, Instant)>,
+    /// The ring as it was made last, of which servers, and when.
+    ring: Vec<String>,
+    of: Vec<String>,
+    made: Option<Instant>,
+}
+
+impl Known {
+    /// A server was heard of.
+    fn note(&mut self, address: String, state: CompactorState) -> Result<(), String> {
+        if self.servers.len() >= SERVERS_MAX && !self.servers.contains_key(&address) {
+            return Err(format!("{SERVERS_MAX} compaction servers are known, more are not taken"));
+        }
+        self.servers.insert(address, (state, Instant::now()));
+        Ok(())
+    }
+
+    /// The ring of those that are there: anew when one came or went, and by load after a while.
+    fn ring(&mut self, spread: Spread) -> &[String] {
+        let now = Instant::now();
+        self.servers.retain(|_, (_, heard)| now.duration_since(*heard) < LOST_AFTER);
+        let is_old = self.made.is_none_or(|made| now.duration_since(made) >= NEW_RING_EVERY);
+        if !self.servers.keys().eq(&self.of) || (is_old && spread == Spread::Load) {
+            let states = self.servers.iter().map(|(at, (state, _))| (at.clone(), state.clone())).collect();
+            self.ring = ring(spread, &states);
+            (self.of, self.made) = (self.servers.keys().cloned().collect(), Some(now));
+        }
+        &self.ring
+    }
+}
+
+impl CompactionManager {
+    /// Starts it on a thread of its own; not to be called, nor the manager dropped, where futures run.
+    ///
+    /// # Errors
+    /// What is wrong with the settings, or with the address.
+    pub fn start(config: ManagerConfig) -> Result<Self, String> {
+        let is_protected = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if !config.listen.ip().is_loopback() && !is_protected && !config.insecure {
+            return Err(format!(
+                "manager: {} can be reached from other machines: give a certificate and who signs those of others, or say \
+                 insecure",
+                config.listen
+            ));
+        }
+        let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
+        let endpoints = config
+            .servers
+            .iter()
+            .map(|address| Ok((address.clone(), endpoint(address, config.servers_tls.as_ref())?)))
+            .collect::<Result<Vec<_>, String>>()?;
+        let shared = Arc::new(Shared { spread: config.spread, known: Mutex::default() });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("compaction-manager")
+            .enable_all()
+            .build()
+            .map_err(|e| e.to_string())?;
+        let listening = runtime.block_on(tokio::net::TcpListener::bind(config.listen));
+        let listener = listening.map_err(|e| format!("manager: {}: {e}", config.listen))?;
+        let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
+        for (address, endpoint) in endpoints {
+            let _inside = runtime.enter();
+            runtime.spawn(ask(shared.clone(), address, endpoint.connect_lazy()));
+        }
+        let connections = TcpListenerStream::new(listener)
+            .map(|connection| connection.inspect(|stream| _ = stream.set_nodelay(true)));
+        let mut server = transport::Server::builder();
+        if let Some(tls) = tls {
+            server = server.tls_config(tls).map_err(|e| e.to_string())?;
+        }
+        let service = ManagerServer::new(Manages(shared)).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        runtime.spawn(server.add_service(service).serve_with_incoming(connections));
+        Ok(Self { listens_at, runtime: Some(runtime) })
+    }
+
+    /// Its address.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.listens_at
+    }
+}
+
+impl Drop for CompactionManager {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// How a server at that address is reached.
+pub(crate) fn endpoint(address: &str, tls: Option<&ClientTls>) -> Result<Endpoint, String> {
+    let wrong = |e: transport::Error| format!("{address}: {e}");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
+    let endpoint = endpoint.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT);
+    match tls {
+        Some(tls) => endpoint.tls_config(tls.config()?).map_err(wrong),
+        None => Ok(endpoint),
+    }
+}
+
+/// Asks a server that does not announce itself how it is, as long as the manager is there.
+async fn ask(shared: Arc<Shared>, address: String, channel: Channel) {
+    let mut client = CompactorClient::new(channel);
+    loop {
+        if let Ok(state) = client.state(StateRequest {}).await {
+            // (Of those that are given there are never too many.)
+            let _ = shared.known.lock().note(address.clone(), state.into_inner());
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+struct Manages(Arc<Shared>);
+
+#[tonic::async_trait]
+impl Service for Manages {
+    async fn announce(&self, request: Request<Announcement>) -> Result<Response<Announced>, Status> {
+        let Announcement { protocol_version, address, state } = request.into_inner();
+        check_version(protocol_version)?;
+        if address.len() > ADDRESS_MAX || Endpoint::from_shared(format!("http://{address}")).is_err() {
+            return Err(Status::invalid_argument(format!(
+                "an address of {} bytes that is none",
+                address.len()
+            )));
+        }
+        let state = state.ok_or_else(|| Status::invalid_argument("a server that does not say how it is"))?;
+        self.0.known.lock().note(address, state).map_err(Status::resource_exhausted)?;
+        Ok(Response::new(Announced {}))
+    }
+
+    async fn ring(&self, request: Request<RingRequest>) -> Result<Response<Ring>, Status> {
+        check_version(request.into_inner().protocol_version)?;
+        let servers = self.0.known.lock().ring(self.0.spread).to_vec();
+        Ok(Response::new(Ring { servers }))
+    }
+}
+
+fn check_version(theirs: u32) -> Result<(), Status> {
+    if theirs == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    let message = format!("messages of version {theirs}, this manager has version {PROTOCOL_VERSION}");
+    Err(Status::failed_precondition(message))
+}
+
+/// Tells a manager that a server is there and how it is, for ever.
+pub(crate) async fn announce(
+    manager: Endpoint,
+    address: String,
+    state: impl Fn() -> CompactorState + Send + 'static,
+) {
+    let mut client = ManagerClient::new(manager.connect_lazy());
+    let mut told = true;
+    loop {
+        let announcement = Announcement {
+            protocol_version: PROTOCOL_VERSION,
+            address: address.clone(),
+            state: Some(state()),
+        };
+        match client.announce(announcement).await {
+            Ok(_) => told = true,
+            // Once for each time that it goes away.
+            Err(e) if std::mem::take(&mut told) => {
+                tracing::warn!(target: "siltstone", "the compaction manager does not answer: {}", e.message());
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
