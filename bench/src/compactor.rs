@@ -96,11 +96,19 @@ pub(crate) fn pin_to_first() -> Result<()> {
 }
 
 fn pin_to_last() -> Result<()> {
-    pin_to(std::thread::available_parallelism()?.get() - 1)
+    // (This process may have been begun by one that has the first alone, so what it may use says nothing.)
+    pin_to(processors()?.checked_sub(1).filter(|last| *last > 0).ok_or("there is one processor only")?)
 }
 
 fn pin_to(processor: usize) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(processor);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Processors of this machine that are there.
+fn processors() -> Result<usize> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let last = online.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
+    Ok(last.ok_or_else(|| format!("/sys/devices/system/cpu/online says {online:?}"))? + 1)
 }

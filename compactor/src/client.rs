@@ -8,15 +8,18 @@ use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::follow::{Given, There, follow};
 use crate::load::Load;
-use crate::manager::endpoint;
+use crate::manager::{CompactionManager, Managed, endpoint};
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
-use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION, RingRequest, StateRequest, WINDOW_BYTES};
+use crate::protocol::{
+    Begin, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, RingRequest, StateRequest, WINDOW_BYTES,
+};
 use crate::ring::server_of;
 use crate::tls::ClientTls;
 use parking_lot::Mutex;
 use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,8 +50,8 @@ pub struct CompactorsOptions {
     pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
-    /// A manager, which says what other servers there are, and which stores' merges go to which. Without it, or while it does not
-    /// answer, a merge goes to the known server with the most room.
+    /// A manager, which says what other servers there are, and which stores' merges go to which; while it does not answer, what it
+    /// said last holds. Without it, and where that server has no room, a merge goes to the known server with the most room.
     pub manager: Option<String>,
     /// Certificates, where the servers and the manager speak TLS.
     pub tls: Option<ClientTls>,
@@ -80,6 +83,8 @@ pub struct Compactors {
 struct Known {
     servers: Mutex<Vec<Arc<Server>>>,
     ring: Mutex<Arc<Vec<String>>>,
+    /// The first so many of the servers were given, not named by the manager.
+    given: usize,
     manager: Option<String>,
     manager_answers: AtomicBool,
     /// How servers are reached.
@@ -128,8 +133,9 @@ impl Server {
 
     fn note_state(&self, state: Option<CompactorState>) {
         let given = self.given.load(Ordering::Relaxed);
-        let of_others =
-            state.as_ref().map_or(0, |state| (state.running + state.queued).saturating_sub(given));
+        let of_others = state
+            .as_ref()
+            .map_or(0, |state| state.running.saturating_add(state.queued).saturating_sub(given));
         let mut seen = self.seen.lock();
         (seen.state, seen.of_others) = (state, of_others);
     }
@@ -141,7 +147,8 @@ impl Server {
             return None;
         }
         let state = seen.state.as_ref()?;
-        let room = state.slots.saturating_sub(seen.of_others + self.given.load(Ordering::Relaxed));
+        let room =
+            state.slots.saturating_sub(seen.of_others.saturating_add(self.given.load(Ordering::Relaxed)));
         Some((room, state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64))
     }
 
@@ -179,10 +186,33 @@ impl Compactors {
         addresses: impl IntoIterator<Item = A>,
         options: CompactorsOptions,
     ) -> Result<Self, String> {
-        let manager = options.manager.as_ref().map(|at| endpoint(at, options.tls.as_ref())).transpose()?;
+        Self::start(addresses.into_iter().map(Into::into).collect(), options, None)
+    }
+
+    /// The same with a manager in this process, which is asked without a connection.
+    ///
+    /// # Errors
+    /// An address that is none, or a certificate that cannot be read.
+    pub fn connect_managed<A: Into<String>>(
+        addresses: impl IntoIterator<Item = A>,
+        mut options: CompactorsOptions,
+        manager: &CompactionManager,
+    ) -> Result<Self, String> {
+        options.manager = Some(manager.listens_at().to_string());
+        Self::start(addresses.into_iter().map(Into::into).collect(), options, Some(manager.shared.clone()))
+    }
+
+    fn start(
+        addresses: Vec<String>,
+        options: CompactorsOptions,
+        own: Option<Arc<Managed>>,
+    ) -> Result<Self, String> {
+        let elsewhere = options.manager.as_ref().filter(|_| own.is_none());
+        let manager = elsewhere.map(|at| endpoint(at, options.tls.as_ref())).transpose()?;
         let known = Arc::new(Known {
             servers: Mutex::default(),
             ring: Mutex::default(),
+            given: addresses.len(),
             manager: options.manager.clone(),
             manager_answers: AtomicBool::new(false),
             tls: options.tls.clone(),
@@ -190,10 +220,7 @@ impl Compactors {
         });
         let endpoints = addresses
             .into_iter()
-            .map(|address| {
-                let address = address.into();
-                Ok((known.endpoint(&address)?, address))
-            })
+            .map(|address| Ok((known.endpoint(&address)?, address)))
             .collect::<Result<Vec<_>, String>>()?;
         // Last, as a runtime must not be dropped where other futures run, and this may be called there.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -206,6 +233,10 @@ impl Compactors {
         endpoints.into_iter().for_each(|(endpoint, address)| known.add(address, &endpoint));
         if let Some(manager) = manager {
             runtime.spawn(follow_manager(Arc::downgrade(&known), manager.connect_lazy()));
+        }
+        if let Some(own) = own {
+            known.manager_answers.store(true, Ordering::Relaxed);
+            runtime.spawn(follow_own_manager(Arc::downgrade(&known), own));
         }
         drop(inside);
         let load = Arc::new(Load::new());
@@ -287,14 +318,20 @@ impl Known {
     /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, up
     /// to a number: they may be there again, and one that does not answer is asked nothing else.
     fn take(&self, ring: Vec<String>) {
-        for address in &ring {
+        if **self.ring.lock() == ring {
+            return;
+        }
+        let named: BTreeSet<&String> = ring.iter().collect();
+        let known: BTreeSet<String> =
+            self.servers.lock().iter().map(|server| server.address.clone()).collect();
+        for address in named.iter().copied().filter(|address| !known.contains(*address)) {
             let mut servers = self.servers.lock();
-            if servers.iter().any(|server| server.address == *address) {
-                continue;
-            }
-            if servers.len() >= KNOWN_MAX
-                && let Some(gone) = servers.iter().position(|server| !ring.contains(&server.address))
-            {
+            if servers.len() >= KNOWN_MAX {
+                // Those that were given stay.
+                let is_gone = |server: &Arc<Server>| !named.contains(&server.address);
+                let Some(gone) = (self.given..servers.len()).find(|n| is_gone(&servers[*n])) else {
+                    continue;
+                };
                 servers.remove(gone);
             }
             drop(servers);
@@ -309,7 +346,7 @@ impl Known {
 
 /// Asks the manager for servers, as long as somebody wants to know.
 async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
-    let mut client = ManagerClient::new(channel);
+    let mut client = ManagerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     loop {
         let ring = client.ring(RingRequest { protocol_version: PROTOCOL_VERSION }).await;
         let Some(of) = known.upgrade() else { return };
@@ -317,6 +354,15 @@ async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
         if let Ok(ring) = ring {
             of.take(ring.into_inner().servers);
         }
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// The same of a manager in this process.
+async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>) {
+    while let Some(of) = known.upgrade() {
+        of.take(manager.ring());
         drop(of);
         tokio::time::sleep(ASK_EVERY).await;
     }

@@ -1,7 +1,7 @@
 //! Blocks that a compaction server wrote, fetched from its memory (OFF-3).
 
 use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::{MESSAGE_BYTES_MAX, ReadPiece, ReadRequest};
+use crate::protocol::{MESSAGE_BYTES_MAX, PARTS_MAX, READ_BYTES_MAX, ReadPiece, ReadRequest};
 use siltstone::offload::{MergeSpec, RemoteCache, RemoteRead};
 use siltstone::{Error, ErrorKind, TableId};
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(crate) struct Memory {
     database: u64,
     /// What comes is to be compressed, as the tables are not.
     compress: bool,
-    /// After how long without a word nothing more is expected.
+    /// After how long nothing is expected any more.
     patience: Duration,
 }
 
@@ -42,8 +42,9 @@ impl Memory {
 impl RemoteCache for Memory {
     fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead> {
         let (into, coming) = mpsc::sync_channel(1);
-        let (client, patience) = (self.client.clone(), self.patience);
-        let wanted: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let (client, patience, parts_len) = (self.client.clone(), self.patience, parts.len());
+        let wanted =
+            parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.end.saturating_sub(part.start)));
         let request = ReadRequest {
             database: self.database,
             table: table.file_name(),
@@ -51,10 +52,18 @@ impl RemoteCache for Memory {
             ends: parts.iter().map(|part| part.end).collect(),
             compress: self.compress,
         };
+        if wanted > READ_BYTES_MAX || parts_len > PARTS_MAX {
+            let _ =
+                into.send(Err(format!("{wanted} bytes in {parts_len} parts are more than it gives at once")));
+            return Box::new(Coming { coming, reading: None });
+        }
         let reading = self.runtime.spawn(async move {
-            let _ = into.send(fetch(client, request, wanted, patience).await);
+            // All of it in time: a word now and then is no answer.
+            let come = tokio::time::timeout(patience, fetch(client, request, wanted)).await;
+            let silent = |_| format!("it has not answered for {} s", patience.as_secs_f32());
+            let _ = into.send(come.map_err(silent).and_then(|come| come));
         });
-        Box::new(Coming { coming, reading: reading.abort_handle() })
+        Box::new(Coming { coming, reading: Some(reading.abort_handle()) })
     }
 }
 
@@ -63,17 +72,12 @@ async fn fetch(
     mut client: CompactorClient<Channel>,
     request: ReadRequest,
     wanted: u64,
-    patience: Duration,
 ) -> Result<Vec<u8>, String> {
-    let silent = |_| format!("it has said nothing for {} s", patience.as_secs_f32());
     let told = |status: tonic::Status| status.message().to_string();
-    let answer = tokio::time::timeout(patience, client.read(request)).await.map_err(silent)?;
-    let mut pieces = answer.map_err(told)?.into_inner();
+    let mut pieces = client.read(request).await.map_err(told)?.into_inner();
     let wanted = usize::try_from(wanted).map_err(|e| e.to_string())?;
     let mut all = Vec::with_capacity(wanted);
-    while let Some(ReadPiece { bytes, raw }) =
-        tokio::time::timeout(patience, pieces.message()).await.map_err(silent)?.map_err(told)?
-    {
+    while let Some(ReadPiece { bytes, raw }) = pieces.message().await.map_err(told)? {
         let left = wanted - all.len();
         let len = if raw > 0 { raw as usize } else { bytes.len() };
         if len > left {
@@ -100,7 +104,7 @@ async fn fetch(
 /// Parts on their way. Dropped, nobody wants them any more.
 struct Coming {
     coming: mpsc::Receiver<Result<Vec<u8>, String>>,
-    reading: tokio::task::AbortHandle,
+    reading: Option<tokio::task::AbortHandle>,
 }
 
 impl RemoteRead for Coming {
@@ -122,6 +126,8 @@ impl RemoteRead for Coming {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.reading.abort();
+        if let Some(reading) = &self.reading {
+            reading.abort();
+        }
     }
 }

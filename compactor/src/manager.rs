@@ -75,12 +75,27 @@ impl Default for ManagerConfig {
 #[derive(Debug)]
 pub struct CompactionManager {
     listens_at: SocketAddr,
+    pub(crate) shared: Arc<Managed>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-struct Shared {
+/// What a manager knows, and how it spreads stores.
+pub(crate) struct Managed {
     spread: Spread,
     known: Mutex<Known>,
+}
+
+impl std::fmt::Debug for Managed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Managed({})", self.spread)
+    }
+}
+
+impl Managed {
+    /// The ring as it is now.
+    pub(crate) fn ring(&self) -> Vec<String> {
+        self.known.lock().ring(self.spread).to_vec()
+    }
 }
 
 #[derive(Default)]
@@ -136,7 +151,7 @@ impl CompactionManager {
             .iter()
             .map(|address| Ok((address.clone(), endpoint(address, config.servers_tls.as_ref())?)))
             .collect::<Result<Vec<_>, String>>()?;
-        let shared = Arc::new(Shared { spread: config.spread, known: Mutex::default() });
+        let shared = Arc::new(Managed { spread: config.spread, known: Mutex::default() });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("compaction-manager")
@@ -156,9 +171,10 @@ impl CompactionManager {
         if let Some(tls) = tls {
             server = server.tls_config(tls).map_err(|e| e.to_string())?;
         }
-        let service = ManagerServer::new(Manages(shared)).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let service =
+            ManagerServer::new(Manages(shared.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX);
         runtime.spawn(server.add_service(service).serve_with_incoming(connections));
-        Ok(Self { listens_at, runtime: Some(runtime) })
+        Ok(Self { listens_at, shared, runtime: Some(runtime) })
     }
 
     /// Its address.
@@ -188,7 +204,7 @@ pub(crate) fn endpoint(address: &str, tls: Option<&ClientTls>) -> Result<Endpoin
 }
 
 /// Asks a server that does not announce itself how it is, as long as the manager is there.
-async fn ask(shared: Arc<Shared>, address: String, channel: Channel) {
+async fn ask(shared: Arc<Managed>, address: String, channel: Channel) {
     let mut client = CompactorClient::new(channel);
     loop {
         if let Ok(state) = client.state(StateRequest {}).await {
@@ -199,7 +215,7 @@ async fn ask(shared: Arc<Shared>, address: String, channel: Channel) {
     }
 }
 
-struct Manages(Arc<Shared>);
+struct Manages(Arc<Managed>);
 
 #[tonic::async_trait]
 impl Service for Manages {
@@ -219,8 +235,7 @@ impl Service for Manages {
 
     async fn ring(&self, request: Request<RingRequest>) -> Result<Response<Ring>, Status> {
         check_version(request.into_inner().protocol_version)?;
-        let servers = self.0.known.lock().ring(self.0.spread).to_vec();
-        Ok(Response::new(Ring { servers }))
+        Ok(Response::new(Ring { servers: self.0.ring() }))
     }
 }
 

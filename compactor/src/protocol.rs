@@ -23,6 +23,10 @@ pub(crate) const PROTOCOL_VERSION: u32 = 2;
 /// Bytes of one message, at most: a merge names all its tables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
+/// Parts of a table's file, and their bytes, that a database may ask for at once. A block that is larger it reads from storage.
+pub(crate) const PARTS_MAX: usize = 4 << 10;
+pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
+
 /// Bytes that may be on their way of a stream, and of a connection: a few pieces of a table.
 pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 

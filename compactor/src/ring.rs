@@ -47,7 +47,7 @@ fn shares(spread: Spread, state: &CompactorState) -> u64 {
     let processors = state.processors.max(1) as f64;
     let idle = (1.0 - state.cpu_percent as f64 / 100.0 / processors).clamp(0.0, 1.0) * processors;
     let slots = state.slots.max(1) as f64;
-    let free = (1.0 - (state.running + state.queued) as f64 / slots).clamp(0.0, 1.0);
+    let free = (1.0 - state.running.saturating_add(state.queued) as f64 / slots).clamp(0.0, 1.0);
     match spread {
         Spread::RoundRobin => 1,
         // Half by each, and never nothing: one that rests now may be the best in a second.

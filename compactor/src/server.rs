@@ -8,8 +8,8 @@ use crate::load::{Load, memory_bytes, processors};
 use crate::manager::{announce, endpoint};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
-    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, ReadPiece,
-    ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
+    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
+    READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
 use crate::tls::{ClientTls, ServerTls};
 use prost::bytes::Bytes;
@@ -150,7 +150,15 @@ impl CompactorServer {
         let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
         if let Some(manager) = &config.manager {
             let manager = endpoint(manager, config.manager_tls.as_ref())?;
-            let address = config.advertise.clone().unwrap_or_else(|| listens_at.to_string());
+            let address = match &config.advertise {
+                Some(address) => address.clone(),
+                None if listens_at.ip().is_unspecified() => {
+                    return Err(format!(
+                        "{listens_at} is no address that others reach: say which one to advertise"
+                    ));
+                }
+                None => listens_at.to_string(),
+            };
             let shared = shared.clone();
             runtime.spawn(announce(manager, address, move || shared.state()));
         }
@@ -309,8 +317,11 @@ impl Compactor for Compactions {
                 ends.len()
             )));
         }
+        if starts.len() > PARTS_MAX {
+            return Err(Status::invalid_argument(format!("{} parts at once", starts.len())));
+        }
         let parts: Vec<_> = starts.into_iter().zip(ends).map(|(start, end)| start..end).collect();
-        let bytes = self.0.runner.kept().read(database, table, &parts);
+        let bytes = self.0.runner.kept().read(database, table, &parts, READ_BYTES_MAX);
         let bytes = Bytes::from(bytes.ok_or_else(|| Status::not_found(format!("{table} is not in memory")))?);
         self.0.counts.fetched.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let piece = |at: usize| {

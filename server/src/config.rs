@@ -105,8 +105,8 @@ pub struct TlsConfig {
 pub struct OffloadConfig {
     /// Their addresses, such as `10.0.0.5:7400`.
     pub servers: Vec<String>,
-    /// A compaction manager, which names more of them and says which region's merges go where. Without it, and while it does not
-    /// answer, a merge goes to the server with the most room. Where this process has a manager, that is it.
+    /// A compaction manager, which names more of them and says which store's merges go where; while it does not answer, what it said
+    /// last holds. Without it, a merge goes to the server with the most room. Where this process has a manager, that is it.
     pub manager: Option<String>,
     /// Merges of fewer bytes are run by this server.
     pub bytes_min: Size,
@@ -150,8 +150,8 @@ impl OffloadConfig {
     }
 
     /// The servers, where there are some.
-    pub(crate) fn connect(&self) -> Result<Option<Compactors>, String> {
-        if self.servers.is_empty() && self.manager.is_none() {
+    pub(crate) fn connect(&self, own: Option<&CompactionManager>) -> Result<Option<Compactors>, String> {
+        if self.servers.is_empty() && self.manager.is_none() && own.is_none() {
             return Ok(None);
         }
         if self.ca.is_none() && (self.certificate.is_some() || self.key.is_some()) {
@@ -168,7 +168,11 @@ impl OffloadConfig {
             manager: self.manager.clone(),
             tls,
         };
-        Compactors::connect_with(self.servers.iter().map(String::as_str), options).map(Some)
+        let servers = self.servers.iter().map(String::as_str);
+        match own {
+            Some(own) => Compactors::connect_managed(servers, options, own).map(Some),
+            None => Compactors::connect_with(servers, options).map(Some),
+        }
     }
 }
 
@@ -195,8 +199,7 @@ impl Default for ManagerSettings {
 }
 
 impl ManagerSettings {
-    /// Starts it; with the certificates of the server and, for servers that it asks, those of `offload`. Where its own process is to
-    /// find it.
+    /// Starts it; with the certificates of the server and, for servers that it asks, those of `offload`.
     pub(crate) fn start(&self, config: &Config) -> Result<CompactionManager, String> {
         let spread = self.spread.parse().map_err(|why| format!("manager.spread: {why}"))?;
         CompactionManager::start(ManagerConfig {
@@ -403,6 +406,12 @@ impl Config {
             if value < least {
                 return Err(format!("{name} must be at least {least}"));
             }
+        }
+        if self.manager.is_some() && self.offload.manager.is_some() {
+            return Err("offload.manager: this process is to be the manager itself".into());
+        }
+        if let Some(manager) = &self.manager {
+            manager.spread.parse::<Spread>().map_err(|why| format!("manager.spread: {why}"))?;
         }
         if self.dir.file_name().is_none() {
             return Err(format!("dir: {} names no directory of its own", self.dir.display()));

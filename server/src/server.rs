@@ -243,11 +243,7 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
     // Both begin threads of their own, which cannot be done among these.
     let started = tokio::task::spawn_blocking(move || {
         let manager = config.manager.as_ref().map(|settings| settings.start(&config)).transpose()?;
-        let mut offload = config.offload.clone();
-        if let Some(manager) = &manager {
-            offload.manager = Some(manager.listens_at().to_string());
-        }
-        let compactors = offload.connect()?.map(Arc::new);
+        let compactors = config.offload.connect(manager.as_ref())?.map(Arc::new);
         Ok::<_, String>((manager.map(|manager| Managing(Some(manager))), compactors))
     });
     started.await.map_err(|e| e.to_string())?

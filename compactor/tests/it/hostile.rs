@@ -157,8 +157,10 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
         let status = read(&channel, wanted(&name, &[start], &[end])).await.unwrap_err();
         assert_eq!(status.code(), Code::NotFound, "{status}");
     }
-    let often = read(&channel, wanted(&name, &[0; 500_000], &[1_000; 500_000])).await.unwrap_err();
-    assert_eq!(often.code(), Code::NotFound, "{often}");
+    let often = read(&channel, wanted(&name, &[0; 5_000], &[1; 5_000])).await.unwrap_err();
+    assert_eq!(often.code(), Code::InvalidArgument, "{often}");
+    let much = read(&channel, wanted(&name, &[0; 4_000], &[10_000; 4_000])).await.unwrap_err();
+    assert_eq!(much.code(), Code::NotFound, "{much}");
     asks.send(To { ask: Some(Ask::GoAhead(Nothing {})) }).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
     drop((asks, stream));

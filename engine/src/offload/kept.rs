@@ -2,10 +2,11 @@
 //!
 //! Each table is kept whole as it stands in its file, from the first byte on, so that whoever knows where a block is can have it.
 //! How long, the merge says ([`KeepOutputs`]). The bound is never exceeded: tables that are kept only as long as there is room
-//! leave first, the oldest before the others; where that is not enough, the table being written is not kept at all.
+//! leave first, the oldest before the others; where that is not enough, the table being written is not kept at all. (Pieces that
+//! are being read, and copies made for readers, are beyond it while that lasts.)
 
 use super::KeepOutputs;
-use crate::merge::{MergeSpec, WriteTo};
+use crate::merge::{MergeSpec, WriteTo, sum};
 use crate::storage::WriteFile;
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -64,8 +65,19 @@ impl KeptOutputs {
     }
 
     /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such parts. `database` is the
-    /// number of the database ([`MergeSpec::database`]) that the table is for. O(log tables + parts x log pieces + bytes).
-    pub fn read(&self, database: u64, table: TableId, parts: &[Range<u64>]) -> Option<Vec<u8>> {
+    /// number of the database ([`MergeSpec::database`]) that the table is for. Parts together may have `bytes_max` bytes. O(log tables +
+    /// parts x log pieces + bytes).
+    pub fn read(
+        &self,
+        database: u64,
+        table: TableId,
+        parts: &[Range<u64>],
+        bytes_max: u64,
+    ) -> Option<Vec<u8>> {
+        let lens = parts.iter().map(|part| part.end.saturating_sub(part.start));
+        if sum(lens) > bytes_max {
+            return None;
+        }
         let mut found: Vec<(Arc<[u8]>, Range<usize>)> = Vec::new();
         let mut bytes = 0u64;
         {
@@ -87,10 +99,6 @@ impl KeptOutputs {
                     at = *end;
                 }
             }
-        }
-        // (Whoever asks for the same bytes again and again gets no more than there are.)
-        if bytes > self.bytes_max {
-            return None;
         }
         let mut all = Vec::with_capacity(usize::try_from(bytes).ok()?);
         found.iter().for_each(|(piece, range)| all.extend_from_slice(&piece[range.clone()]));
@@ -167,6 +175,8 @@ impl Drop for KeptMerge {
 
 impl WriteTo for KeptMerge {
     fn also(&self, table: TableId, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
+        // A copy of the database has the same number, and may give the same names.
+        self.all.remove(std::iter::once((self.database, table)));
         self.tables.lock().push_back(table);
         Box::new(Twice { file, name: (self.database, table), into: Some(self.all.clone()) })
     }
@@ -227,7 +237,7 @@ mod tests {
     }
 
     fn has(kept: &KeptOutputs, merge: &KeptMerge, part: u32) -> bool {
-        kept.read(merge.database, table(part), std::slice::from_ref(&(0..1))).is_some()
+        kept.read(merge.database, table(part), std::slice::from_ref(&(0..1)), 1 << 20).is_some()
     }
 
     proptest! {
@@ -244,8 +254,8 @@ mod tests {
             let parts: Vec<Range<u64>> = cuts.iter().map(|(a, b)| *a..*b).collect();
             let slice = |part: &Range<u64>| whole.get(part.start as usize..part.end as usize);
             let expected = parts.iter().map(slice).collect::<Option<Vec<_>>>().map(|parts| parts.concat());
-            prop_assert_eq!(kept.read(merge.database, table(3), &parts), expected);
-            prop_assert_eq!(kept.read(merge.database ^ 1, table(3), &parts), None);
+            prop_assert_eq!(kept.read(merge.database, table(3), &parts, 1 << 20), expected);
+            prop_assert_eq!(kept.read(merge.database ^ 1, table(3), &parts, 1 << 20), None);
         }
     }
 
@@ -284,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn more_parts_than_there_are_bytes_are_refused() {
+    fn more_bytes_than_are_allowed_are_refused() {
         let kept = KeptOutputs::new(1_000);
         let merge = begin(&kept, KeepOutputs::UntilPublished);
         write(&merge, 0, 500, 100);
         let twice = [0..500, 0..500];
-        assert!(kept.read(merge.database, table(0), &twice).is_some());
+        assert!(kept.read(merge.database, table(0), &twice, 1_000).is_some());
         let often = [0..500, 0..500, 0..1];
-        assert_eq!(kept.read(merge.database, table(0), &often), None);
+        assert_eq!(kept.read(merge.database, table(0), &often, 1_000), None);
     }
 }

@@ -11,6 +11,10 @@ use std::time::Duration;
 /// How long a reader waits for the other end. Then it reads from storage, as all do from then on.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// Larger reads are those of merges, which go to storage: a worker does not wait for another process, and how long they take
+/// says nothing of a reader's.
+const BYTES_MAX: usize = 128 << 10;
+
 /// See the page above.
 pub(crate) struct RemoteFile {
     file: Arc<dyn ReadFile>,
@@ -34,7 +38,7 @@ impl RemoteFile {
     }
 
     fn read_there(&self, buffer: &mut [u8], offset: u64) -> Option<()> {
-        if self.is_over.load(Ordering::Relaxed) {
+        if self.is_over.load(Ordering::Relaxed) || buffer.len() > BYTES_MAX {
             return None;
         }
         let end = offset.checked_add(buffer.len() as u64)?;

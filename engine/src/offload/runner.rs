@@ -94,7 +94,7 @@ impl MergeRunner {
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
         let writes_in_pieces = local.tables.store().writes_in_pieces();
-        Ok(RunningMerge { run: local.begin(spec)?, writes_in_pieces, kept, steps: VecDeque::new() })
+        Ok(RunningMerge { run: Some(local.begin(spec)?), writes_in_pieces, kept, steps: VecDeque::new() })
     }
 
     /// The tables of the place that the merge names.
@@ -120,7 +120,8 @@ impl MergeRunner {
 /// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its outputs goes (or may,
 /// [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the database.
 pub struct RunningMerge {
-    run: Box<dyn MergeRun>,
+    /// `None` behind the last step.
+    run: Option<Box<dyn MergeRun>>,
     writes_in_pieces: bool,
     /// What it keeps of its outputs, if that is wanted.
     kept: Option<Arc<KeptMerge>>,
@@ -141,16 +142,21 @@ impl RunningMerge {
     /// # Errors
     /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
     pub fn advance(&mut self) -> Result<MergeAnswer> {
-        let advance = self.run.advance()?;
+        let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
+        let advance = run.advance()?;
         if self.writes_in_pieces {
-            self.run.sync_written(SYNC_BYTES)?;
+            run.sync_written(SYNC_BYTES)?;
         }
-        let totals = self.run.totals();
+        let totals = run.totals();
         let step = match advance {
             Advance::Working | Advance::NotYet(_) => None,
             Advance::Step(Step { outputs, upto, .. }) => {
                 self.steps.push_back(outputs.last().map(|info| info.id));
                 let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
+                if upto.is_none() {
+                    // What is kept of the outputs stays; inputs may go.
+                    self.run = None;
+                }
                 Some(StepAnswer { outputs, upto })
             }
         };

@@ -65,7 +65,7 @@ pub(crate) struct Access<'f> {
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
 /// An index or filter that readers keep is handed on through so many merges that come one after another without a read.
-const KEPT_HEAT: u8 = 3;
+pub(super) const KEPT_HEAT: u8 = 3;
 
 /// What an open table holds of a partition itself, so that a read need not look it up in the cache.
 #[derive(Default)]
@@ -494,9 +494,9 @@ impl Table {
         }
     }
 
-    /// The same as one that was read lately, if it is not there already.
-    pub(super) fn hold_read_index(&self, number: usize, handle: Handle, block: Arc<Block>) {
-        self.kept[number].note_read();
+    /// The same, to be handed on through so many merges, if it is not there already.
+    pub(super) fn hold_warm_index(&self, number: usize, handle: Handle, block: Arc<Block>, heat: u8) {
+        self.kept[number].heat.store(heat, Ordering::Relaxed);
         if self.index_at_hand(number).is_none() {
             self.hold_index(number, handle, block);
         }

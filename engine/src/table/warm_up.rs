@@ -13,7 +13,7 @@ use super::block_cursor::BlockCursor;
 use super::fill::Replaced;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
-use super::reader::Table;
+use super::reader::{KEPT_HEAT, Table};
 use crate::cache::Filter;
 use crate::cache::block::Block;
 use crate::error::Result;
@@ -211,6 +211,11 @@ pub(crate) struct WarmUp {
     is_kept: bool,
     /// The next of the wanted keys.
     next_key: usize,
+    /// The tables of which nothing more is brought.
+    skipped: Vec<bool>,
+    block_max: u64,
+    /// What was brought: of which table, at which offset.
+    put: Vec<(usize, u64)>,
 }
 
 /// Blocks of a table that are brought together.
@@ -254,7 +259,9 @@ impl Piece {
 
 impl WarmUp {
     /// Of these tables, which are in order of keys.
-    pub(crate) fn new(tables: Vec<Arc<Table>>, choice: Choice) -> Self {
+    /// Blocks of more than `block_max` bytes in the file are left to readers.
+    pub(crate) fn new(tables: Vec<Arc<Table>>, choice: Choice, block_max: u64) -> Self {
+        let skipped = vec![false; tables.len()];
         Self {
             tables,
             pass: choice.first_pass(),
@@ -264,6 +271,9 @@ impl WarmUp {
             blocks: None,
             is_kept: false,
             next_key: 0,
+            skipped,
+            block_max,
+            put: Vec::new(),
         }
     }
 
@@ -288,7 +298,8 @@ impl WarmUp {
             return Ok(Some(piece));
         }
         let (number, at) = (self.partition, table.top.partitions().get(self.partition));
-        let Some(partition) = at else {
+        let Some(partition) = at.filter(|_| !self.skipped[self.table]) else {
+            self.blocks = None;
             (self.table, self.partition) = (self.table + 1, 0);
             return Ok(Some(piece));
         };
@@ -308,16 +319,19 @@ impl WarmUp {
             let handle = table
                 .check(partition.index.offset, BlockEntry::decode(entry.value, partition.data_end))?
                 .handle;
-            if let Some(keys) = self.wants(&table, handle, entry.key) {
+            if let Some(keys) =
+                self.wants(&table, handle, entry.key).filter(|_| handle.file_bytes() <= self.block_max)
+            {
                 piece.bytes += handle.file_bytes();
                 piece.blocks.push(PieceBlock { handle, what: What::Data(keys) });
             }
             there = in_index(blocks.next())?;
         }
-        if !self.is_kept && self.keeps(&table, number, !piece.blocks.is_empty()) {
+        let heat = self.heat(&table, number, !piece.blocks.is_empty());
+        if !self.is_kept && heat > 0 {
             self.is_kept = true;
             if let Some(index) = blocks.in_block() {
-                table.hold_read_index(number, partition.index, Arc::clone(index));
+                table.hold_warm_index(number, partition.index, Arc::clone(index), heat);
             }
             if let Some(handle) = partition.filter.filter(|handle| !table.has_filter(number, *handle)) {
                 piece.bytes += handle.file_bytes();
@@ -354,21 +368,38 @@ impl WarmUp {
         }
     }
 
-    /// Whether readers shall find a partition's index and filter decoded: those over a block that comes, and those that replace
-    /// some which readers keep.
-    fn keeps(&self, table: &Table, number: usize, has_blocks: bool) -> bool {
-        let Choice::Wanted(_, replaced) = &self.choice else { return true };
-        if has_blocks || self.pass != Pass::Warm {
-            return has_blocks;
+    /// Through how many merges a partition's index and filter, which readers shall find decoded, are to be handed on: those over a
+    /// block that comes, and those that replace some which readers keep. 0 for others.
+    fn heat(&self, table: &Table, number: usize, has_blocks: bool) -> u8 {
+        let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
+        match (has_blocks, self.pass) {
+            (true, _) => return KEPT_HEAT,
+            (false, Pass::Warm) => {}
+            (false, _) => return 0,
         }
         let high = table.top.separator(number).unwrap_or_default();
         let low = number.checked_sub(1).map_or(Ok(&table.info().range.start[..]), |n| table.top.separator(n));
-        replaced.heat(low.unwrap_or_default(), high) > 0
+        replaced.heat(low.unwrap_or_default(), high)
+    }
+
+    /// Whether what comes next is asked for in another pass.
+    pub(crate) fn ends_pass(&self) -> bool {
+        self.table >= self.tables.len()
+    }
+
+    /// Brings nothing more of that piece's table.
+    pub(crate) fn skip(&mut self, piece: &Piece) {
+        self.skipped[piece.table] = true;
+    }
+
+    /// Whether that piece's table is skipped.
+    pub(crate) fn skips(&self, piece: &Piece) -> bool {
+        self.skipped[piece.table]
     }
 
     /// Puts a piece's blocks into the cache, given the bytes of its parts one behind the other; their number and bytes.
-    pub(crate) fn put(&self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
-        let table = self.table(piece);
+    pub(crate) fn put(&mut self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
+        let table = Arc::clone(self.table(piece));
         let (mut blocks, mut filled) = (0, 0);
         for PieceBlock { handle, what } in &piece.blocks {
             let Some((block, rest)) = bytes.split_at_checked(handle.file_bytes() as usize) else {
@@ -378,6 +409,7 @@ impl WarmUp {
             match what {
                 What::Data(keys) => {
                     filled += table.put_data(*handle, block, self.warm_keys(keys))?;
+                    self.put.push((piece.table, handle.offset));
                     blocks += 1;
                 }
                 What::Filter(number) => table.put_filter(*number, *handle, block)?,
@@ -406,11 +438,19 @@ impl WarmUp {
 
     /// What was brought leaves again.
     pub(crate) fn undo(&self) {
-        self.tables.iter().for_each(|table| _ = table.evict(&[], None));
+        for (table, offset) in &self.put {
+            self.tables[*table].forget_data(*offset);
+        }
     }
 }
 
 impl Table {
+    /// Takes a data block out of the cache.
+    fn forget_data(&self, offset: u64) {
+        let handle = Handle { offset, ..Handle::default() };
+        self.cache.evict_data(self.key_of(handle));
+    }
+
     /// Puts a data block into the cache, noting that these keys of it were read lately; its bytes there.
     fn put_data<'k>(
         &self,

@@ -103,7 +103,7 @@ impl Server {
                 Reply::Done
             }
             Request::Read { database, table, parts } => {
-                Reply::Parts(self.runner.kept().read(database, table, &parts))
+                Reply::Parts(self.runner.kept().read(database, table, &parts, KEPT_BYTES))
             }
             Request::End { run } => {
                 self.runs.remove(&run);

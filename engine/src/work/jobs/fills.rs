@@ -23,6 +23,10 @@ use std::time::Duration;
 
 /// Pieces asked for ahead of the one that is waited for.
 const PIECES_COMING: usize = 8;
+/// A larger block is left to storage.
+const BLOCK_MAX: u64 = 4 << 20;
+/// Their bytes, but for one piece.
+const COMING_BYTES: u64 = 1 << 20;
 
 /// What a merge, or a flush that merged, did to the cache.
 #[derive(Default)]
@@ -97,6 +101,7 @@ pub(crate) struct WarmingUp {
     from: From,
     /// Asked for and not there yet, in order.
     coming: VecDeque<(Piece, Box<dyn RemoteRead>)>,
+    coming_bytes: u64,
     /// Nothing more is to be asked for.
     is_all: bool,
     /// Bytes that came from another process's memory.
@@ -161,12 +166,14 @@ impl WarmingUp {
         gathering: Option<Gathering>,
     ) -> Self {
         let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
+        let block_max = if matches!(from, From::Storage) { u64::MAX } else { BLOCK_MAX };
         Self {
             opened,
             gathering,
-            warm_up: WarmUp::new(tables, choice),
+            warm_up: WarmUp::new(tables, choice, block_max),
             from,
             coming: VecDeque::new(),
+            coming_bytes: 0,
             is_all: false,
             remote_bytes: 0,
             failed: None,
@@ -194,26 +201,47 @@ impl WarmingUp {
         }
         let From::Remote(remote) = &self.from else {
             let Some(piece) = self.warm_up.next()? else { return Ok(Brought::All) };
-            let (blocks, bytes) = self.warm_up.put(&piece, &self.warm_up.read(&piece)?)?;
+            if piece.bytes() == 0 {
+                return Ok(Brought::Blocks(0, 0));
+            }
+            let bytes = self.warm_up.read(&piece)?;
+            let (blocks, bytes) = self.warm_up.put(&piece, &bytes)?;
             return Ok(Brought::Blocks(blocks, bytes));
         };
-        if !self.is_all && self.coming.len() < PIECES_COMING {
+        // A new pass asks what came in the one before.
+        let is_full = self.coming.len() >= PIECES_COMING || self.coming_bytes >= COMING_BYTES;
+        if !self.is_all && !is_full && (self.coming.is_empty() || !self.warm_up.ends_pass()) {
             match self.warm_up.next()? {
                 Some(piece) if piece.bytes() == 0 => return Ok(Brought::Blocks(0, 0)),
                 Some(piece) => {
                     let table = self.warm_up.table(&piece).info().id;
                     let read = remote.read(table, piece.parts());
+                    self.coming_bytes += piece.bytes();
                     self.coming.push_back((piece, read));
-                    if self.coming.len() < PIECES_COMING {
-                        return Ok(Brought::Blocks(0, 0));
-                    }
+                    return Ok(Brought::Blocks(0, 0));
                 }
                 None => self.is_all = true,
             }
         }
         let Some((_, read)) = self.coming.front_mut() else { return Ok(Brought::All) };
-        let Some(bytes) = read.advance(Duration::ZERO)? else { return Ok(Brought::NotYet) };
+        let come = match read.advance(Duration::ZERO) {
+            Ok(None) => return Ok(Brought::NotYet),
+            come => come,
+        };
         let Some((piece, _)) = self.coming.pop_front() else { return Ok(Brought::All) };
+        self.coming_bytes -= piece.bytes();
+        let bytes = match come {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            // That table is not to be had there, others may be.
+            Err(e) => {
+                self.warm_up.skip(&piece);
+                self.failed.get_or_insert_with(|| e.to_string());
+                return Ok(Brought::Blocks(0, 0));
+            }
+        };
+        if self.warm_up.skips(&piece) {
+            return Ok(Brought::Blocks(0, 0));
+        }
         self.remote_bytes += bytes.len() as u64;
         let (blocks, bytes) = self.warm_up.put(&piece, &bytes)?;
         Ok(Brought::Blocks(blocks, bytes))

@@ -210,7 +210,7 @@ impl MergeJob {
             if self.fills.bytes > 0 {
                 self.filling.get_or_insert_with(|| catalog.commit.rates.filling.clone());
             }
-            run.end_steps_at_filled(step_fill_bytes(catalog));
+            run.end_steps_at_filled(step_fill_bytes(catalog, 0));
         }
         let advance = match run.advance() {
             Err(e) if verifier.is_some() => return self.go_on(catalog, &e),
@@ -284,7 +284,7 @@ impl MergeJob {
             }
             (CacheFill::Step, Some(remote), Some(opened)) => {
                 let (runs, low) = (self.inputs_left(), self.clip.as_ref().unwrap_or(&self.plan.range.start));
-                let keys = (low.as_slice(), step.upto.as_deref());
+                let keys = (low.as_slice(), step.upto.as_deref().or(self.plan.range.end.as_deref()));
                 (Some(WarmingUp::wanted(opened, outputs, From::Remote(remote), &runs, keys)), None)
             }
             (_, _, opened) => (None, opened),
@@ -545,7 +545,7 @@ fn in_small_steps(catalog: &Catalog, store: &Store, version: &Version, spec: &Me
     let mut spec = spec.clone();
     if catalog.commit.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
         let (input, cached) = (spec.input_bytes().max(1), cached(version, &spec).max(1));
-        let bytes = u128::from(step_fill_bytes(catalog)) * u128::from(input) / u128::from(cached);
+        let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
         let least = spec.output.table_bytes / 8;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(least);
         spec.output.table_bytes = spec.output.table_bytes.min(bytes);
@@ -685,7 +685,8 @@ pub(super) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: Bel
 
 /// What a step may put into the cache: merges that do it share what is there twice meanwhile. (The paper warms one
 /// region after another; here regions merge beside each other.) Not those of `rangemerge`, whose tables are not cut.
-pub(super) fn step_fill_bytes(catalog: &Catalog) -> u64 {
-    let merges = Arc::strong_count(&catalog.commit.rates.filling) as u64 - 1;
+/// `more` are to begin.
+pub(super) fn step_fill_bytes(catalog: &Catalog, more: u64) -> u64 {
+    let merges = Arc::strong_count(&catalog.commit.rates.filling) as u64 - 1 + more;
     (catalog.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
 }
