@@ -140,8 +140,8 @@ impl Server {
         (seen.state, seen.of_others) = (state, of_others);
     }
 
-    /// Merges that it has room for, and the share of its processors that is in use; `None` where it is to get none.
-    fn room(&self) -> Option<(u64, f64)> {
+    /// What it has room for; `None` where it is to get nothing.
+    fn room(&self) -> Option<Room> {
         let seen = self.seen.lock();
         if seen.not_before.is_some_and(|until| Instant::now() < until) {
             return None;
@@ -149,7 +149,8 @@ impl Server {
         let state = seen.state.as_ref()?;
         let room =
             state.slots.saturating_sub(seen.of_others.saturating_add(self.given.load(Ordering::Relaxed)));
-        Some((room, state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64))
+        let load = state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64;
+        Some(Room { room, load, shares_storage: state.shares_storage })
     }
 
     pub(crate) fn note_success(&self) {
@@ -269,16 +270,16 @@ impl Compactors {
         let (mut best, mut answer) = (None, 0);
         for n in 0..servers.len() {
             let server = &servers[(first + n) % servers.len()];
-            let Some((room, load)) = server.room() else { continue };
+            let Some(has) = server.room() else { continue };
             answer += 1;
-            if room == 0 {
+            if has.room == 0 {
                 continue;
             }
-            let chosen = Chosen { server: server.clone(), room, load };
+            let chosen = Chosen { server: server.clone(), has };
             if own == Some(&server.address) {
                 return Ok(chosen);
             }
-            if best.as_ref().is_none_or(|best: &Chosen| room > best.room) {
+            if best.as_ref().is_none_or(|best: &Chosen| chosen.has.room > best.has.room) {
                 best = Some(chosen);
             }
         }
@@ -368,12 +369,19 @@ async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>
     }
 }
 
-/// A server that has room for a merge.
-struct Chosen {
-    server: Arc<Server>,
+/// What a server has left.
+struct Room {
+    /// Merges that it has room for.
     room: u64,
     /// The share of its processors that is in use.
     load: f64,
+    shares_storage: bool,
+}
+
+/// A server that has room for a merge.
+struct Chosen {
+    server: Arc<Server>,
+    has: Room,
 }
 
 impl std::fmt::Debug for Compactors {
@@ -402,7 +410,7 @@ impl Offload for Compactors {
             numbers,
         };
         let store = spec.first_output().store.0;
-        let Chosen { server, room, load } = match self.choose(store) {
+        let Chosen { server, has: Room { room, load, shares_storage } } = match self.choose(store) {
             Ok(chosen) => chosen,
             Err(why) => return here(why, vec![("bytes", bytes)]),
         };
@@ -414,7 +422,11 @@ impl Offload for Compactors {
             load_here: self.load.share(),
             load_there: load,
             hands_over: offer.keep != KeepOutputs::No,
+            is_carried: !shares_storage,
         };
+        if !shares_storage && spec.log_bytes() > 0 {
+            return here("values of it lie in the log, which is not carried".into(), vec![("bytes", bytes)]);
+        }
         let costs = facts.costs();
         let numbers = numbers(&facts, costs, spec.inputs().count() as u64, room);
         if self.options.by_cost && costs.there >= costs.here {
@@ -425,10 +437,13 @@ impl Offload for Compactors {
             Err(e) => return here(e.to_string(), numbers),
         };
         let Some(runtime) = &self.runtime else { return here("nobody sends it any more".into(), numbers) };
-        let begin = Begin { protocol_version: PROTOCOL_VERSION, merge, keep: offer.keep as u32 };
+        let (keep, carried) = (offer.keep as u32, !shares_storage);
+        let begin = Begin { protocol_version: PROTOCOL_VERSION, merge, keep, carried };
+        let tables = carried.then(|| offer.tables());
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();
-        runtime.spawn(follow(Given::new(server.clone()), begin, answers, allowed, self.options.patience));
+        let (given, patience) = (Given::new(server.clone()), self.options.patience);
+        runtime.spawn(follow(given, begin, answers, allowed, patience, tables));
         let memory = Memory::new(runtime.handle(), &server.channel, spec, self.options.patience);
         let there = There::new(server.address.clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);

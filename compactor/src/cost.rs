@@ -5,7 +5,7 @@
 //! ```text
 //! here   = (input + predicted) x (1 + FELT x load here)
 //! there  = handed over         x (1 + FELT x load here)  +  (input + predicted) x load there
-//! handed over = overhead + cached / input x predicted
+//! handed over = overhead + cached / input x predicted  (+ (input + predicted) / 2 where no storage is shared)
 //! ```
 //!
 //! Predicted is what the merge will write as the inputs' sketches say; cached is what of its inputs is in the block cache, whose
@@ -14,6 +14,9 @@
 
 /// How much more work here weighs on a machine that is busy than on an idle one.
 const FELT: f64 = 4.0;
+
+/// What it takes here to read and send, or to receive and write a byte, as a part of what it takes to merge it.
+const CARRIED: f64 = 0.5;
 
 /// What is known of a merge and of both ends.
 #[derive(Clone, Copy, Default, Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct Facts {
     pub(crate) load_there: f64,
     /// Whether blocks are handed over at all.
     pub(crate) hands_over: bool,
+    /// Inputs and outputs go over the connection.
+    pub(crate) is_carried: bool,
 }
 
 /// The two costs.
@@ -42,7 +47,8 @@ impl Facts {
         let (input, predicted) = (self.input_bytes as f64, self.predicted_bytes as f64);
         let work = input + predicted;
         let cached = if self.hands_over { self.cached_bytes as f64 / input.max(1.0) } else { 0.0 };
-        let handed_over = self.overhead_bytes as f64 + cached.min(1.0) * predicted;
+        let carried = if self.is_carried { work * CARRIED } else { 0.0 };
+        let handed_over = self.overhead_bytes as f64 + cached.min(1.0) * predicted + carried;
         let felt = 1.0 + FELT * self.load_here.clamp(0.0, 1.0);
         let there = handed_over * felt + work * self.load_there.clamp(0.0, 1.0);
         Costs { here: (work * felt) as u64, there: there as u64 }
@@ -84,6 +90,13 @@ mod tests {
         let hot = Facts { load_here: 0.2, cached_bytes: 100 * MIB, ..there_busy };
         assert!(
             !goes(hot) && goes(Facts { load_there: 0.2, ..hot }) && goes(Facts { hands_over: false, ..hot })
+        );
+        // Where all goes over the connection it takes a busy machine or an idle server.
+        let carried = Facts { is_carried: true, load_there: 0.6, ..facts() };
+        assert!(
+            !goes(carried)
+                && goes(Facts { load_here: 0.3, ..carried })
+                && goes(Facts { load_there: 0.1, ..carried })
         );
         // Small ones are not worth a word.
         assert!(!goes(Facts { input_bytes: MIB / 2, predicted_bytes: MIB / 4, ..facts() }));

@@ -1,10 +1,11 @@
 //! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
 
+use crate::carried::answer;
 use crate::client::Server;
 use crate::fetch::Memory;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{Ask, Begin, Begun, GoAhead, MESSAGE_BYTES_MAX, Tell, Waits, asking};
-use siltstone::offload::{MergeAnswer, OffloadedMerge, RemoteCache};
+use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};
 use siltstone::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -97,9 +98,10 @@ pub(crate) async fn follow(
     answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
     mut allowed: mpsc::UnboundedReceiver<()>,
     patience: Duration,
+    carried: Option<Arc<dyn MergeTables>>,
 ) {
     let server = given.0.clone();
-    let end = follow_to_end(given, merge, &answers, &mut allowed, patience).await;
+    let end = follow_to_end(given, merge, &answers, &mut allowed, patience, carried).await;
     match end {
         Ok(()) => server.note_success(),
         Err(Ended::Full(why)) => drop(answers.send(Err(why))),
@@ -116,6 +118,7 @@ async fn follow_to_end(
     answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
     allowed: &mut mpsc::UnboundedReceiver<()>,
     patience: Duration,
+    carried: Option<Arc<dyn MergeTables>>,
 ) -> Result<(), Ended> {
     let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
     let (server, mut given) = (given.0.clone(), Some(given));
@@ -168,6 +171,18 @@ async fn follow_to_end(
             }
             Some(Tell::Waits(_)) => {}
             Some(Tell::Begun(Begun {})) => has_begun = true,
+            Some(tell @ (Tell::Fetch(_) | Tell::Store(_))) => {
+                let Some(tables) = carried.clone() else {
+                    return Err("it asks for tables that it was to reach itself".to_string().into());
+                };
+                has_begun = true;
+                let answered = tokio::task::spawn_blocking(move || answer(&*tables, &tell)).await;
+                let ask = match answered.map_err(|e| e.to_string())? {
+                    Ok(bytes) => Ask::Done(bytes),
+                    Err(why) => Ask::Refused(why),
+                };
+                let _ = asks.send(asking(ask)).await;
+            }
             Some(Tell::Failed(why)) => return Err(why.into()),
             None => return Err("a message that says nothing".to_string().into()),
         }

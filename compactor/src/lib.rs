@@ -11,6 +11,7 @@
 //! - `protocol`: the messages and the service's stubs.
 //! - `server`: the compaction server; `admission` says how many merges it runs.
 //! - `capacity`: how many servers a workload needs.
+//! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
 //! - `client`: decides which merges go, by what `cost` says, and chooses a server; `follow` follows a merge for the database,
 //!   and `fetch` fetches blocks that it wrote from the server's memory.
@@ -37,6 +38,7 @@
 
 mod admission;
 mod capacity;
+mod carried;
 mod client;
 mod cost;
 mod fetch;

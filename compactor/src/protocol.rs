@@ -5,6 +5,9 @@
 //! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up, or all is done
 //! to the database    Waits ...  Begun  Answer(how far) ...  Answer(step) ...  Failed
 //!
+//! of a merge that is carried, to the database    Fetch(part of an input)   Store(part of an output)
+//!                            to the server      Done(bytes)               Done()                       Refused(why)
+//!
 //! to the server      ReadRequest(table, parts of its file)
 //! to the database    ReadPiece(bytes) ...                                               NotFound: not in memory (any more)
 //! ```
@@ -23,6 +26,9 @@ pub(crate) const PROTOCOL_VERSION: u32 = 2;
 /// Bytes of one message, at most: a merge names all its tables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of an input or output that are carried in one message.
+pub(crate) const CARRIED_BYTES: usize = 1 << 20;
+
 /// Parts of a table's file, and their bytes, that a database may ask for at once. A block that is larger it reads from storage.
 pub(crate) const PARTS_MAX: usize = 4 << 10;
 pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
@@ -33,7 +39,7 @@ pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 /// From the database, on the stream of one merge.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ToCompactor {
-    #[prost(oneof = "Ask", tags = "1, 2")]
+    #[prost(oneof = "Ask", tags = "1, 2, 3, 4")]
     pub(crate) ask: Option<Ask>,
 }
 
@@ -45,6 +51,12 @@ pub(crate) enum Ask {
     /// A step was made true.
     #[prost(message, tag = "2")]
     GoAhead(GoAhead),
+    /// Of a merge that is carried: what was asked for of an input; nothing, where an output was written.
+    #[prost(bytes = "bytes", tag = "3")]
+    Done(Bytes),
+    /// The same, why not.
+    #[prost(string, tag = "4")]
+    Refused(String),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -57,6 +69,9 @@ pub(crate) struct Begin {
     /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is made true, 2 as long as there is room.
     #[prost(uint32, tag = "3")]
     pub(crate) keep: u32,
+    /// Inputs come and outputs go over this stream, as both share no storage.
+    #[prost(bool, tag = "4")]
+    pub(crate) carried: bool,
 }
 
 impl Begin {
@@ -74,7 +89,7 @@ pub(crate) struct GoAhead {}
 /// From the server, on the same stream.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FromCompactor {
-    #[prost(oneof = "Tell", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Tell", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) tell: Option<Tell>,
 }
 
@@ -92,6 +107,37 @@ pub(crate) enum Tell {
     /// The merge waits no more. Again and again: it is being worked at, with nothing to say yet.
     #[prost(message, tag = "4")]
     Begun(Begun),
+    /// Of a merge that is carried: a part of an input is wanted. The next message to the server is the answer, or one to go ahead.
+    #[prost(message, tag = "5")]
+    Fetch(Fetch),
+    /// A part of an output, answered likewise.
+    #[prost(message, tag = "6")]
+    Store(Store),
+}
+
+/// A part of the file of an input.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Fetch {
+    /// The name of its file.
+    #[prost(string, tag = "1")]
+    pub(crate) table: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) offset: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) bytes: u64,
+}
+
+/// What comes next of the file of an output.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Store {
+    /// The name of its file.
+    #[prost(string, tag = "1")]
+    pub(crate) table: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) bytes: Bytes,
+    /// All of it is to be durable.
+    #[prost(bool, tag = "3")]
+    pub(crate) sync: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -186,6 +232,9 @@ pub struct CompactorState {
     /// Bytes of tables that databases fetched since it began.
     #[prost(uint64, tag = "16")]
     pub fetched_bytes: u64,
+    /// It shares storage with databases. One that does not is carried inputs and outputs of its merges.
+    #[prost(bool, tag = "17")]
+    pub shares_storage: bool,
 }
 
 /// A compaction server tells a manager that it is there.

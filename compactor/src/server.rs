@@ -4,6 +4,7 @@
 //! free again. What it wrote and did not hand out the database removes: only the owner of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
+use crate::carried::OverStream;
 use crate::load::{Load, memory_bytes, processors};
 use crate::manager::{announce, endpoint};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
@@ -59,7 +60,8 @@ const ROOM_AGAIN: Duration = Duration::from_millis(5);
 pub struct CompactorConfig {
     /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
     pub listen: SocketAddr,
-    /// Directories in which it may read and write tables, and those below them.
+    /// Directories in which it may read and write tables, and those below them. With none, and no object store, it shares no storage
+    /// with databases: inputs and outputs of merges go over the connection.
     pub tables: Vec<PathBuf>,
     /// Memory in bytes, m of OFF-7: it runs floor(m/b) merges at a time, at least one.
     pub memory: u64,
@@ -221,7 +223,7 @@ struct Shared {
 
 impl Shared {
     /// The merge that a database asks for, if it may be done here.
-    fn merge_of(&self, begin: &Begin) -> Result<(MergeSpec, KeepOutputs), Status> {
+    fn merge_of(&self, begin: &Begin) -> Result<Job, Status> {
         let wrong = |what: String| Err(Status::invalid_argument(what));
         if begin.protocol_version != PROTOCOL_VERSION {
             let theirs = begin.protocol_version;
@@ -234,6 +236,9 @@ impl Shared {
         };
         let spec =
             MergeSpec::from_bytes(&begin.merge).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        if begin.carried {
+            return Ok(Job { spec, keep, is_carried: true });
+        }
         let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
         for dir in spec.table_dir().into_iter().chain(log_dir) {
             if !self.may_work_in(dir) {
@@ -242,7 +247,7 @@ impl Shared {
                 return Err(Status::permission_denied(message));
             }
         }
-        Ok((spec, keep))
+        Ok(Job { spec, keep, is_carried: false })
     }
 
     /// Whether the directory is one that was given, or below one. A path that leads out again by `..` is not.
@@ -273,8 +278,17 @@ impl Shared {
             processors: processors(),
             kept_bytes: self.runner.kept().bytes(),
             fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
+            shares_storage: !self.tables.is_empty() || self.runner.has_object_store(),
         }
     }
+}
+
+/// What a database asks for.
+struct Job {
+    spec: MergeSpec,
+    keep: KeepOutputs,
+    /// Inputs come and outputs go over the stream.
+    is_carried: bool,
 }
 
 struct Compactions(Arc<Shared>);
@@ -298,11 +312,11 @@ impl Compactor for Compactions {
         };
         let shared = self.0.clone();
         // It looks at directories, which may take a while.
-        let spec = tokio::task::spawn_blocking(move || shared.merge_of(&begin)).await;
-        let (spec, keep) = spec.map_err(|e| Status::internal(e.to_string()))??;
+        let job = tokio::task::spawn_blocking(move || shared.merge_of(&begin)).await;
+        let job = job.map_err(|e| Status::internal(e.to_string()))??;
         let queued = self.0.admission.queue().map_err(Status::resource_exhausted)?;
         let (into, told) = mpsc::channel(MESSAGES_WAITING);
-        tokio::spawn(follow(self.0.clone(), queued, (spec, keep), asks, into));
+        tokio::spawn(follow(self.0.clone(), queued, job, asks, into));
         Ok(Response::new(ReceiverStream::new(told)))
     }
 
@@ -351,7 +365,7 @@ fn compressed(raw: Bytes) -> ReadPiece {
 async fn follow(
     shared: Arc<Shared>,
     queued: Queued,
-    (spec, keep): (MergeSpec, KeepOutputs),
+    job: Job,
     mut asks: Streaming<ToCompactor>,
     into: mpsc::Sender<Told>,
 ) {
@@ -371,12 +385,16 @@ async fn follow(
     let _ = into.try_send(Ok(telling(Tell::Begun(Begun {}))));
     let (gone, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (go_ahead, allowed) = std_mpsc::channel();
+    let (answers, answered) = std_mpsc::channel();
+    let keep = job.keep;
     let work = {
         let (shared, gone, into, steps) = (shared.clone(), gone.clone(), into.clone(), steps.clone());
         tokio::task::spawn_blocking(move || {
             let _running = running;
             let to = To { into: &into, gone: &gone, steps: &steps };
-            let worked = run(&shared, (&spec, keep), &to, &allowed);
+            let carried = job.is_carried.then(|| OverStream::new(into.clone(), gone.clone(), answered));
+            let spec = &job.spec;
+            let worked = run(&shared, &job, carried, &to, &allowed);
             let counts = &shared.counts;
             let count = if worked.is_ok() { &counts.done } else { &counts.failed };
             count.fetch_add(1, Ordering::Relaxed);
@@ -414,7 +432,13 @@ async fn follow(
                 }
             }
             ask = asks.message() => match ask {
-                Ok(Some(_)) => drop(go_ahead.send(())),
+                Ok(Some(message)) => match message.ask {
+                    Some(Ask::GoAhead(_)) => drop(go_ahead.send(())),
+                    Some(Ask::Done(bytes)) => drop(answers.send(Ok(bytes))),
+                    Some(Ask::Refused(why)) => drop(answers.send(Err(why))),
+                    // Nothing that is understood: as if it had not come.
+                    Some(Ask::Begin(_)) | None => {}
+                },
                 // Nobody waits for it any more.
                 Ok(None) | Err(_) => break,
             },
@@ -478,11 +502,16 @@ fn given_up() -> String {
 /// Runs a merge to its end, or until the database is gone.
 fn run(
     shared: &Shared,
-    (spec, keep): (&MergeSpec, KeepOutputs),
+    job: &Job,
+    carried: Option<OverStream>,
     to: &To<'_>,
     allowed: &std_mpsc::Receiver<()>,
 ) -> Result<RunningMerge, String> {
-    let mut merge = shared.runner.begin(spec, keep).map_err(|e| e.to_string())?;
+    let begun = match carried {
+        Some(carried) => shared.runner.begin_carried(&job.spec, job.keep, Arc::new(carried)),
+        None => shared.runner.begin(&job.spec, job.keep),
+    };
+    let mut merge = begun.map_err(|e| e.to_string())?;
     let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
     loop {
         to.check()?;

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 /// Run merges for other servers and databases
 ///
 /// A server (`siltstone serve --compactor HOST:PORT`) or an embedded database gives it merges of tables, which it reads and writes in
-/// directories that both reach by the same path. It may be started and ended at any time: what it was doing goes on elsewhere.
+/// directories that both reach by the same path, or gets and sends over the connection. It may be started and ended at any time: what it was doing goes on elsewhere.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone compactor --tables /var/lib/siltstone
@@ -25,8 +25,9 @@ pub(crate) struct Compactor {
     /// Address on which merges are taken
     #[arg(long, env = "SILTSTONE_COMPACTOR_LISTEN", default_value = "127.0.0.1:7400")]
     listen: SocketAddr,
-    /// A directory in which it may work, with all below it; may be given several times
-    #[arg(long, env = "SILTSTONE_COMPACTOR_TABLES", value_delimiter = ',', required = true)]
+    /// A directory in which it may work, with all below it; may be given several times. Without one it shares no storage with
+    /// databases, and tables go over the connection
+    #[arg(long, env = "SILTSTONE_COMPACTOR_TABLES", value_delimiter = ',')]
     tables: Vec<PathBuf>,
     /// Memory in all; so many merges run at a time as it has room for
     #[arg(long, env = "SILTSTONE_COMPACTOR_MEMORY", default_value = "1GiB", value_parser = siltstone::parse_size)]

@@ -56,6 +56,51 @@ fn every_way_to_fill_the_cache_gives_the_same_and_takes_blocks_from_the_servers_
 }
 
 #[test]
+fn where_no_storage_is_shared_inputs_come_and_outputs_go_over_the_connection() {
+    for fill in [CacheFill::None, CacheFill::Step, CacheFill::Remote] {
+        let world = World::new();
+        let config = CompactorConfig { memory: 9 << 20, merge_memory: 1 << 20, ..CompactorConfig::default() };
+        let server = CompactorServer::start(config, crate::support::builder()).unwrap();
+        let here = world.open_as("here", with(fill, Compression::default()), None);
+        let there = world.open_as("there", with(fill, Compression::default()), Some(connect(&[&server])));
+        for round in 0..4 {
+            for db in [&here, &there] {
+                write(db, round, 4_000);
+                merged(db);
+                read_all(db);
+            }
+            assert!(contents(&here) == contents(&there), "{fill:?} after round {round}");
+        }
+        let failed = |event: &siltstone::Event| event.kind == EventKind::OffloadFailure;
+        assert!(!there.events().iter().any(failed), "{:?}", there.events());
+        let seen = there.compactors.clone().unwrap();
+        let state = || seen.servers()[0].state.clone().unwrap();
+        eventually("it has merged", || state().done > 3 && !state().shares_storage);
+        assert_eq!(there.statistics().remote_cache_bytes > 0, fill != CacheFill::None);
+        let expected = contents(&here);
+        there.reopened_has(&expected);
+
+        // One that ends in the middle is done without, as any other.
+        let db = world.open_as("there", with(fill, Compression::default()), Some(seen));
+        std::thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                for round in 4..8 {
+                    write(&db, round, 3_000);
+                    merged(&db);
+                }
+            });
+            drop(server);
+            writes.join().unwrap();
+        });
+        for round in 4..8 {
+            write(&here, round, 3_000);
+            merged(&here);
+        }
+        db.reopened_has(&contents(&here));
+    }
+}
+
+#[test]
 fn nine_tenths_of_what_warms_the_cache_come_from_there_and_none_from_storage() {
     let world = World::new();
     let server = server(&world, 8);

@@ -16,6 +16,8 @@ use crate::storage::{Env, WriteFile};
 use crate::table::{CursorOptions, Filled, Replaced};
 use crate::types::{KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
+use std::fmt::Debug;
+use std::io;
 use std::sync::Arc;
 
 /// A merge that is under way.
@@ -92,6 +94,27 @@ pub(crate) struct Local {
     pub(crate) writes_over: bool,
     /// Where else tables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
+}
+
+/// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls may wait.
+pub trait MergeTables: Send + Sync + Debug {
+    /// Fills the buffer from that offset of an input's file.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for a table that is no input, `UnexpectedEof` behind its end; what reading meets.
+    fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes on at the end of an output's file, which is made with the first call.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for a table that is no output, or that is there already; what writing meets.
+    fn write(&self, table: TableId, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what was written of an output durable.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for a table that is no output, or was not written; what syncing meets.
+    fn sync(&self, table: TableId) -> io::Result<()>;
 }
 
 /// Where tables are written to beside their files.

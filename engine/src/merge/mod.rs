@@ -20,6 +20,7 @@ mod spec;
 mod verify;
 
 pub(crate) use aside::AsideRules;
+pub use executor::MergeTables;
 pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
 pub(crate) use keep::Below;
 pub(crate) use machine::{LocalMerge, Merge, Source};

@@ -17,11 +17,13 @@
 //! Nothing that comes back is believed before it was checked (invariant I5). Whatever goes wrong, the database finishes the merge
 //! itself, from the last step that it made true: no answer is ever needed for it to go on.
 
+mod carried;
 mod kept;
 mod remote;
 mod runner;
 
-pub use crate::merge::MergeSpec;
+pub use crate::merge::{MergeSpec, MergeTables};
+pub(crate) use carried::OwnTables;
 pub use kept::KeptOutputs;
 pub(crate) use remote::RemoteFile;
 pub use runner::{MergeRunner, RunningMerge};
@@ -58,6 +60,7 @@ pub struct Offer<'a> {
     pub keep: KeepOutputs,
     pub(crate) predicted: &'a dyn Fn() -> u64,
     pub(crate) cached: &'a dyn Fn() -> u64,
+    pub(crate) tables: &'a dyn Fn() -> Arc<dyn MergeTables>,
 }
 
 impl Offer<'_> {
@@ -65,6 +68,11 @@ impl Offer<'_> {
     /// number of versions of each is kept; else, and where there are many inputs, all of them. Reads a sketch for each input.
     pub fn predicted_bytes(&self) -> u64 {
         (self.predicted)()
+    }
+
+    /// Its inputs and outputs, for whoever runs it and shares no storage with the database. Good as long as the merge is.
+    pub fn tables(&self) -> Arc<dyn MergeTables> {
+        (self.tables)()
     }
 
     /// About how many of its input bytes are in the database's block cache, by a sample.

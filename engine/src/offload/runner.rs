@@ -1,13 +1,14 @@
 //! The other end: runs merges for databases with the engine's own code.
 
+use super::carried::Carried;
 use super::kept::KeptMerge;
 use super::{KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, Local, MergeRun, MergeSpec, Step, WriteTo};
+use crate::merge::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
-use crate::storage::{Env, ObjectStore, OpenFiles, TableStore};
+use crate::storage::{Env, ObjectStore, OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
 use crate::types::TableId;
 use crate::version::{Graveyard, OpenTables};
@@ -59,6 +60,11 @@ impl MergeRunner {
         }
     }
 
+    /// Whether it was given an object store.
+    pub fn has_object_store(&self) -> bool {
+        self.objects.is_some()
+    }
+
     /// What it keeps of the tables that it wrote, where a merge asked for that.
     pub fn kept(&self) -> &Arc<KeptOutputs> {
         &self.kept
@@ -70,6 +76,33 @@ impl MergeRunner {
     /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
     /// object store that was not given; what opening the tables meets.
     pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
+        let tables = self.tables(spec)?;
+        self.begin_on(spec, keep, tables)
+    }
+
+    /// The same of a merge of which inputs and outputs are carried.
+    ///
+    /// # Errors
+    /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the log of the database.
+    pub fn begin_carried(
+        &self,
+        spec: &MergeSpec,
+        keep: KeepOutputs,
+        carried: Arc<dyn MergeTables>,
+    ) -> Result<RunningMerge> {
+        if spec.log_bytes() > 0 {
+            let message = "values of the merge lie in the log of the database, which is not carried";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let storage: Arc<dyn Storage> = Arc::new(Carried::new(carried, spec));
+        let dir = PathBuf::from("/");
+        let (store, graveyard) = (TableStore::directory(&storage, &dir), Arc::new(Graveyard::default()));
+        let files = OpenFiles::new(storage.clone(), usize::MAX);
+        let tables = OpenTables::new(store, &storage, dir, &self.cache, &files, &graveyard, false);
+        self.begin_on(spec, keep, tables)
+    }
+
+    fn begin_on(&self, spec: &MergeSpec, keep: KeepOutputs, tables: Arc<OpenTables>) -> Result<RunningMerge> {
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
         };
@@ -83,7 +116,6 @@ impl MergeRunner {
         {
             return Err(missing("compaction filter", name));
         }
-        let tables = self.tables(spec)?;
         let kept = (keep != KeepOutputs::No).then(|| self.kept.begin(spec, keep));
         let local = Local {
             env: self.env.clone(),

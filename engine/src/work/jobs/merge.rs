@@ -12,7 +12,9 @@ use crate::merge::{
     Advance, Below, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
     run_source,
 };
-use crate::offload::{Decision, Offer, OffloadedMerge, RemoteCache, RemoteFile, There};
+use crate::offload::{
+    Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, RemoteFile, There,
+};
 use crate::options::CacheFill;
 use crate::schedule::Pace;
 use crate::shape::TableInfo;
@@ -527,8 +529,9 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
         let kept = store.settings().versions_kept();
         let there = in_small_steps(catalog, store, version, spec);
         let (predicted, cached) = (&|| predicted(version, spec, kept), &|| cached(version, spec));
-        let Decision { run, reason, numbers } =
-            offload.decide(&Offer { spec: &there, keep, predicted, cached });
+        let tables = &|| -> Arc<dyn MergeTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
+        let offer = Offer { spec: &there, keep, predicted, cached, tables };
+        let Decision { run, reason, numbers } = offload.decide(&offer);
         if !reason.is_empty() {
             catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
