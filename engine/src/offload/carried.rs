@@ -12,6 +12,7 @@ use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
 use crate::sync::Mutex;
 use crate::types::TableId;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
@@ -84,15 +85,16 @@ impl MergeTables for OwnTables {
     fn write(&self, table: TableId, bytes: &[u8]) -> io::Result<()> {
         self.check_output(table)?;
         let mut files = self.files.lock();
-        if !files.writing.contains_key(&table) {
-            let path = self.store.path(table);
-            if self.store.storage().exists(&path)? {
-                return Err(refused(format!("table {table} is there already")));
+        match files.writing.entry(table) {
+            Entry::Occupied(mut file) => file.get_mut().write(bytes),
+            Entry::Vacant(new) => {
+                let path = self.store.path(table);
+                if self.store.storage().exists(&path)? {
+                    return Err(refused(format!("table {table} is there already")));
+                }
+                new.insert(self.store.storage().create(&path)?).write(bytes)
             }
-            files.writing.insert(table, self.store.storage().create(&path)?);
         }
-        let Some(file) = files.writing.get_mut(&table) else { return Ok(()) };
-        file.write(bytes)
     }
 
     fn sync(&self, table: TableId) -> io::Result<()> {
