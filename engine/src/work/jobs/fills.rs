@@ -84,7 +84,7 @@ impl Fills {
 }
 
 /// Where blocks of a step's outputs are had from.
-pub(crate) enum From {
+pub(crate) enum Origin {
     /// The table's file.
     Storage,
     /// The memory of who ran the merge.
@@ -98,7 +98,7 @@ pub(crate) struct WarmingUp {
     /// First what is wanted is gathered, where not all is.
     gathering: Option<Gathering>,
     warm_up: WarmUp,
-    from: From,
+    from: Origin,
     /// Asked for and not there yet, in order.
     coming: VecDeque<(Piece, Box<dyn RemoteRead>)>,
     coming_bytes: u64,
@@ -132,7 +132,7 @@ impl WarmingUp {
     pub(crate) fn all(
         opened: BTreeMap<TableId, Arc<TableHandle>>,
         outputs: &[Arc<TableInfo>],
-        from: From,
+        from: Origin,
     ) -> Self {
         Self::new(opened, outputs, from, Choice::All, None)
     }
@@ -142,7 +142,7 @@ impl WarmingUp {
     pub(crate) fn wanted(
         opened: BTreeMap<TableId, Arc<TableHandle>>,
         outputs: &[Arc<TableInfo>],
-        from: From,
+        from: Origin,
         runs: &[Vec<OpenTable>],
         (low, upto): (&[u8], Option<&[u8]>),
     ) -> Self {
@@ -161,12 +161,12 @@ impl WarmingUp {
     fn new(
         opened: BTreeMap<TableId, Arc<TableHandle>>,
         outputs: &[Arc<TableInfo>],
-        from: From,
+        from: Origin,
         choice: Choice,
         gathering: Option<Gathering>,
     ) -> Self {
         let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
-        let block_max = if matches!(from, From::Storage) { u64::MAX } else { BLOCK_MAX };
+        let block_max = if matches!(from, Origin::Storage) { u64::MAX } else { BLOCK_MAX };
         Self {
             opened,
             gathering,
@@ -199,7 +199,7 @@ impl WarmingUp {
             }
             return Ok(Brought::Blocks(0, 0));
         }
-        let From::Remote(remote) = &self.from else {
+        let Origin::Remote(remote) = &self.from else {
             let Some(piece) = self.warm_up.next()? else { return Ok(Brought::All) };
             if piece.bytes() == 0 {
                 return Ok(Brought::Blocks(0, 0));

@@ -2,7 +2,7 @@
 
 use super::super::asked::Manual;
 use super::Advanced;
-use super::fills::{Brought, Fills, From, WarmingUp};
+use super::fills::{Brought, Fills, Origin, WarmingUp};
 use super::layout::Layout;
 use crate::catalog::{Catalog, Install, check_bounds};
 use crate::commit::{FamilySettings, Store};
@@ -279,15 +279,15 @@ impl MergeJob {
             (CacheFill::Before, None, opened) if !outputs.is_empty() => {
                 let open = || catalog.open_tables(outputs, &mut []);
                 let opened = opened.map_or_else(open, Ok).inspect_err(|_| catalog.remove_outputs(outputs))?;
-                (Some(WarmingUp::all(opened, outputs, From::Storage)), None)
+                (Some(WarmingUp::all(opened, outputs, Origin::Storage)), None)
             }
             (CacheFill::Before | CacheFill::WriteThrough, Some(remote), Some(opened)) => {
-                (Some(WarmingUp::all(opened, outputs, From::Remote(remote))), None)
+                (Some(WarmingUp::all(opened, outputs, Origin::Remote(remote))), None)
             }
             (CacheFill::Step, Some(remote), Some(opened)) => {
                 let (runs, low) = (self.inputs_left(), self.clip.as_ref().unwrap_or(&self.plan.range.start));
                 let keys = (low.as_slice(), step.upto.as_deref().or(self.plan.range.end.as_deref()));
-                (Some(WarmingUp::wanted(opened, outputs, From::Remote(remote), &runs, keys)), None)
+                (Some(WarmingUp::wanted(opened, outputs, Origin::Remote(remote), &runs, keys)), None)
             }
             (_, _, opened) => (None, opened),
         };
@@ -352,6 +352,10 @@ impl MergeJob {
             return Ok(Advanced::More);
         };
         let Some(mut warmed) = warming_up else { return self.publish(catalog, step, opened) };
+        if let Some(run) = self.run.as_mut().filter(|_| warmed.failed.is_some() && warmed.remote_bytes == 0) {
+            // Later steps do not wait for it again.
+            run.remote = None;
+        }
         self.fills.failed = self.fills.failed.take().or(warmed.failed.take());
         self.fills.remote_bytes += warmed.remote_bytes;
         catalog.remote_bytes.fetch_add(warmed.remote_bytes, Ordering::Relaxed);
