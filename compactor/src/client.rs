@@ -8,12 +8,13 @@ use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::follow::{Given, There, follow};
 use crate::load::Load;
-use crate::manager::{CompactionManager, Managed, endpoint};
+use crate::manager::{CompactionManager, Managed, asked_at};
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
 use crate::protocol::{
     Begin, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, RingRequest, StateRequest, WINDOW_BYTES,
 };
+use crate::reach::endpoint;
 use crate::ring::server_of;
 use crate::tls::ClientTls;
 use parking_lot::Mutex;
@@ -133,9 +134,7 @@ impl Server {
 
     fn note_state(&self, state: Option<CompactorState>) {
         let given = self.given.load(Ordering::Relaxed);
-        let of_others = state
-            .as_ref()
-            .map_or(0, |state| state.running.saturating_add(state.queued).saturating_sub(given));
+        let of_others = state.as_ref().map_or(0, |state| state.merges().saturating_sub(given));
         let mut seen = self.seen.lock();
         (seen.state, seen.of_others) = (state, of_others);
     }
@@ -149,8 +148,7 @@ impl Server {
         let state = seen.state.as_ref()?;
         let room =
             state.slots.saturating_sub(seen.of_others.saturating_add(self.given.load(Ordering::Relaxed)));
-        let load = state.cpu_percent as f64 / 100.0 / state.processors.max(1) as f64;
-        Some(Room { room, load, shares_storage: state.shares_storage })
+        Some(Room { room, load: state.load(), shares_storage: state.shares_storage })
     }
 
     pub(crate) fn note_success(&self) {
@@ -209,7 +207,7 @@ impl Compactors {
         own: Option<Arc<Managed>>,
     ) -> Result<Self, String> {
         let elsewhere = options.manager.as_ref().filter(|_| own.is_none());
-        let manager = elsewhere.map(|at| endpoint(at, options.tls.as_ref())).transpose()?;
+        let manager = elsewhere.map(|at| asked_at(at, options.tls.as_ref())).transpose()?;
         let known = Arc::new(Known {
             servers: Mutex::default(),
             ring: Mutex::default(),
@@ -293,19 +291,12 @@ impl Compactors {
 
 impl Known {
     fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
-        let wrong = |e: tonic::transport::Error| format!("compaction server {address}: {e}");
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
-            .map_err(wrong)?
+        Ok(endpoint(&format!("compaction server {address}"), address, self.tls.as_ref())?
             .connect_timeout(CONNECT_WAIT)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .http2_keep_alive_interval(ASK_EVERY)
-            .keep_alive_timeout(self.patience);
-        match &self.tls {
-            Some(tls) => endpoint.tls_config(tls.config()?).map_err(wrong),
-            None => Ok(endpoint),
-        }
+            .keep_alive_timeout(self.patience))
     }
 
     /// Knows a server more. To be called inside the runtime that is to ask it how it is.

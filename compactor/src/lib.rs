@@ -46,6 +46,7 @@ mod follow;
 mod load;
 mod manager;
 mod protocol;
+mod reach;
 mod ring;
 mod server;
 mod tls;

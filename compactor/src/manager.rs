@@ -16,6 +16,7 @@ use crate::protocol::{
     Announced, Announcement, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest,
     StateRequest,
 };
+use crate::reach::{connections, endpoint, may_listen};
 use crate::ring::{Spread, ring};
 use crate::tls::{ClientTls, ServerTls};
 use parking_lot::Mutex;
@@ -23,8 +24,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{self, Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
@@ -137,8 +136,7 @@ impl CompactionManager {
     /// # Errors
     /// What is wrong with the settings, or with the address.
     pub fn start(config: ManagerConfig) -> Result<Self, String> {
-        let is_protected = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        if !config.listen.ip().is_loopback() && !is_protected && !config.insecure {
+        if !may_listen(config.listen, config.tls.as_ref(), config.insecure) {
             return Err(format!(
                 "manager: {} can be reached from other machines: give a certificate and who signs those of others, or say \
                  insecure",
@@ -149,7 +147,7 @@ impl CompactionManager {
         let endpoints = config
             .servers
             .iter()
-            .map(|address| Ok((address.clone(), endpoint(address, config.servers_tls.as_ref())?)))
+            .map(|address| Ok((address.clone(), asked_at(address, config.servers_tls.as_ref())?)))
             .collect::<Result<Vec<_>, String>>()?;
         let shared = Arc::new(Managed { spread: config.spread, known: Mutex::default() });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -165,15 +163,13 @@ impl CompactionManager {
             let _inside = runtime.enter();
             runtime.spawn(ask(shared.clone(), address, endpoint.connect_lazy()));
         }
-        let connections = TcpListenerStream::new(listener)
-            .map(|connection| connection.inspect(|stream| _ = stream.set_nodelay(true)));
         let mut server = transport::Server::builder();
         if let Some(tls) = tls {
             server = server.tls_config(tls).map_err(|e| e.to_string())?;
         }
         let service =
             ManagerServer::new(Manages(shared.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        runtime.spawn(server.add_service(service).serve_with_incoming(connections));
+        runtime.spawn(server.add_service(service).serve_with_incoming(connections(listener)));
         Ok(Self { listens_at, shared, runtime: Some(runtime) })
     }
 
@@ -191,16 +187,9 @@ impl Drop for CompactionManager {
     }
 }
 
-/// How a server at that address is reached.
-pub(crate) fn endpoint(address: &str, tls: Option<&ClientTls>) -> Result<Endpoint, String> {
-    let wrong = |e: transport::Error| format!("{address}: {e}");
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
-    let endpoint = endpoint.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT);
-    match tls {
-        Some(tls) => endpoint.tls_config(tls.config()?).map_err(wrong),
-        None => Ok(endpoint),
-    }
+/// How a manager is reached, or a server that is asked how it is.
+pub(crate) fn asked_at(address: &str, tls: Option<&ClientTls>) -> Result<Endpoint, String> {
+    Ok(endpoint(address, address, tls)?.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT))
 }
 
 /// Asks a server that does not announce itself how it is, as long as the manager is there.

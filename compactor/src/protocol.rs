@@ -237,6 +237,18 @@ pub struct CompactorState {
     pub shares_storage: bool,
 }
 
+impl CompactorState {
+    /// Merges under way, and those that wait.
+    pub(crate) fn merges(&self) -> u64 {
+        self.running.saturating_add(self.queued)
+    }
+
+    /// The share of its processors that it uses.
+    pub(crate) fn load(&self) -> f64 {
+        self.cpu_percent as f64 / 100.0 / self.processors.max(1) as f64
+    }
+}
+
 /// A compaction server tells a manager that it is there.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Announcement {

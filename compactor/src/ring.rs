@@ -44,14 +44,13 @@ const SHARES_MAX: u64 = 8;
 
 /// The shares of a server in that state.
 fn shares(spread: Spread, state: &CompactorState) -> u64 {
-    let processors = state.processors.max(1) as f64;
-    let idle = (1.0 - state.cpu_percent as f64 / 100.0 / processors).clamp(0.0, 1.0) * processors;
+    let idle = (1.0 - state.load()).clamp(0.0, 1.0);
     let slots = state.slots.max(1) as f64;
-    let free = (1.0 - state.running.saturating_add(state.queued) as f64 / slots).clamp(0.0, 1.0);
+    let free = (1.0 - state.merges() as f64 / slots).clamp(0.0, 1.0);
     match spread {
         Spread::RoundRobin => 1,
         // Half by each, and never nothing: one that rests now may be the best in a second.
-        Spread::Load => (((idle / processors + free) / 2.0 * SHARES_MAX as f64).round() as u64).max(1),
+        Spread::Load => (((idle + free) / 2.0 * SHARES_MAX as f64).round() as u64).max(1),
     }
 }
 

@@ -6,12 +6,13 @@
 use crate::admission::{Admission, Queued};
 use crate::carried::OverStream;
 use crate::load::{Load, memory_bytes, processors};
-use crate::manager::{announce, endpoint};
+use crate::manager::{announce, asked_at};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
     Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
     READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
+use crate::reach::{connections, may_listen};
 use crate::tls::{ClientTls, ServerTls};
 use prost::bytes::Bytes;
 use siltstone::Builder;
@@ -24,8 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, transport};
 
 /// How long a connection may take to say which merge it is about.
@@ -114,8 +114,7 @@ impl CompactorServer {
     /// # Errors
     /// What is wrong with the settings, or with the address.
     pub fn start(config: CompactorConfig, builder: Builder) -> Result<Self, String> {
-        let is_protected = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        if !config.listen.ip().is_loopback() && !is_protected && !config.insecure {
+        if !may_listen(config.listen, config.tls.as_ref(), config.insecure) {
             return Err(format!(
                 "{} can be reached from other machines: give a certificate and who signs those of databases, or say insecure",
                 config.listen
@@ -151,7 +150,7 @@ impl CompactorServer {
             .map_err(|e| format!("{}: {e}", config.listen))?;
         let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
         if let Some(manager) = &config.manager {
-            let manager = endpoint(manager, config.manager_tls.as_ref())?;
+            let manager = asked_at(manager, config.manager_tls.as_ref())?;
             let address = match &config.advertise {
                 Some(address) => address.clone(),
                 None if listens_at.ip().is_unspecified() => {
@@ -176,13 +175,11 @@ impl CompactorServer {
         if let Some(tls) = tls {
             server = server.tls_config(tls).map_err(|e| e.to_string())?;
         }
-        // Answers are not to wait for more to be sent with them.
-        let connections = TcpListenerStream::new(listener)
-            .map(|connection| connection.inspect(|stream| _ = stream.set_nodelay(true)));
         let (stop, stopped) = oneshot::channel();
-        let serving = server.add_service(service).serve_with_incoming_shutdown(connections, async move {
-            let _ = stopped.await;
-        });
+        let serving =
+            server.add_service(service).serve_with_incoming_shutdown(connections(listener), async move {
+                let _ = stopped.await;
+            });
         runtime.spawn(serving);
         Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime) })
     }

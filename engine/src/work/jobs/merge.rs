@@ -23,6 +23,7 @@ use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
 use crate::table::{CursorOptions, Replaced};
 use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::{OpenTable, TableHandle, Unions, Version};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -531,8 +532,9 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
     if let Some(offload) = &catalog.offload {
         let keep = catalog.commit.settings.options.cache_fill.into();
         let kept = store.settings().versions_kept();
-        let there = in_small_steps(catalog, store, version, spec);
-        let (predicted, cached) = (&|| predicted(version, spec, kept), &|| cached(version, spec));
+        let cached = LazyCell::new(|| cached(version, spec));
+        let there = in_small_steps(catalog, store, spec, &|| *cached);
+        let (predicted, cached) = (&|| predicted(version, spec, kept), &|| *cached);
         let tables = &|| -> Arc<dyn MergeTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
         let offer = Offer { spec: &there, keep, predicted, cached, tables };
         let Decision { run, reason, numbers } = offload.decide(&offer);
@@ -548,10 +550,10 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
 
 /// The merge in steps of which each brings about as much into the cache as a step of one that runs here may: who runs it knows
 /// nothing of the cache. Tables end with them, but not below an eighth of their size.
-fn in_small_steps(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) -> MergeSpec {
+fn in_small_steps(catalog: &Catalog, store: &Store, spec: &MergeSpec, cached: &dyn Fn() -> u64) -> MergeSpec {
     let mut spec = spec.clone();
     if catalog.commit.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
-        let (input, cached) = (spec.input_bytes().max(1), cached(version, &spec).max(1));
+        let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
         let least = spec.output.table_bytes / 8;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(least);
