@@ -2,9 +2,11 @@
 //! to [`crate::Builder`] instead.
 
 use crate::error::{Error, Result};
+use crate::storage::TableStore;
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use crate::table::Compression;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Bytes of the longest key: 64 KiB.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -45,8 +47,10 @@ pub struct Options {
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read through the page cache. Default false.
     pub direct_reads: bool,
-    /// Directory in which tables lie, apart from log and manifest: an absolute path. It belongs to one database. `None`: beside them. Said when the
-    /// database is created; later opens find it by themselves, and another one is refused. Default `None`.
+    /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store, such as
+    /// `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it. It belongs to one database.
+    /// `None`: beside them. Said when the database is created; later opens find it by themselves, and another one is refused.
+    /// Default `None`.
     pub tables: Option<std::path::PathBuf>,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
@@ -154,8 +158,10 @@ impl Options {
             return refuse("write_memory is under 16 KiB");
         }
         // The manifest names it, whatever directory is the current one then.
-        if self.tables.as_deref().is_some_and(|dir| !dir.is_absolute() || dir.to_str().is_none()) {
-            return refuse("tables is not an absolute path in UTF-8");
+        let is_place =
+            |dir: &Path| TableStore::is_location(dir) || dir.is_absolute() && dir.to_str().is_some();
+        if !self.tables.as_deref().is_none_or(is_place) {
+            return refuse("tables is neither an absolute path in UTF-8 nor the location of an object store");
         }
         if self.memory_budget > 1 << 50 {
             return refuse("memory_budget is over 2^50 bytes");

@@ -23,10 +23,11 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{
-    Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, TableStore, create_dir_durably, lock_dir,
-    read_file,
+    Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, OpenObjectStore, TableStore,
+    create_dir_durably, lock_dir, read_file,
 };
 use crate::sync::Mutex;
+use crate::table::tail_bytes;
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
@@ -57,6 +58,7 @@ pub struct Builder {
     listener: Option<Listener>,
     families: Vec<(String, FamilyOptions)>,
     objects: Option<Arc<dyn ObjectStore>>,
+    stores: Option<Arc<OpenObjectStore>>,
     /// Runs merges elsewhere, if anybody does.
     pub(crate) offload: Option<Arc<dyn Offload>>,
 }
@@ -84,6 +86,7 @@ impl Builder {
             listener: None,
             families: Vec::new(),
             objects: None,
+            stores: None,
             offload: None,
         }
     }
@@ -130,6 +133,17 @@ impl Builder {
         self
     }
 
+    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::tables`] or the database itself names.
+    /// Crate `siltstone-storage-object` has one for S3 and HDFS.
+    #[must_use]
+    pub fn object_stores(
+        mut self,
+        open: impl Fn(&str) -> std::io::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
+    ) -> Self {
+        self.stores = Some(Arc::new(open));
+        self
+    }
+
     /// Merges of tables are offered to it, and run elsewhere if it takes them; see [`crate::offload`].
     #[must_use]
     pub fn offload(mut self, offload: Arc<dyn Offload>) -> Self {
@@ -141,7 +155,8 @@ impl Builder {
     /// here. It keeps what it reads again, such as indices, in `cache_bytes` of memory, and in `kept_bytes` of memory what it wrote
     /// of merges that want it ([`crate::offload::KeepOutputs`]).
     pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
-        MergeRunner::new(&self.env, &self.registry, self.objects.clone(), cache_bytes, kept_bytes)
+        let objects = (self.objects.clone(), self.stores.clone());
+        MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
     }
 
     /// Called for every event.
@@ -159,12 +174,15 @@ impl Builder {
     }
 
     /// Where this says that the tables of the database in `dir` lie.
-    pub(crate) fn place(&self, dir: &Path) -> TableStore {
+    pub(crate) fn place(&self, dir: &Path) -> Result<TableStore> {
         let storage = &self.env.storage;
         match (&self.objects, &self.options.tables) {
-            (Some(objects), _) => TableStore::objects(objects.clone()),
-            (None, Some(tables)) => TableStore::directory(storage, tables),
-            (None, None) => TableStore::beside(storage, dir),
+            (Some(objects), _) => Ok(TableStore::objects(objects.clone())),
+            (None, Some(tables)) if TableStore::is_location(tables) => {
+                TableStore::found(&tables.to_string_lossy(), self.stores.as_deref())
+            }
+            (None, Some(tables)) => Ok(TableStore::directory(storage, tables)),
+            (None, None) => Ok(TableStore::beside(storage, dir)),
         }
     }
 
@@ -415,16 +433,18 @@ fn files_for(builder: &Builder, store: &TableStore) -> Arc<OpenFiles> {
 /// Where the tables lie: as the manifest says, or of a new database as the builder says.
 fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut ManifestState) -> Result<TableStore> {
     if is_new {
-        let store = builder.place(dir);
+        let store = builder.place(dir)?;
         state.tables = store.location();
         if !state.tables.is_empty() {
             state.database = number_to_claim_by(&builder.env, dir, state.database, &state.tables)?;
         }
         return Ok(store);
     }
-    match builder.place(dir) {
+    match builder.place(dir)? {
         store if store.location() == state.tables => Ok(store),
-        store if store.location().is_empty() => TableStore::at(&state.tables, &builder.env.storage, dir),
+        store if store.location().is_empty() => {
+            TableStore::at(&state.tables, &builder.env.storage, dir, builder.stores.as_deref())
+        }
         store => {
             let there = if state.tables.is_empty() { "its own directory" } else { &state.tables };
             let (dir, said) = (dir.display(), store.location());
@@ -522,6 +542,8 @@ fn open_stores(
         let runs = store.shape.runs().map(|(_, run)| run.id).max();
         generations.above(Generation(store.last_generation.0.max(runs.unwrap_or(0))));
     }
+    let all = state.stores.values().flat_map(|store| store.shape.tables());
+    tables.store().expect(all.map(|(_, _, info)| (info.id, tail_bytes(info.bytes))));
     state
         .stores
         .iter()
@@ -545,11 +567,14 @@ fn open_store(
     let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
-        if !tables.store().exists(info.id)? {
-            let path = tables.store().path(info.id);
-            return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
-        }
-        handles.insert(info.id, tables.open(info, None)?);
+        let opened = tables.open(info, None).or_else(|e| match tables.store().exists(info.id) {
+            Ok(false) => {
+                let path = tables.store().path(info.id);
+                Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"))
+            }
+            _ => Err(e),
+        });
+        handles.insert(info.id, opened?);
     }
     let first = generations.take();
     let write_memory = builder.options.write_memory;

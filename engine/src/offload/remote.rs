@@ -65,7 +65,15 @@ impl ReadFile for RemoteFile {
 
     fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.file.read_exact_at(buffer, offset)
+        self.file.read_again_at(buffer, offset)
+    }
+
+    fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        self.file.tail(bytes)
+    }
+
+    fn request_bytes(&self) -> usize {
+        self.file.request_bytes()
     }
 
     fn len(&self) -> io::Result<u64> {

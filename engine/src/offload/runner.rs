@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::merge::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
-use crate::storage::{Env, ObjectStore, OpenFiles, Storage, TableStore};
+use crate::storage::{Env, ObjectStore, OpenFiles, OpenObjectStore, Storage, TableStore};
 use crate::sync::Mutex;
 use crate::types::TableId;
 use crate::version::{Graveyard, OpenTables};
@@ -20,13 +20,16 @@ use std::sync::Arc;
 /// It syncs whenever it has written this much: a device that is given more at once keeps readers of the database waiting.
 const SYNC_BYTES: u64 = 256 << 10;
 
+/// The object store that tables lie in, and who finds others by their location.
+type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
+
 /// Runs merges for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
 ///
 /// It holds no state that matters: killed at any time, nothing is lost but the work since the last step.
 pub struct MergeRunner {
     env: Env,
     registry: Registry,
-    objects: Option<Arc<dyn ObjectStore>>,
+    objects: Objects,
     cache: Arc<BlockCache>,
     kept: Arc<KeptOutputs>,
     files: Arc<OpenFiles>,
@@ -45,7 +48,7 @@ impl MergeRunner {
     pub(crate) fn new(
         env: &Env,
         registry: &Registry,
-        objects: Option<Arc<dyn ObjectStore>>,
+        objects: Objects,
         cache_bytes: u64,
         kept_bytes: u64,
     ) -> Self {
@@ -62,7 +65,7 @@ impl MergeRunner {
 
     /// Whether it was given an object store.
     pub fn has_object_store(&self) -> bool {
-        self.objects.is_some()
+        self.objects.0.is_some()
     }
 
     /// What it keeps of the tables that it wrote, where a merge asked for that.
@@ -136,14 +139,19 @@ impl MergeRunner {
         if let Some(tables) = places.get(&place) {
             return Ok(tables.clone());
         }
-        let objects = self.objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
+        let (objects, stores) = &self.objects;
+        let objects = objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
         let store = match objects.filter(|store| store.location() == spec.place) {
             Some(store) => store,
-            None => TableStore::at(&spec.place, &self.env.storage, &spec.log_dir)?,
+            None => TableStore::at(&spec.place, &self.env.storage, &spec.log_dir, stores.as_deref())?,
         };
         let (storage, graveyard) = (&self.env.storage, Arc::new(Graveyard::default()));
         let dir = spec.log_dir.clone();
-        let tables = OpenTables::new(store, storage, dir, &self.cache, &self.files, &graveyard, false);
+        let files = match store.is_far() {
+            true => OpenFiles::new(store.storage().clone(), usize::MAX),
+            false => self.files.clone(),
+        };
+        let tables = OpenTables::new(store, storage, dir, &self.cache, &files, &graveyard, false);
         places.insert(place, tables.clone());
         Ok(tables)
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
-use crate::storage::{Env, ObjectStore, TableStore, lock_dir};
+use crate::storage::{Env, OpenObjectStore, TableStore, lock_dir};
 use crate::table::{Access, Table};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
@@ -37,20 +37,20 @@ pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> 
     check_in(env, dir, None, progress)
 }
 
-/// [`check`] of a database whose tables lie in an object store.
+/// [`check`] of a database whose tables may lie in an object store, which `stores` finds by its location.
 pub fn check_with_objects(
     env: &Env,
     dir: &Path,
-    store: Arc<dyn ObjectStore>,
+    stores: &OpenObjectStore,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    check_in(env, dir, Some(TableStore::objects(store)), progress)
+    check_in(env, dir, Some(stores), progress)
 }
 
 fn check_in(
     env: &Env,
     dir: &Path,
-    tables: Option<TableStore>,
+    stores: Option<&OpenObjectStore>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
     let _lock = lock_dir(env, dir, false)?;
@@ -59,7 +59,7 @@ fn check_in(
     let check = Check {
         env,
         dir,
-        tables,
+        stores,
         files: &files,
         meter: Meter::new(progress, total),
         report: CheckReport::default(),
@@ -78,8 +78,8 @@ fn is_ours(name: &str) -> bool {
 struct Check<'a> {
     env: &'a Env,
     dir: &'a Path,
-    /// Where tables lie, if that was said.
-    tables: Option<TableStore>,
+    /// Finds object stores, if there is anybody who can.
+    stores: Option<&'a OpenObjectStore>,
     files: &'a [(String, u64)],
     meter: Meter<'a>,
     report: CheckReport,
@@ -151,8 +151,7 @@ impl Check<'_> {
         self.report.database = Some(state.database);
         self.report.bytes += mark.length + self.length("CURRENT");
         self.meter.file(&manifest_name, self.length(&manifest_name) + self.length("CURRENT"));
-        let said = self.tables.take().filter(|tables| tables.location() == state.tables);
-        let tables = said.map_or_else(|| TableStore::at(&state.tables, &self.env.storage, self.dir), Ok)?;
+        let tables = TableStore::at(&state.tables, &self.env.storage, self.dir, self.stores)?;
         let mut names = BTreeSet::new();
         for store in state.stores.values() {
             self.report.families += 1;

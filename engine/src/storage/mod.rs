@@ -15,7 +15,7 @@ pub mod sim;
 mod tables;
 
 pub use local::{LocalStorage, OsRandom, SystemClock};
-pub use objects::ObjectStore;
+pub use objects::{ObjectStore, OpenObjectStore, Upload};
 
 pub(crate) use open_files::OpenFiles;
 pub(crate) use tables::{NOTE, TableStore};
@@ -209,6 +209,19 @@ pub trait ReadFile: Send + Sync {
     }
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
+    /// Length in bytes, and the last bytes: so many, or all there are.
+    fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        let len = self.len()?;
+        let from = len.saturating_sub(bytes);
+        let mut tail = vec![0; (len - from) as usize];
+        self.read_exact_at(&mut tail, from)?;
+        Ok((len, tail))
+    }
+    /// Where each read is a request to somebody far away: how many bytes one may take for little more time than a few. 0 where
+    /// it is not so.
+    fn request_bytes(&self) -> usize {
+        0
+    }
     /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A store of named objects, each written whole. All calls block. A call that fails may have been done all the same, and
 /// a listing may be older than what was put or deleted before; nothing else is forgiven: what [`ObjectStore::put`] returned
@@ -65,14 +65,38 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// Stores an object of that name, whole, in the place of one that is there.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
+    /// Begins to store one that comes piece by piece; `None` where it is held in memory and put.
+    fn upload(&self, _name: &str) -> io::Result<Option<Box<dyn Upload>>> {
+        Ok(None)
+    }
+
     /// Stores it unless there is one of that name; whether it did.
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool>;
 
     /// A part of an object. `NotFound` where there is none, `UnexpectedEof` where it ends before.
     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
+    /// The same past what may lie between, such as a cache, where that gave what is wrong.
+    fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.get(name, range)
+    }
+
     /// How long an object is. `NotFound` where there is none.
     fn len(&self, name: &str) -> io::Result<u64>;
+
+    /// How long an object is, and its last bytes: at most so many. `NotFound` where there is none.
+    fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        let len = self.len(name)?;
+        Ok((len, self.get(name, len.saturating_sub(bytes)..len)?))
+    }
+
+    /// These objects will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: those may be fetched together.
+    fn expect(&self, _tails: &[(String, u64)]) {}
+
+    /// How many bytes one `get` may take for little more than the time of a small one.
+    fn request_bytes(&self) -> usize {
+        1 << 20
+    }
 
     /// The names of all objects, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -80,6 +104,18 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// Removes an object, if it is there.
     fn delete(&self, name: &str) -> io::Result<()>;
 }
+
+/// An object that is being stored piece by piece. Dropped before it is finished, nothing of it is to be seen.
+pub trait Upload: Send {
+    /// Appends the bytes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// The object is whole: durable, and seen by all, once this returns. An error may mean that it is there all the same.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Finds the object store of a location such as `s3://bucket/prefix`; see [`crate::Builder::object_stores`].
+pub type OpenObjectStore = dyn Fn(&str) -> io::Result<Arc<dyn ObjectStore>> + Send + Sync;
 
 /// Objects as files in the one directory that there is.
 #[derive(Debug)]
@@ -93,48 +129,90 @@ fn unsupported<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "an object store has no such call"))
 }
 
-/// An object being written: in memory until it is put, whole, at each sync.
-struct Putting {
-    store: Arc<dyn ObjectStore>,
-    name: String,
-    bytes: Vec<u8>,
+/// An object being written. It is there, whole, from its one sync on.
+enum Putting {
+    InMemory { store: Arc<dyn ObjectStore>, name: String, bytes: Vec<u8> },
+    Upload(Box<dyn Upload>),
+    Done,
 }
 
 impl WriteFile for Putting {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.bytes.extend_from_slice(bytes);
+        match self {
+            Putting::InMemory { bytes: before, .. } => before.extend_from_slice(bytes),
+            Putting::Upload(upload) => upload.write(bytes)?,
+            Putting::Done => return unsupported(),
+        }
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.store.put(&self.name, &self.bytes)
+        match std::mem::replace(self, Putting::Done) {
+            Putting::InMemory { store, name, bytes } => store.put(&name, &bytes),
+            Putting::Upload(upload) => upload.finish(),
+            Putting::Done => Ok(()),
+        }
     }
 }
 
+/// An object being read: nothing is asked for before it is read or measured.
 struct Getting {
     store: Arc<dyn ObjectStore>,
     name: String,
-    len: u64,
+    len: OnceLock<u64>,
+}
+
+fn fill(buffer: &mut [u8], bytes: &[u8]) -> io::Result<()> {
+    if bytes.len() != buffer.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    buffer.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn range(buffer: &[u8], offset: u64) -> Range<u64> {
+    offset..offset + buffer.len() as u64
 }
 
 impl ReadFile for Getting {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = self.store.get(&self.name, offset..offset + buffer.len() as u64)?;
-        if bytes.len() != buffer.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        buffer.copy_from_slice(&bytes);
-        Ok(())
+        let range = range(buffer, offset);
+        fill(buffer, &self.store.get(&self.name, range)?)
+    }
+
+    fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let range = range(buffer, offset);
+        fill(buffer, &self.store.get_again(&self.name, range)?)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.len)
+        match self.len.get() {
+            Some(len) => Ok(*len),
+            None => {
+                let len = self.store.len(&self.name)?;
+                Ok(*self.len.get_or_init(|| len))
+            }
+        }
+    }
+
+    fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        let (len, tail) = self.store.tail(&self.name, bytes)?;
+        self.len.get_or_init(|| len);
+        Ok((len, tail))
+    }
+
+    fn request_bytes(&self) -> usize {
+        self.store.request_bytes()
     }
 }
 
 impl Storage for ObjectFiles {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(Putting { store: self.0.clone(), name: name_of(path)?.into(), bytes: Vec::new() }))
+        let name = name_of(path)?;
+        Ok(Box::new(match self.0.upload(name)? {
+            Some(upload) => Putting::Upload(upload),
+            None => Putting::InMemory { store: self.0.clone(), name: name.into(), bytes: Vec::new() },
+        }))
     }
 
     fn append(&self, _path: &Path) -> io::Result<Box<dyn WriteFile>> {
@@ -142,9 +220,8 @@ impl Storage for ObjectFiles {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        let name = name_of(path)?;
-        let len = self.0.len(name)?;
-        Ok(Arc::new(Getting { store: self.0.clone(), name: name.into(), len }))
+        let name = name_of(path)?.into();
+        Ok(Arc::new(Getting { store: self.0.clone(), name, len: OnceLock::new() }))
     }
 
     fn map(&self, _path: &Path, _len: u64, _written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {

@@ -125,6 +125,19 @@ impl ReadFile for Handle {
         self.file()?.read_exact_at(buffer, offset)
     }
 
+    fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file()?.read_again_at(buffer, offset)
+    }
+
+    fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        self.file()?.tail(bytes)
+    }
+
+    fn request_bytes(&self) -> usize {
+        // Of a file that is closed it does not matter.
+        self.0.file.lock().as_ref().map_or(0, |file| file.request_bytes())
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file()?.len()
     }

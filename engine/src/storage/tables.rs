@@ -5,7 +5,7 @@
 //! and nothing of any database. The database's own directory has a note of it (`DATABASE`), so that a repair that finds
 //! no manifest knows that the tables lie elsewhere, and a creation that a crash ended can be begun again.
 
-use super::objects::{ObjectFiles, ObjectStore};
+use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{LOCK_FILE, Storage, copy_file, create_dir_durably, read_whole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::TableId;
@@ -51,16 +51,33 @@ impl TableStore {
         Self { storage: Arc::new(ObjectFiles(store.clone())), dir, kind: Kind::Objects(store) }
     }
 
-    /// The place that a manifest names, unless it takes an object store to get there.
-    pub(crate) fn at(location: &str, storage: &Arc<dyn Storage>, dir: &Path) -> Result<Self> {
-        match location {
-            "" => Ok(Self::beside(storage, dir)),
-            _ if Self::is_in_objects(location) => {
-                let message = format!("the tables lie in an object store ({location}), which was not given");
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            _ => Ok(Self::directory(storage, Path::new(location))),
+    /// The place that a manifest names; `stores` finds object stores.
+    pub(crate) fn at(
+        location: &str,
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        stores: Option<&OpenObjectStore>,
+    ) -> Result<Self> {
+        match (location, location.strip_prefix(OBJECTS)) {
+            ("", _) => Ok(Self::beside(storage, dir)),
+            (_, Some(objects)) => Self::found(objects, stores),
+            (_, None) => Ok(Self::directory(storage, Path::new(location))),
         }
+    }
+
+    /// The object store of that location.
+    pub(crate) fn found(location: &str, stores: Option<&OpenObjectStore>) -> Result<Self> {
+        let Some(open) = stores else {
+            let message = format!("the tables lie in an object store ({location}), which was not given");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let store = open(location).map_err(|e| Error::io("open the object store", Path::new(location), e))?;
+        Ok(Self::objects(store))
+    }
+
+    /// Whether that is said of an object store, and not of a directory.
+    pub(crate) fn is_location(tables: &Path) -> bool {
+        tables.to_str().is_some_and(|text| text.contains("://"))
     }
 
     /// Whether what a manifest says is an object store.
@@ -101,7 +118,7 @@ impl TableStore {
                 return Err(Error::corruption(&path, 0, message));
             }
             _ if !owned && self.is_used()? => return Err(another()),
-            Kind::Objects(store) => store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
+            Kind::Objects(store) => !owned && store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
             Kind::Directory => {
                 if !owned {
                     let part = path.with_extension("new");
@@ -146,6 +163,11 @@ impl TableStore {
     /// Whether a file that is being written can be made durable before it is whole.
     pub(crate) fn writes_in_pieces(&self) -> bool {
         !matches!(self.kind, Kind::Objects(_))
+    }
+
+    /// Whether each read is a request to somebody far away.
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(self.kind, Kind::Objects(_))
     }
 
     /// By which its files are reached.
@@ -199,6 +221,13 @@ impl TableStore {
         // Whoever brought the file may not have synced it.
         let synced = self.storage.append(&to).and_then(|mut file| file.sync());
         synced.map_err(|e| Error::io("sync", &to, e))
+    }
+
+    /// These tables will be opened soon.
+    pub(crate) fn expect(&self, tables: impl Iterator<Item = (TableId, u64)>) {
+        if let Kind::Objects(store) = &self.kind {
+            store.expect(&tables.map(|(id, bytes)| (id.file_name(), bytes)).collect::<Vec<_>>());
+        }
     }
 
     /// Gives a table another name elsewhere, or a copy.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// First size of a read ahead.
 const READ_AHEAD_MIN: usize = 16 << 10;
+/// The same where each read is a request: this part of what one may take.
+const FAR_FIRST_PART: usize = 8;
 
 /// How a cursor reads.
 #[derive(Clone, Copy, Debug)]
@@ -388,8 +390,11 @@ impl Window {
 
     /// Reads the block and, in a sequence, what follows it.
     fn fill(&mut self, table: &Table, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
+        // What lies far away is read in larger pieces, also by those who leave reading ahead to the operating system.
+        let far = table.file.request_bytes();
+        let limit = limit.max(far);
         if sequential {
-            self.ahead = (self.ahead * 2).max(READ_AHEAD_MIN).min(limit);
+            self.ahead = (self.ahead * 2).max(READ_AHEAD_MIN).max(far / FAR_FIRST_PART).min(limit);
         }
         let wanted = handle.file_bytes().max(self.ahead as u64);
         let len = wanted.min(table.data_end().saturating_sub(handle.offset)).max(handle.file_bytes());

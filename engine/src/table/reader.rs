@@ -11,6 +11,7 @@ use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::{Fetched, Images, Logs};
+use super::tail::Tail;
 use super::tombstones;
 use crate::cache::Filter;
 use crate::cache::block::Block;
@@ -141,7 +142,7 @@ impl Table {
         cache: &Arc<BlockCache>,
         access: Access<'_>,
     ) -> Result<Arc<Self>> {
-        let mut opened = Opened::read(&**storage, path, access.direct, access.files)?;
+        let mut opened = Opened::read(&**storage, path, access.direct, access.files, info.bytes)?;
         if let Some(wrap) = access.wrap {
             opened.file = wrap(opened.file);
         }
@@ -156,7 +157,7 @@ impl Table {
         path: &Path,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path, false, None)?;
+        let opened = Opened::read(&**storage, path, false, None, 0)?;
         let info = Arc::new(opened.info());
         opened.table(beside(&**storage, path), path, info, cache, None)
     }
@@ -514,6 +515,33 @@ impl Table {
         true
     }
 
+    /// Keeps the indices and filters that are at hand, as far as the budget allows.
+    fn keep_from(&self, tail: &Tail) {
+        let read = |kind, handle: Handle| {
+            let found = tail.has(handle.offset).then(|| {
+                read_block(tail, &self.path, self.footer.identity, kind, handle).map(|(bytes, _)| bytes)
+            });
+            found.and_then(Result::ok)
+        };
+        // What is damaged is told when it is needed.
+        for (kept, partition) in self.kept.iter().zip(self.top.partitions()) {
+            if kept.index.get().is_none() {
+                let index = read(BlockKind::Index, partition.index).and_then(|bytes| Block::new(bytes).ok());
+                let Some(index) = index.map(Arc::new) else { continue };
+                if !self.keep(&kept.index, &index, index.memory_bytes()) {
+                    return;
+                }
+            }
+            if let (None, Some(handle)) = (kept.filter.get(), partition.filter) {
+                let filter = read(BlockKind::Filter, handle).and_then(|bytes| Filter::new(bytes).ok());
+                let Some(filter) = filter.map(Arc::new) else { continue };
+                if !self.keep(&kept.filter, &filter, filter.memory_bytes()) {
+                    return;
+                }
+            }
+        }
+    }
+
     pub(super) fn uncached_index(&self, partition: &Partition) -> Result<Arc<Block>> {
         let (bytes, _) = self.read(BlockKind::Index, partition.index)?;
         Ok(Arc::new(self.check(partition.index.offset, Block::new(bytes))?))
@@ -579,6 +607,8 @@ fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a
 /// What a file says of itself, before it is a table.
 struct Opened {
     file: Arc<dyn ReadFile>,
+    /// What is at hand of its end.
+    tail: Option<Tail>,
     footer: Footer,
     top: TopIndex,
     tombstones: Vec<RangeTombstone>,
@@ -586,11 +616,13 @@ struct Opened {
 }
 
 impl Opened {
+    /// Of a table that has about so many bytes.
     fn read(
         storage: &dyn Storage,
         path: &Path,
         direct: bool,
         files: Option<&Arc<OpenFiles>>,
+        about: u64,
     ) -> Result<Self> {
         let file = match files {
             Some(files) => files.open(path, direct),
@@ -598,25 +630,35 @@ impl Opened {
             None => storage.open(path),
         };
         let file = file.map_err(|e| Error::io("open table", path, e))?;
-        let len = file.len().map_err(|e| Error::io("measure table", path, e))?;
+        let measuring = |e| Error::io("measure table", path, e);
+        let tail = Tail::read(&file, about).map_err(measuring)?;
+        let through = tail.as_ref().map_or(&*file, |tail| tail as &dyn ReadFile);
+        let len = through.len().map_err(measuring)?;
         if len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
             return Err(Error::corruption(path, 0, format!("file of {len} bytes is too short for a table")));
         }
-        let mut header = [0; HEADER_BYTES];
-        read_at(&*file, path, &mut header, 0)?;
-        let header = Header::decode(path, &header)?;
+        let header = match &tail {
+            Some(_) => None,
+            None => {
+                let mut header = [0; HEADER_BYTES];
+                read_at(through, path, &mut header, 0)?;
+                Some(Header::decode(path, &header)?)
+            }
+        };
         let mut footer = [0; FOOTER_BYTES];
         let footer_at = len - FOOTER_BYTES as u64;
-        read_at(&*file, path, &mut footer, footer_at)?;
+        read_at(through, path, &mut footer, footer_at)?;
         let footer = Footer::decode(path, &footer, len)?;
-        if (header.id, header.identity) != (footer.id, footer.identity) {
+        if let Some(header) = header
+            && (header.id, header.identity) != (footer.id, footer.identity)
+        {
             let message = format!(
                 "footer is of table {} ({:016x}), header of {} ({:016x})",
                 footer.id, footer.identity, header.id, header.identity
             );
             return Err(Error::corruption(path, footer_at, message));
         }
-        let block = |kind, handle: Handle| Ok(read_block(&*file, path, footer.identity, kind, handle)?.0);
+        let block = |kind, handle: Handle| Ok(read_block(through, path, footer.identity, kind, handle)?.0);
         let bad = |at: u64| move |e: Malformed| Error::corruption(path, at, e.0);
         let properties = Properties::decode(&block(BlockKind::Properties, footer.properties)?)
             .map_err(bad(footer.properties.offset))?;
@@ -625,7 +667,7 @@ impl Opened {
         let top = Block::new(block(BlockKind::Top, footer.top)?)
             .and_then(|block| TopIndex::new(block, footer_at))
             .map_err(bad(footer.top.offset))?;
-        let opened = Self { file, footer, top, tombstones, properties };
+        let opened = Self { file, tail, footer, top, tombstones, properties };
         if opened.tombstones.len() as u64 != opened.properties.range_tombstones {
             let (found, expected) = (opened.tombstones.len(), opened.properties.range_tombstones);
             let message = format!("found {found} range tombstones, expected {expected}");
@@ -699,6 +741,9 @@ impl Opened {
         };
         if let Some(filled) = filled {
             table.take_filled(filled);
+        }
+        if let Some(tail) = self.tail {
+            table.keep_from(&tail);
         }
         cache.count_table(table.memory_bytes() as u64, true);
         Ok(Arc::new(table))

@@ -9,12 +9,13 @@ use crate::model::Op;
 use crate::power::{Camera, Image};
 use crate::subject::{self, Setup, Subject, difference, rows, world_of};
 use siltstone::storage::sim::{Rng, SimWorld};
-use siltstone::storage::{Clock, Storage};
+use siltstone::storage::{Clock, ObjectStore, Storage};
 use siltstone::testing::with_kill_hook;
 use siltstone::{Db, Durability, ErrorKind, Family, check, check_with_objects};
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The family that moves.
 const FAMILY: &str = "versions";
@@ -170,7 +171,11 @@ impl Case {
             let objects = self.run.setup.objects(&world).filter(|_| dir == subject::DIR);
             let report = match objects {
                 None => check(&world.env(), Path::new(dir), &mut |_| {}),
-                Some(objects) => check_with_objects(&world.env(), Path::new(dir), objects, &mut |_| {}),
+                Some(objects) => {
+                    let stores =
+                        move |_: &str| -> std::io::Result<Arc<dyn ObjectStore>> { Ok(objects.clone()) };
+                    check_with_objects(&world.env(), Path::new(dir), &stores, &mut |_| {})
+                }
             };
             let report = report.map_err(|e| format!("{e:?}"))?;
             if !report.is_clean() || !report.leftovers.is_empty() {

@@ -1,0 +1,72 @@
+//! The ends of tables that are about to be opened, fetched some at a time: a database with thousands of tables opens in the
+//! time of some of their requests and not of all of them.
+//!
+//! They are fetched in the order in which they will be asked for, as far as memory for them is free; who comes for one that is
+//! under way waits for it, and who comes for one that has not been begun fetches it himself.
+
+use crate::store::Calls;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Under way at a time.
+const UNDER_WAY: usize = 32;
+/// Of ends that were fetched and not yet asked for, in KiB.
+const KIB_MAX: u32 = 64 << 10;
+
+type Tail = io::Result<(u64, Vec<u8>)>;
+
+enum Expected {
+    NotBegun,
+    Begun(oneshot::Receiver<(Tail, OwnedSemaphorePermit)>),
+}
+
+/// See the page above.
+#[derive(Default)]
+pub(crate) struct Ahead(Mutex<HashMap<String, Expected>>);
+
+impl Ahead {
+    /// The end of that object, if it was expected and begun.
+    pub(crate) async fn take(&self, name: &str) -> Option<Tail> {
+        let expected = self.0.lock().remove(name);
+        match expected {
+            Some(Expected::Begun(receive)) => receive.await.ok().map(|(tail, _)| tail),
+            Some(Expected::NotBegun) | None => None,
+        }
+    }
+
+    /// Fetches these, and forgets those that were expected before and not asked for.
+    pub(crate) fn fetch(
+        self: Arc<Self>,
+        calls: Calls,
+        tails: Vec<(String, u64)>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let names = tails.iter().map(|(name, _)| (name.clone(), Expected::NotBegun));
+        *self.0.lock() = names.collect();
+        async move {
+            let (free, slots) =
+                (Arc::new(Semaphore::new(KIB_MAX as usize)), Arc::new(Semaphore::new(UNDER_WAY)));
+            for (name, bytes) in tails {
+                let room = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_MAX).min(KIB_MAX);
+                let (Ok(slot), Ok(room)) =
+                    (slots.clone().acquire_owned().await, free.clone().acquire_many_owned(room).await)
+                else {
+                    return;
+                };
+                let (send, receive) = oneshot::channel();
+                match self.0.lock().get_mut(&name) {
+                    Some(expected) => *expected = Expected::Begun(receive),
+                    None => continue,
+                }
+                let calls = calls.clone();
+                tokio::spawn(async move {
+                    let tail = calls.tail(&name, bytes).await;
+                    drop(slot);
+                    let _ = send.send((tail, room));
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Bytes of objects on the local disk, under a budget: what was read once costs no request again, also after a restart.
+//!
+//! An object is cached in chunks of 32 KiB, so that a read of any range finds what another one brought; a read fetches what it
+//! lacks, rounded to chunks, by one request. Reads over 256 KiB, which are those of merges and long scans, pass by: they would
+//! push out what gets come back for. The ends of tables, with all their indices and filters, are kept when they are opened.
+//!
+//! Which chunks go when the budget is used up, how they lie on the disk, their checksums and what survives a crash is
+//! [`foyer`]'s affair. What is wrong all the same the database finds by its own checksums, and asks again past the disk.
+
+use bytes::Bytes;
+use foyer::{
+    BlockEngineConfig, Code, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
+    HybridCachePolicy, RecoverMode,
+};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Bytes cached together.
+const CHUNK_BYTES: u64 = 32 << 10;
+/// Longer reads pass by.
+const READ_BYTES_MAX: u64 = 256 << 10;
+/// What it holds in memory, until it is on the disk.
+const MEMORY_BYTES: usize = 16 << 20;
+/// What is written and dropped together on the disk.
+const REGION_BYTES: usize = 4 << 20;
+/// With less it could not hold what is being written.
+const BUDGET_MIN: u64 = 64 << 20;
+/// The number of what is no chunk: the object's length.
+const LEN: u32 = u32::MAX;
+
+/// Where bytes of objects are kept on the local disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskCache {
+    /// A directory for nothing else, of one process at a time.
+    pub dir: PathBuf,
+    /// Bytes it may take there, at least 64 MiB.
+    pub bytes: u64,
+}
+
+/// What a disk cache did since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskUse {
+    /// Bytes of reads that were there.
+    pub found_bytes: u64,
+    /// Bytes of reads that were fetched from the object store, rounded to chunks.
+    pub fetched_bytes: u64,
+    /// Bytes written to the disk.
+    pub written_bytes: u64,
+}
+
+/// A chunk of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Chunk {
+    object: u128,
+    number: u32,
+}
+
+impl Code for Chunk {
+    fn encode(&self, writer: &mut impl io::Write) -> foyer::Result<()> {
+        self.object.encode(writer)?;
+        self.number.encode(writer)
+    }
+
+    fn decode(reader: &mut impl io::Read) -> foyer::Result<Self> {
+        Ok(Self { object: u128::decode(reader)?, number: u32::decode(reader)? })
+    }
+
+    fn estimated_size(&self) -> usize {
+        size_of::<u128>() + size_of::<u32>()
+    }
+}
+
+/// An open disk cache; clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    cache: HybridCache<Chunk, Bytes>,
+    counts: Arc<Counts>,
+    /// Held while it is open.
+    _lock: Arc<File>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    found: AtomicU64,
+    fetched: AtomicU64,
+}
+
+fn failed(e: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::other(e)
+}
+
+impl Disk {
+    pub(crate) async fn open(at: DiskCache) -> io::Result<Self> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("disk cache {}: {e}", at.dir.display()));
+        if at.bytes < BUDGET_MIN {
+            let why = format!("a budget of {} bytes is less than 64 MiB", at.bytes);
+            return Err(named(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        std::fs::create_dir_all(&at.dir).map_err(named)?;
+        let lock = File::create(at.dir.join("LOCK")).map_err(named)?;
+        if lock.try_lock().is_err() {
+            return Err(named(io::Error::new(io::ErrorKind::AlreadyExists, "another process uses it")));
+        }
+        let device = FsDeviceBuilder::new(at.dir.join("chunks")).with_capacity(at.bytes as usize);
+        let device = device.build().map_err(failed).map_err(named)?;
+        let engine = BlockEngineConfig::new(device).with_block_size(REGION_BYTES).with_flushers(1);
+        let cache = HybridCacheBuilder::new()
+            .with_name("siltstone")
+            .with_policy(HybridCachePolicy::WriteOnInsertion)
+            .memory(MEMORY_BYTES)
+            .with_weighter(|_: &Chunk, bytes: &Bytes| size_of::<Chunk>() + bytes.len())
+            .storage()
+            .with_engine_config(engine)
+            // What cannot be read of it is as if it had never been there.
+            .with_recover_mode(RecoverMode::Quiet)
+            .build()
+            .await
+            .map_err(failed)
+            .map_err(named)?;
+        Ok(Self { cache, counts: Arc::default(), _lock: Arc::new(lock) })
+    }
+
+    /// Whether a read is one whose bytes are kept.
+    pub(crate) fn takes(range: &Range<u64>) -> bool {
+        range.end - range.start <= READ_BYTES_MAX
+    }
+
+    /// The number under which an object's chunks are kept.
+    pub(crate) fn object(&self, location: &str, name: &str) -> u128 {
+        xxh3_128(format!("{location}/{name}").as_bytes())
+    }
+
+    pub(crate) fn used(&self) -> DiskUse {
+        DiskUse {
+            found_bytes: self.counts.found.load(Ordering::Relaxed),
+            fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
+            written_bytes: self.cache.statistics().disk_write_bytes() as u64,
+        }
+    }
+
+    pub(crate) async fn close(&self) -> io::Result<()> {
+        self.cache.close().await.map_err(failed)
+    }
+
+    /// A chunk, if it is there. What the disk cannot give is not there.
+    async fn chunk(&self, object: u128, number: u32) -> Option<Bytes> {
+        match self.cache.get(&Chunk { object, number }).await {
+            Ok(found) => found.map(|entry| entry.value().clone()),
+            Err(error) => {
+                tracing::warn!(%error, "the disk cache could not be read");
+                None
+            }
+        }
+    }
+
+    pub(crate) async fn len(&self, object: u128) -> Option<u64> {
+        let bytes = self.chunk(object, LEN).await?;
+        Some(u64::from_le_bytes(bytes[..].try_into().ok()?))
+    }
+
+    pub(crate) fn keep_len(&self, object: u128, len: u64) {
+        self.cache.insert(Chunk { object, number: LEN }, Bytes::copy_from_slice(&len.to_le_bytes()));
+    }
+
+    /// Keeps the chunks that these bytes, which begin at `from`, are the whole of; with `ends`, also one that the object's end cuts.
+    pub(crate) fn keep(&self, object: u128, from: u64, bytes: &[u8], ends: bool) {
+        let first = from.div_ceil(CHUNK_BYTES);
+        let chunks = bytes.get((first * CHUNK_BYTES - from) as usize..).unwrap_or_default();
+        for (at, chunk) in chunks.chunks(CHUNK_BYTES as usize).enumerate() {
+            let Ok(number) = u32::try_from(first + at as u64) else { return };
+            if ends || chunk.len() as u64 == CHUNK_BYTES {
+                self.cache.insert(Chunk { object, number }, Bytes::copy_from_slice(chunk));
+            }
+        }
+    }
+
+    /// These bytes, if all of them are there.
+    pub(crate) async fn get(&self, object: u128, range: Range<u64>) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        for number in chunks_of(&range)? {
+            let chunk = self.chunk(object, number).await?;
+            bytes.extend_from_slice(part(&chunk, number, &range)?);
+        }
+        self.counts.found.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    /// The same; what is missing comes by one call of `fetch`, and is kept. Fewer bytes where the object ends before.
+    pub(crate) async fn read<F: Future<Output = io::Result<Bytes>>>(
+        &self,
+        object: u128,
+        range: Range<u64>,
+        fetch: impl FnOnce(Range<u64>) -> F,
+    ) -> io::Result<Vec<u8>> {
+        let Some(numbers) = chunks_of(&range) else { return Ok(fetch(range).await?.into()) };
+        let mut chunks = Vec::new();
+        for number in numbers.clone() {
+            chunks.push(self.chunk(object, number).await);
+        }
+        let missing = |chunk: &Option<Bytes>| chunk.is_none();
+        if let (Some(first), Some(last)) = (chunks.iter().position(missing), chunks.iter().rposition(missing))
+        {
+            let from = (u64::from(*numbers.start()) + first as u64) * CHUNK_BYTES;
+            let upto = (u64::from(*numbers.start()) + last as u64 + 1) * CHUNK_BYTES;
+            let fetched = fetch(from..upto).await?;
+            self.counts.fetched.fetch_add(fetched.len() as u64, Ordering::Relaxed);
+            // Where it is short, the object ends there.
+            self.keep(object, from, &fetched, true);
+            for (at, chunk) in chunks[first..=last].iter_mut().enumerate() {
+                let begin = (at * CHUNK_BYTES as usize).min(fetched.len());
+                let end = (begin + CHUNK_BYTES as usize).min(fetched.len());
+                *chunk = Some(fetched.slice(begin..end));
+            }
+        } else {
+            self.counts.found.fetch_add(range.end - range.start, Ordering::Relaxed);
+        }
+        let parts = numbers.zip(&chunks).map(|(number, chunk)| part(chunk.as_ref()?, number, &range));
+        let parts: Option<Vec<&[u8]>> = parts.collect();
+        parts.map(|parts| parts.concat()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Drops what is there of these bytes.
+    pub(crate) fn forget(&self, object: u128, range: Range<u64>) {
+        for number in chunks_of(&range).into_iter().flatten() {
+            self.cache.remove(&Chunk { object, number });
+        }
+    }
+}
+
+/// The chunks that a range lies in; `None` where it lies in none, or too far behind.
+fn chunks_of(range: &Range<u64>) -> Option<std::ops::RangeInclusive<u32>> {
+    let last = range.end.checked_sub(1).filter(|last| *last >= range.start)? / CHUNK_BYTES;
+    let last = u32::try_from(last).ok().filter(|last| *last < LEN)?;
+    Some((range.start / CHUNK_BYTES) as u32..=last)
+}
+
+/// The part of a chunk that lies in the range; `None` where the chunk ends before it should.
+fn part<'c>(chunk: &'c Bytes, number: u32, range: &Range<u64>) -> Option<&'c [u8]> {
+    let begin = u64::from(number) * CHUNK_BYTES;
+    let from = range.start.saturating_sub(begin);
+    let upto = (range.end - begin).min(CHUNK_BYTES);
+    chunk.get(from as usize..upto as usize)
+}

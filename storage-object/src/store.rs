@@ -1,0 +1,222 @@
+//! The calls of one store, each a request (or none, where the disk has the bytes) that the caller waits for. Failed requests
+//! are made again below, by [`object_store`]'s rules: a put whose answer was lost may so have been done twice, which makes no
+//! difference to objects that are written whole under names that are never used again.
+
+use crate::Threads;
+use crate::ahead::Ahead;
+use crate::disk::Disk;
+use crate::location::Place;
+use crate::upload::Parts;
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions};
+use siltstone::storage::{ObjectStore, Upload};
+use std::fmt::{Debug, Formatter};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the page above.
+pub(crate) struct Objects {
+    calls: Calls,
+    ahead: Arc<Ahead>,
+    threads: Arc<Threads>,
+}
+
+/// What requests need.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) place: Place,
+    pub(crate) disk: Option<Disk>,
+}
+
+impl Debug for Objects {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Objects").field(&self.calls.place.location).finish()
+    }
+}
+
+/// As the engine tells errors apart.
+pub(crate) fn io_error(e: object_store::Error) -> io::Error {
+    use object_store::Error::*;
+    let kind = match &e {
+        NotFound { .. } => io::ErrorKind::NotFound,
+        AlreadyExists { .. } | Precondition { .. } => io::ErrorKind::AlreadyExists,
+        PermissionDenied { .. } | Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
+        NotSupported { .. } | NotImplemented { .. } => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, e)
+}
+
+impl Calls {
+    pub(crate) fn path(&self, name: &str) -> Path {
+        self.place.prefix.clone().join(name)
+    }
+
+    /// The bytes of a range, from the store itself. Fewer where the object ends before.
+    pub(crate) async fn request(&self, name: &str, range: Range<u64>) -> io::Result<bytes::Bytes> {
+        self.place.store.get_range(&self.path(name), range).await.map_err(io_error)
+    }
+
+    /// Length and last bytes, by one request.
+    async fn request_tail(&self, name: &str, bytes: u64) -> io::Result<(u64, bytes::Bytes)> {
+        let path = self.path(name);
+        let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
+        let found = match self.place.store.get_opts(&path, options).await {
+            Ok(answer) => Ok((answer.meta.size, answer.bytes().await.map_err(io_error)?)),
+            Err(e) => Err(io_error(e)),
+        };
+        match found {
+            Err(e) if e.kind() == io::ErrorKind::Other => {
+                // Not all servers answer where the object is shorter than that.
+                let len = self.place.store.head(&path).await.map_err(io_error)?.size;
+                if len >= bytes {
+                    return Err(e);
+                }
+                let whole = if len == 0 { bytes::Bytes::new() } else { self.request(name, 0..len).await? };
+                Ok((len, whole))
+            }
+            found => found,
+        }
+    }
+
+    /// The same, from the disk where it has them.
+    pub(crate) async fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        let Some(disk) = &self.disk else {
+            let (len, tail) = self.request_tail(name, bytes).await?;
+            return Ok((len, tail.into()));
+        };
+        let object = disk.object(&self.place.location, name);
+        if let Some(len) = disk.len(object).await
+            && let Some(tail) = disk.get(object, len.saturating_sub(bytes)..len).await
+        {
+            return Ok((len, tail));
+        }
+        let (len, tail) = self.request_tail(name, bytes).await?;
+        disk.keep_len(object, len);
+        disk.keep(object, len - tail.len() as u64, &tail, true);
+        Ok((len, tail.into()))
+    }
+
+    async fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        match &self.disk {
+            Some(disk) if Disk::takes(&range) => {
+                let object = disk.object(&self.place.location, name);
+                disk.read(object, range, |missing| self.request(name, missing)).await
+            }
+            _ => Ok(self.request(name, range).await?.into()),
+        }
+    }
+
+    async fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let bytes = self.request(name, range.clone()).await?;
+        if let Some(disk) = &self.disk {
+            disk.forget(disk.object(&self.place.location, name), range);
+        }
+        Ok(bytes.into())
+    }
+
+    async fn list(&self) -> io::Result<Vec<String>> {
+        let prefix = Some(&self.place.prefix).filter(|prefix| !prefix.as_ref().is_empty());
+        let listed = self.place.store.list(prefix).map_err(io_error);
+        // What lies deeper belongs to somebody else.
+        let names = listed.try_filter_map(async |object| {
+            let mut rest = object.location.prefix_match(&self.place.prefix).into_iter().flatten();
+            let name = rest.next().map(|part| part.as_ref().to_string());
+            Ok(name.filter(|_| rest.next().is_none()))
+        });
+        names.try_collect().await
+    }
+}
+
+impl Objects {
+    pub(crate) fn new(place: Place, disk: Option<Disk>, threads: Arc<Threads>) -> Self {
+        Self { calls: Calls { place, disk }, ahead: Arc::default(), threads }
+    }
+
+    fn wait<T: Send + 'static, F: Future<Output = io::Result<T>> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Calls) -> F,
+    ) -> io::Result<T> {
+        self.threads.wait(work(self.calls.clone()))?
+    }
+}
+
+impl ObjectStore for Objects {
+    fn location(&self) -> String {
+        self.calls.place.location.clone()
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let (name, bytes) = (name.to_string(), bytes::Bytes::copy_from_slice(bytes));
+        self.wait(async move |calls: Calls| {
+            calls.place.store.put(&calls.path(&name), bytes.into()).await.map_err(io_error)?;
+            Ok(())
+        })
+    }
+
+    fn upload(&self, name: &str) -> io::Result<Option<Box<dyn Upload>>> {
+        Ok(Some(Box::new(Parts::new(self.calls.clone(), name, self.threads.clone()))))
+    }
+
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+        let (name, bytes) = (name.to_string(), bytes::Bytes::copy_from_slice(bytes));
+        self.wait(async move |calls: Calls| {
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            match calls
+                .place
+                .store
+                .put_opts(&calls.path(&name), bytes.into(), options)
+                .await
+                .map_err(io_error)
+            {
+                Ok(_) => Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let name = name.to_string();
+        self.wait(async move |calls: Calls| calls.get(&name, range).await)
+    }
+
+    fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let name = name.to_string();
+        self.wait(async move |calls: Calls| calls.get_again(&name, range).await)
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        let name = name.to_string();
+        self.wait(async move |calls: Calls| {
+            Ok(calls.place.store.head(&calls.path(&name)).await.map_err(io_error)?.size)
+        })
+    }
+
+    fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
+        let (name, ahead) = (name.to_string(), self.ahead.clone());
+        self.wait(async move |calls: Calls| match ahead.take(&name).await {
+            Some(fetched) => fetched,
+            None => calls.tail(&name, bytes).await,
+        })
+    }
+
+    fn expect(&self, tails: &[(String, u64)]) {
+        let fetching = self.ahead.clone().fetch(self.calls.clone(), tails.to_vec());
+        self.threads.spawn(fetching);
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.wait(async move |calls: Calls| calls.list().await)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        let name = name.to_string();
+        self.wait(async move |calls: Calls| match calls.place.store.delete(&calls.path(&name)).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            deleted => deleted.map_err(io_error),
+        })
+    }
+}

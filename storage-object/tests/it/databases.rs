@@ -1,0 +1,157 @@
+//! Whole databases with their tables in the bucket.
+
+use crate::server::S3;
+use siltstone::storage::Env;
+use siltstone::{Backups, Builder, Db, FamilyOptions, Options};
+use siltstone_storage_object::ObjectStores;
+use std::path::Path;
+
+fn options(tables: Option<&str>) -> Options {
+    Options {
+        tables: tables.map(Into::into),
+        write_memory: 1 << 20,
+        memory_budget: 16 << 20,
+        ..Options::default()
+    }
+}
+
+fn builder(stores: &ObjectStores, tables: Option<&str>) -> Builder {
+    let stores = stores.clone();
+    let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}".parse().unwrap();
+    let family = FamilyOptions { strategy, ..FamilyOptions::default() };
+    let builder = Db::builder().object_stores(move |location| stores.open(location)).options(options(tables));
+    builder.family("default", family)
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key{:08}", n.wrapping_mul(2_654_435_761) % 100_000_000).into_bytes()
+}
+
+fn value(n: u32) -> Vec<u8> {
+    format!("value {n} ").into_bytes().repeat(8)
+}
+
+/// 20,000 cells, about 2 MB, in several tables.
+fn fill(db: &Db) {
+    for n in 0..20_000 {
+        db.put(key(n), value(n)).unwrap();
+    }
+    db.flush().unwrap();
+}
+
+fn check(db: &Db) {
+    for n in (0..20_000).step_by(37) {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n)[..]), "{n}");
+    }
+    assert_eq!(db.scan::<&[u8]>(..).map(|row| row.unwrap()).count(), 20_000);
+}
+
+fn tables(dir: &Path) -> usize {
+    let names =
+        std::fs::read_dir(dir).map(|names| names.flatten().map(|name| name.file_name()).collect::<Vec<_>>());
+    names.unwrap_or_default().iter().filter(|name| name.to_string_lossy().ends_with(".table")).count()
+}
+
+#[test]
+fn everything_works_as_on_a_path() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let (home, stores) = (dir.path().join("db"), s3.stores());
+    let place = s3.bucket().join("orders");
+    let db = builder(&stores, Some("s3://bucket/orders/")).open(&home).unwrap();
+    fill(&db);
+    check(&db);
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    check(&db);
+    assert!(tables(&place) > 3 && tables(&home) == 0);
+    // Split, each part read on its own.
+    let (left, right) = db.default_family().split(b"key5", "right").unwrap();
+    let parts = [left, right].map(|part| part.scan::<&[u8]>(..).count());
+    assert_eq!(parts.iter().sum::<usize>(), 20_000);
+    assert!(parts.iter().all(|part| *part > 8_000), "{parts:?}");
+    // A backup is a directory, and restored a database of its own.
+    let backups = dir.path().join("backups");
+    db.backup(&backups).unwrap();
+    db.close().unwrap();
+    let restored = dir.path().join("restored");
+    Backups::new(&Env::local(), &backups).restore(None, &restored, &mut |_| {}).unwrap();
+    assert_eq!(Db::open(&restored).unwrap().scan::<&[u8]>(..).count(), parts[0]);
+    assert_eq!(tables(&place), {
+        let named = builder(&stores, None).open_read_only(&home).unwrap();
+        let families = ["default", "right"].map(|family| named.family(family).unwrap().shape());
+        families
+            .iter()
+            .flat_map(|shape| shape.tables().map(|(_, _, table)| table.id))
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    });
+    // Reopened it finds its tables by itself, and nobody else may use the place.
+    let db = builder(&stores, None).open(&home).unwrap();
+    assert_eq!(db.scan::<&[u8]>(..).count(), parts[0]);
+    drop(db);
+    let other = builder(&stores, Some("s3://bucket/orders")).open(dir.path().join("other")).unwrap_err();
+    assert!(other.to_string().contains("another database"), "{other}");
+    let unsaid = Db::open(&home).unwrap_err();
+    assert!(unsaid.to_string().contains("s3://bucket/orders"), "{unsaid}");
+    let find = move |location: &str| stores.open(location);
+    let report = siltstone::check_with_objects(&Env::local(), &home, &find, &mut |_| {}).unwrap();
+    assert!(report.is_clean() && report.leftovers.is_empty(), "{report:?}");
+    assert!(report.tables > 3);
+}
+
+#[test]
+fn a_get_that_misses_costs_one_request_a_run_and_an_open_one_a_table() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let home = dir.path().join("db");
+    let stores = s3.stores();
+    let db = builder(&stores, Some("s3://bucket/t")).open(&home).unwrap();
+    fill(&db);
+    db.close().unwrap();
+    s3.requests();
+    let db = builder(&stores, None).open(&home).unwrap();
+    let shape = db.default_family().shape();
+    let (tables, runs) = (shape.tables().count(), shape.runs().count());
+    let opened = s3.requests();
+    // One for each table, one to see whose place it is and how long that says so, one listing.
+    assert!(opened.len() <= tables + 4, "{} requests for {tables} tables: {opened:#?}", opened.len());
+    let mut most = 0;
+    for n in (0..20_000).step_by(501) {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n)[..]));
+        most = most.max(s3.requests().len());
+    }
+    assert!((1..=runs).contains(&most), "{most} requests for {runs} runs");
+    // A scan reads in larger pieces than blocks.
+    assert_eq!(db.scan::<&[u8]>(..).count(), 20_000);
+    let bytes: u64 = shape.tables().map(|(_, _, table)| table.bytes).sum();
+    let (scanned, blocks) = (s3.requests().len() as u64, bytes / 4096);
+    assert!(scanned * 10 < blocks + 10 * tables as u64, "{scanned} requests for {blocks} blocks");
+}
+
+#[test]
+fn with_a_disk_cache_a_second_look_and_a_second_open_ask_for_nothing() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let (home, disk) = (dir.path().join("db"), dir.path().join("disk"));
+    let look = |db: &Db| {
+        for n in (0..20_000).step_by(501) {
+            assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n)[..]));
+        }
+    };
+    {
+        let stores = s3.stores_with_disk(&disk);
+        let db = builder(&stores, Some("s3://bucket/t")).open(&home).unwrap();
+        fill(&db);
+        db.close().unwrap();
+        drop(db);
+        let db = builder(&stores, None).open(&home).unwrap();
+        look(&db);
+        db.close().unwrap();
+        drop(db);
+        stores.close().unwrap();
+    }
+    let stores = s3.stores_with_disk(&disk);
+    s3.requests();
+    let db = builder(&stores, None).open(&home).unwrap();
+    look(&db);
+    let asked = s3.requests();
+    // Whose place it is, and what lies there.
+    assert!(asked.len() <= 4, "{asked:#?}");
+}

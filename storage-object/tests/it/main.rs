@@ -1,0 +1,7 @@
+//! Databases with tables in a real S3 server, which runs in the test's own process.
+
+mod databases;
+mod disk;
+mod faults;
+mod server;
+mod stores;

@@ -1,0 +1,74 @@
+//! The calls of a store against the server.
+
+use crate::server::S3;
+use std::io::ErrorKind;
+
+#[test]
+fn objects_are_put_read_by_range_listed_and_deleted() {
+    let s3 = S3::start();
+    let stores = s3.stores();
+    let store = stores.open("s3://bucket/a/b").unwrap();
+    assert_eq!(store.location(), "s3://bucket/a/b");
+    store.put("one", b"one two three").unwrap();
+    assert_eq!(store.get("one", 4..7).unwrap(), b"two");
+    assert_eq!(store.len("one").unwrap(), 13);
+    assert_eq!(store.tail("one", 5).unwrap(), (13, b"three".to_vec()));
+    // An end that is longer than the object is the object.
+    assert_eq!(store.tail("one", 5000).unwrap(), (13, b"one two three".to_vec()));
+    assert!(store.put_if_absent("two", b"first").unwrap());
+    assert!(!store.put_if_absent("two", b"second").unwrap());
+    assert_eq!(store.get("two", 0..5).unwrap(), b"first");
+    // What lies elsewhere in the bucket is not its own.
+    stores.open("s3://bucket").unwrap().put("three", b"").unwrap();
+    stores.open("s3://bucket/a/b/c").unwrap().put("four", b"4").unwrap();
+    let mut names = store.list().unwrap();
+    names.sort();
+    assert_eq!(names, ["one", "two"]);
+    store.delete("one").unwrap();
+    store.delete("one").unwrap();
+    for kind in [store.len("one").unwrap_err().kind(), store.get("one", 0..1).unwrap_err().kind()] {
+        assert_eq!(kind, ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn an_upload_is_to_be_seen_whole_or_not_at_all() {
+    let s3 = S3::start();
+    let store = s3.stores().open("s3://bucket/t").unwrap();
+    // Of none, one and several parts, the last one short, full and hardly begun.
+    for len in [0, 1000, 8 << 20, (8 << 20) + 1, 20_000_000] {
+        let bytes: Vec<u8> = (0..len).map(|n: usize| (n.wrapping_mul(2_654_435_761) >> 16) as u8).collect();
+        let mut upload = store.upload("big").unwrap().expect("it takes parts");
+        for piece in bytes.chunks(777_777) {
+            upload.write(piece).unwrap();
+        }
+        assert_eq!(store.len("big").unwrap_err().kind(), ErrorKind::NotFound, "{len}");
+        upload.finish().unwrap();
+        assert_eq!(store.len("big").unwrap(), len as u64);
+        assert!(len == 0 || store.get("big", 0..len as u64).unwrap() == bytes, "{len} bytes");
+        store.delete("big").unwrap();
+    }
+    s3.requests();
+    let mut given_up = store.upload("gone").unwrap().unwrap();
+    given_up.write(&vec![7; 9 << 20]).unwrap();
+    drop(given_up);
+    // A request behind it, and then the one that ends it.
+    for _ in 0..1000 {
+        if s3.rules.lock().seen.iter().any(|line| line.starts_with("DELETE")) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(s3.requests().iter().any(|line| line.starts_with("DELETE") && line.contains("uploadId")));
+    assert_eq!(store.list().unwrap(), [""; 0]);
+}
+
+#[test]
+fn without_the_right_key_the_error_says_what_was_refused() {
+    let s3 = S3::start();
+    let mut settings = s3.settings();
+    settings.variables.insert("AWS_SECRET_ACCESS_KEY".into(), "wrong".into());
+    let stores = siltstone_storage_object::ObjectStores::new(&settings).unwrap();
+    let error = stores.open("s3://bucket").unwrap().put("one", b"1").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
