@@ -1,18 +1,31 @@
 //! How commands open a database: reading never changes a byte of it, and nothing is created by mistake.
 
 use crate::failure::{Failure, Outcome};
+use siltstone::storage::ObjectStore;
 use siltstone::{Builder, Db, Family, FamilyOptions, Options, TableId};
+use siltstone_storage_object::{ObjectStores, Settings};
 use std::path::Path;
+use std::sync::Arc;
+
+/// The object store of a location, reached as the environment says. Nothing is kept on the disk of what one command reads.
+pub(crate) fn object_store(location: &str) -> std::io::Result<Arc<dyn ObjectStore>> {
+    ObjectStores::new(&Settings::default())?.open(location)
+}
+
+/// How databases are opened, wherever their tables lie.
+pub(crate) fn builder() -> Builder {
+    Builder::new().object_stores(object_store)
+}
 
 /// As it is now, without its lock.
 pub(crate) fn to_read(dir: &Path) -> Outcome<Db> {
-    Ok(Builder::new().open_read_only(dir)?)
+    Ok(builder().open_read_only(dir)?)
 }
 
 /// For writing; it must exist.
 pub(crate) fn to_write(dir: &Path) -> Outcome<Db> {
     let options = Options { create_if_missing: false, ..Options::default() };
-    Ok(Builder::new().options(options).open(dir)?)
+    Ok(builder().options(options).open(dir)?)
 }
 
 /// For writing; made anew where the directory is missing or holds nothing. A directory full of other things is
@@ -37,7 +50,7 @@ pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(Failure::Failed(format!("open the directory {}: {e}", dir.display()))),
     }
-    Ok(Builder::new().open(dir)?)
+    Ok(builder().open(dir)?)
 }
 
 /// Whether the name is that of a log file, table or manifest.

@@ -60,8 +60,9 @@ const ROOM_AGAIN: Duration = Duration::from_millis(5);
 pub struct CompactorConfig {
     /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
     pub listen: SocketAddr,
-    /// Directories in which it may read and write tables, and those below them. With none, and no object store, it shares no storage
-    /// with databases: inputs and outputs of merges go over the connection.
+    /// Directories and object stores (`s3://bucket/prefix`) in which it may read and write tables, and what lies below them. With
+    /// none, and no object store given to the builder, it shares no storage with databases: inputs and outputs of merges go over the
+    /// connection. The builder must find object stores ([`Builder::object_stores`]).
     pub tables: Vec<PathBuf>,
     /// Memory in bytes, m of OFF-7: it runs floor(m/b) merges at a time, at least one.
     pub memory: u64,
@@ -122,7 +123,9 @@ impl CompactorServer {
         }
         let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
         let mut tables = Vec::new();
-        for dir in &config.tables {
+        let (objects, dirs): (Vec<_>, Vec<_>) =
+            config.tables.iter().partition(|place| place.to_string_lossy().contains("://"));
+        for dir in dirs {
             // As it is without links, as merges name it.
             tables.push(std::fs::canonicalize(dir).map_err(|e| format!("{}: {e}", dir.display()))?);
         }
@@ -132,6 +135,10 @@ impl CompactorServer {
         let shared = Arc::new(Shared {
             runner: builder.merge_runner(cache, (config.memory - cache) / KEPT_PART),
             tables,
+            objects: objects
+                .iter()
+                .map(|store| store.to_string_lossy().trim_end_matches('/').to_string())
+                .collect(),
             admission,
             memory_max: config.memory,
             began: Instant::now(),
@@ -211,6 +218,8 @@ struct Counts {
 struct Shared {
     runner: MergeRunner,
     tables: Vec<PathBuf>,
+    /// Locations of object stores.
+    objects: Vec<String>,
     admission: Arc<Admission>,
     memory_max: u64,
     began: Instant,
@@ -236,6 +245,10 @@ impl Shared {
         if begin.carried {
             return Ok(Job { spec, keep, is_carried: true });
         }
+        if let Some(store) = spec.object_store().filter(|store| !self.may_work_at(store)) {
+            let message = format!("{store} is not below an object store that this server was given");
+            return Err(Status::permission_denied(message));
+        }
         let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
         for dir in spec.table_dir().into_iter().chain(log_dir) {
             if !self.may_work_in(dir) {
@@ -253,6 +266,16 @@ impl Shared {
         // As it is without links; one that is not there holds no tables.
         let Some(dir) = std::fs::canonicalize(dir).ok().filter(|_| is_plain) else { return false };
         self.tables.iter().any(|given| dir.starts_with(given))
+    }
+
+    /// The same of a place in an object store.
+    fn may_work_at(&self, store: &str) -> bool {
+        let is_below = |given: &String| {
+            let rest = store.strip_prefix(given.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let is_plain = !store.split('/').any(|part| part == "." || part == "..");
+        self.runner.has_object_store() || is_plain && self.objects.iter().any(is_below)
     }
 
     fn state(&self) -> CompactorState {
@@ -275,7 +298,9 @@ impl Shared {
             processors: processors(),
             kept_bytes: self.runner.kept().bytes(),
             fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
-            shares_storage: !self.tables.is_empty() || self.runner.has_object_store(),
+            shares_storage: !self.tables.is_empty()
+                || !self.objects.is_empty()
+                || self.runner.has_object_store(),
         }
     }
 }

@@ -37,6 +37,13 @@ const CALM_LOOKS: u32 = 300;
 pub struct Config {
     /// Where the database lies.
     pub dir: PathBuf,
+    /// Where the files of tables lie, apart from log and manifest: a directory, or an object store such as `s3://bucket/prefix`,
+    /// reached as the environment says (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so on). Said when the database is created;
+    /// without it they lie in `dir`.
+    pub table_store: Option<PathBuf>,
+    /// Bytes of an object store that are kept on the local disk, in a directory with `-cache` behind the database's name; 0 for
+    /// none, or at least 64 MiB.
+    pub disk_cache: Size,
     /// Where backups of tables lie; by default beside the database, in a directory with `-backups` behind its name.
     pub backups: Option<PathBuf>,
     /// Address of the gRPC API.
@@ -349,6 +356,8 @@ impl Default for Config {
             change_log: Size(256 << 20),
             connections_max: 4_096,
             call_memory: Size(2 << 30),
+            table_store: None,
+            disk_cache: Size(4 << 30),
             region_bytes: Size(1 << 30),
             region_rate: 20_000,
             calls_max: 4_096,
@@ -407,6 +416,9 @@ impl Config {
                 return Err(format!("{name} must be at least {least}"));
             }
         }
+        if (1..64 << 20).contains(&self.disk_cache.0) {
+            return Err("disk-cache must be 0, for none, or at least 64MiB".into());
+        }
         if self.manager.is_some() && self.offload.manager.is_some() {
             return Err("offload.manager: this process is to be the manager itself".into());
         }
@@ -434,7 +446,7 @@ impl Config {
             PathBuf::from(name)
         };
         let backups = self.backups.clone().unwrap_or_else(|| beside("-backups"));
-        Places { backups, restoring: beside("-restoring") }
+        Places { backups, restoring: beside("-restoring"), disk_cache: beside("-cache") }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -463,6 +475,7 @@ impl Config {
             rate_limit: self.rate_limit.0,
             changes_kept: self.change_log.0,
             cache_fill: self.cache_fill,
+            tables: self.table_store.clone(),
             latencies: true,
             ..Options::default()
         };

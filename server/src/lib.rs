@@ -45,6 +45,7 @@ mod listen;
 mod load;
 mod mutate;
 mod names;
+mod objects;
 mod operations;
 mod operator;
 mod proto;

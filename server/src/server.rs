@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::data::Data;
 use crate::instances::InstanceAdmin;
 use crate::listen::{Connections, Protocol, Terms, Tls};
+use crate::objects::FoundStores;
 use crate::operations::{Finished, OperationsService};
 use crate::operator::OperatorService;
 use crate::proto::bigtable::bigtable_server::BigtableServer;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
     /// Compaction servers that merges go to, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
+    /// Object stores, if tables lie in one.
+    stores: Arc<FoundStores>,
     /// Compaction servers' manager, where it is in this process.
     _manager: Option<Managing>,
     pub(crate) durability: Durability,
@@ -260,8 +263,13 @@ impl Server {
         let places = config.places();
         let (manager, compactors) = start_offload(&config).await?;
         let offload = compactors.clone();
+        let stores = Arc::new(FoundStores::new(config.disk_cache.0, &places.disk_cache));
+        let found = {
+            let stores = stores.clone();
+            move |location: &str| stores.open(location)
+        };
         let opened = tokio::task::spawn_blocking(move || {
-            let builder = schema::builder(options);
+            let builder = schema::builder(options).object_stores(found);
             let builder = match offload {
                 Some(offload) => builder.offload(offload),
                 None => builder,
@@ -279,6 +287,7 @@ impl Server {
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
             compactors,
+            stores,
             _manager: manager,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
             tls: terms.tls.clone(),
@@ -443,7 +452,13 @@ impl Server {
             }
         }
         let db = self.shared.tables.db.clone();
-        let closed = tokio::task::spawn_blocking(move || db.close()).await;
+        let stores = self.shared.stores.clone();
+        let closed = tokio::task::spawn_blocking(move || {
+            let closed = db.close();
+            stores.close();
+            closed
+        })
+        .await;
         closed.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
     }
 }

@@ -3,7 +3,7 @@ use crate::text::{count, grouped};
 use crate::{open, progress};
 use clap::Args;
 use siltstone::storage::Env;
-use siltstone::{CheckReport, check, size_text};
+use siltstone::{CheckReport, check_with_objects, size_text};
 use std::path::PathBuf;
 
 /// Verify every checksum and invariant
@@ -22,7 +22,9 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self) -> Outcome {
         let db = open::directory(&self.db)?;
-        let report = progress::over_files(|progress| check(&Env::local(), db, progress))?;
+        let report = progress::over_files(|progress| {
+            check_with_objects(&Env::local(), db, &open::object_store, progress)
+        })?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {

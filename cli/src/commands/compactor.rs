@@ -4,6 +4,7 @@ use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
+use crate::open;
 use clap::Args;
 use siltstone_compactor::{ClientTls, CompactorConfig, CompactorServer, ServerTls};
 use std::io::{self, Write};
@@ -25,8 +26,8 @@ pub(crate) struct Compactor {
     /// Address on which merges are taken
     #[arg(long, env = "SILTSTONE_COMPACTOR_LISTEN", default_value = "127.0.0.1:7400")]
     listen: SocketAddr,
-    /// A directory in which it may work, with all below it; may be given several times. Without one it shares no storage with
-    /// databases, and tables go over the connection
+    /// A directory or object store (s3://bucket/prefix) in which it may work, with all below it; may be given several times.
+    /// Without one it shares no storage with databases, and tables go over the connection
     #[arg(long, env = "SILTSTONE_COMPACTOR_TABLES", value_delimiter = ',')]
     tables: Vec<PathBuf>,
     /// Memory in all; so many merges run at a time as it has room for
@@ -78,7 +79,7 @@ impl Compactor {
             let _ = stop.send(());
             None
         });
-        let builder = siltstone_server::with_operators(siltstone::Db::builder());
+        let builder = siltstone_server::with_operators(open::builder());
         let server = CompactorServer::start(config, builder).map_err(Failure::Failed)?;
         let mut out = io::stdout().lock();
         // Nobody may be listening.

@@ -47,6 +47,13 @@ pub(crate) struct Serve {
     /// File of tokens and their rights, as `siltstone token` prints them; a call without one is turned away
     #[arg(long, env = "SILTSTONE_TOKENS")]
     tokens: Option<PathBuf>,
+    /// Where the files of tables lie, apart from the log: a directory, or an object store, as s3://bucket/prefix [default: in the
+    /// directory of the database]
+    #[arg(long, env = "SILTSTONE_TABLE_STORE", value_name = "PLACE")]
+    table_store: Option<PathBuf>,
+    /// Disk space for what is kept of an object store; 0 for none [default: 4GiB]
+    #[arg(long, env = "SILTSTONE_DISK_CACHE", value_parser = size)]
+    disk_cache: Option<Size>,
     /// A compaction server that merges go to, as host:port; may be given several times
     #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
     compactors: Vec<String>,
@@ -134,6 +141,8 @@ impl Serve {
             // The part for writes is a part of it.
             config.write_memory = config.write_memory.min(Size(memory.0 / 4));
         }
+        config.table_store = self.table_store.or(config.table_store);
+        config.disk_cache = self.disk_cache.unwrap_or(config.disk_cache);
         config.insecure |= self.protection.insecure;
         config.tokens = self.tokens.or(config.tokens);
         if let Some((certificate, key)) = self.protection.identity() {

@@ -567,12 +567,12 @@ fn open_store(
     let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
-        let opened = tables.open(info, None).or_else(|e| match tables.store().exists(info.id) {
+        let opened = tables.open(info, None).map_err(|e| match tables.store().exists(info.id) {
             Ok(false) => {
                 let path = tables.store().path(info.id);
-                Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"))
+                Error::corruption(&path, 0, "table is missing, expected it by the manifest")
             }
-            _ => Err(e),
+            _ => e,
         });
         handles.insert(info.id, opened?);
     }

@@ -310,6 +310,11 @@ impl MergeSpec {
         })
     }
 
+    /// The object store that the tables lie in, if they do.
+    pub fn object_store(&self) -> Option<&str> {
+        TableStore::object_location(&self.place)
+    }
+
     /// The directory of the database, with its log.
     pub fn log_dir(&self) -> &Path {
         &self.log_dir

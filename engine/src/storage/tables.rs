@@ -85,6 +85,11 @@ impl TableStore {
         location.starts_with(OBJECTS)
     }
 
+    /// The location of the object store that a manifest names.
+    pub(crate) fn object_location(location: &str) -> Option<&str> {
+        location.strip_prefix(OBJECTS)
+    }
+
     /// What a manifest says of it: nothing of the database's own directory.
     pub(crate) fn location(&self) -> String {
         match &self.kind {

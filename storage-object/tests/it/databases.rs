@@ -15,7 +15,7 @@ fn options(tables: Option<&str>) -> Options {
     }
 }
 
-fn builder(stores: &ObjectStores, tables: Option<&str>) -> Builder {
+pub(crate) fn builder(stores: &ObjectStores, tables: Option<&str>) -> Builder {
     let stores = stores.clone();
     let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}".parse().unwrap();
     let family = FamilyOptions { strategy, ..FamilyOptions::default() };
@@ -32,14 +32,14 @@ fn value(n: u32) -> Vec<u8> {
 }
 
 /// 20,000 cells, about 2 MB, in several tables.
-fn fill(db: &Db) {
+pub(crate) fn fill(db: &Db) {
     for n in 0..20_000 {
         db.put(key(n), value(n)).unwrap();
     }
     db.flush().unwrap();
 }
 
-fn check(db: &Db) {
+pub(crate) fn check(db: &Db) {
     for n in (0..20_000).step_by(37) {
         assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n)[..]), "{n}");
     }

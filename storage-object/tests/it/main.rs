@@ -3,5 +3,6 @@
 mod databases;
 mod disk;
 mod faults;
+mod offloaded;
 mod server;
 mod stores;

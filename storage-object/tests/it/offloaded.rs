@@ -1,0 +1,64 @@
+//! Merges of a database whose tables lie in the bucket, run by a compaction server that reaches the bucket itself.
+
+use crate::databases::{builder, check, fill};
+use crate::server::S3;
+use siltstone::Db;
+use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
+use std::sync::Arc;
+
+/// A database that offers all its merges to a server that may work in those places; what it and the server did.
+fn merged(s3: &S3, places: &[&str]) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = s3.stores();
+    let config =
+        CompactorConfig { tables: places.iter().map(Into::into).collect(), ..CompactorConfig::default() };
+    let of_server = s3.stores();
+    let runner = Db::builder().object_stores(move |location| of_server.open(location));
+    let server = CompactorServer::start(config, runner).unwrap();
+    let options = CompactorsOptions { bytes_min: 0, by_cost: false, ..CompactorsOptions::default() };
+    let compactors = Arc::new(Compactors::connect_with([server.listens_at().to_string()], options).unwrap());
+    let db = builder(&stores, Some("s3://bucket/orders"))
+        .offload(compactors.clone())
+        .open(dir.path().join("db"))
+        .unwrap();
+    fill(&db);
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    check(&db);
+    let merges = db.statistics().merges;
+    db.close().unwrap();
+    // What it says of itself is a second old.
+    let done = || compactors.servers()[0].state.as_ref().map_or(0, |state| state.done);
+    for _ in 0..30 {
+        if done() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    (done(), merges)
+}
+
+#[test]
+fn the_server_reads_and_writes_the_bucket_itself() {
+    let s3 = S3::start();
+    let (offloaded, merges) = merged(&s3, &["s3://bucket/orders"]);
+    assert!(offloaded > 0, "none of {merges} merges went to the server");
+}
+
+#[test]
+fn what_lies_above_a_place_covers_it() {
+    let (offloaded, _) = merged(&S3::start(), &["s3://bucket"]);
+    assert!(offloaded > 0);
+}
+
+#[test]
+fn a_server_that_was_given_another_place_refuses_and_the_database_merges_itself() {
+    let (offloaded, merges) = merged(&S3::start(), &["s3://bucket/order", "s3://bucke"]);
+    assert_eq!(offloaded, 0);
+    assert!(merges > 0);
+}
+
+#[test]
+fn without_any_place_tables_go_over_the_connection() {
+    let (offloaded, merges) = merged(&S3::start(), &[]);
+    assert!(offloaded > 0, "none of {merges} merges went to the server");
+}
