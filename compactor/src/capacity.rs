@@ -76,14 +76,8 @@ impl Capacity {
         if let Some((name, value)) = figures.iter().find(|(_, value)| !value.is_finite() || *value <= 0.0) {
             return Err(format!("{name} is {value}, and must be above 0"));
         }
-        let merge_seconds = self.merge_bytes / self.merge_rate + self.merge_bytes / self.handover_rate;
-        let at_a_time = (self.memory / self.merge_bytes).floor() as u64;
-        if at_a_time == 0 {
-            return Err(
-                "a merge is larger than the memory of a server: give it more memory, or make regions smaller"
-                    .into(),
-            );
-        }
+        let merge_seconds = self.merge_seconds();
+        let at_a_time = self.at_a_time()?;
         let per_interval = self.interval_seconds / merge_seconds * at_a_time as f64;
         let regions_each = (per_interval / self.merges).floor() as u64;
         if regions_each == 0 {
@@ -92,6 +86,84 @@ impl Capacity {
         let servers = self.regions.div_ceil(regions_each);
         Ok(CapacityPlan { merge_seconds, at_a_time, per_interval, regions_each, servers })
     }
+}
+
+/// How long merges waited for a server that had room, of those that came due in one interval.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Waits {
+    /// Merges.
+    pub merges: u64,
+    /// Seconds, on average.
+    pub mean_seconds: f64,
+    /// Seconds.
+    pub longest_seconds: f64,
+}
+
+impl Capacity {
+    /// Simulates so many servers over so many intervals (Figure 9 of the paper): regions are spread over servers in turn, each
+    /// has a merge due every t/T seconds from a moment on that is drawn from the seed, and a server takes merges as they come due,
+    /// l at a time. Where servers are too few, merges of each interval wait longer than those of the one before.
+    ///
+    /// Takes time in the number of merges.
+    ///
+    /// # Errors
+    /// As [`Capacity::plan`], but for too many merges of a region; no servers.
+    pub fn waits(&self, servers: u64, intervals: u32, seed: u64) -> Result<Vec<Waits>, String> {
+        if servers == 0 {
+            return Err("no servers".into());
+        }
+        let merge_seconds = self.merge_seconds();
+        let at_a_time = self.at_a_time()?;
+        let between = self.interval_seconds / self.merges;
+        let mut due: Vec<(f64, u64)> = Vec::new();
+        for region in 0..self.regions {
+            let first = between * fraction(seed, region);
+            let moments = (0_u32..).map(|n| first + f64::from(n) * between);
+            let moments = moments.take_while(|at| *at < f64::from(intervals) * self.interval_seconds);
+            due.extend(moments.map(|at| (at, region % servers)));
+        }
+        due.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // When each slot of each server is free again.
+        let mut free = vec![vec![0.0_f64; at_a_time as usize]; servers as usize];
+        let mut waits = vec![Waits::default(); intervals as usize];
+        for (at, server) in due {
+            let slots = &mut free[server as usize];
+            let Some(slot) = slots.iter_mut().min_by(|a, b| a.total_cmp(b)) else { continue };
+            let begins = slot.max(at);
+            *slot = begins + merge_seconds;
+            let waits = &mut waits[(at / self.interval_seconds) as usize];
+            waits.merges += 1;
+            waits.mean_seconds += begins - at;
+            waits.longest_seconds = waits.longest_seconds.max(begins - at);
+        }
+        waits.iter_mut().for_each(|waits| waits.mean_seconds /= waits.merges.max(1) as f64);
+        Ok(waits)
+    }
+
+    /// D.
+    fn merge_seconds(&self) -> f64 {
+        self.merge_bytes / self.merge_rate + self.merge_bytes / self.handover_rate
+    }
+
+    /// l.
+    fn at_a_time(&self) -> Result<u64, String> {
+        match (self.memory / self.merge_bytes).floor() as u64 {
+            0 => Err(
+                "a merge is larger than the memory of a server: give it more memory, or make regions smaller"
+                    .into(),
+            ),
+            slots => Ok(slots),
+        }
+    }
+}
+
+/// A number from 0 to below 1 that follows from the seed and another.
+fn fraction(seed: u64, of: u64) -> f64 {
+    // The finishing steps of SplitMix64.
+    let mut x = seed ^ of.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
@@ -116,6 +188,29 @@ mod tests {
         assert_eq!(servers(Capacity { regions: 11, ..EXAMPLE }), 3);
         assert_eq!(servers(Capacity { merges: 5.0, ..EXAMPLE }), 10);
         assert_eq!(servers(Capacity { merge_bytes: 2e9, ..EXAMPLE }), 1);
+    }
+
+    #[test]
+    fn too_few_servers_fall_behind_and_enough_do_not() {
+        // Figure 9 of the paper: 5 and 10 region servers, each with a merge an hour, for four hours, on 1 and 2 servers.
+        let longest = |regions, servers, seed| -> Vec<f64> {
+            let waits = Capacity { regions, ..EXAMPLE }.waits(servers, 4, seed).unwrap();
+            assert_eq!(waits.iter().map(|w| w.merges).sum::<u64>(), 4 * regions);
+            waits.iter().map(|waits| waits.longest_seconds).collect()
+        };
+        for seed in 0..100 {
+            for (regions, servers) in [(5, 1), (10, 2)] {
+                let waits = longest(regions, servers, seed);
+                // Five merges of 700 s come due together at worst.
+                assert!(waits.iter().all(|wait| *wait <= 4.0 * 700.0), "seed {seed}: {waits:?}");
+            }
+            let waits = longest(10, 1, seed);
+            assert!(waits.windows(2).all(|two| two[1] > two[0] + 3000.0), "seed {seed}: {waits:?}");
+        }
+        assert_eq!(EXAMPLE.waits(0, 4, 1).unwrap_err(), "no servers");
+        // With room for two at a time, one server does what two did.
+        let wide = Capacity { memory: 8e9, ..EXAMPLE }.waits(1, 4, 7).unwrap();
+        assert!(wide.iter().all(|waits| waits.longest_seconds <= 4.0 * 700.0), "{wide:?}");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Work out how many compaction servers a workload needs
 ///
 /// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has l = floor(m/b) at a time,
-/// does h = l t/D in t, and serves floor(h/T) regions. A table shows what other memory and other sizes of merges come to.
+/// does h = l t/D in t, and serves floor(h/T) regions. A table shows what other memory and other sizes of merges come to, and a
+/// simulation how long merges wait with that number of servers and with one less.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone plan-compactors --merge-rate 20MB --handover-rate 8MB --memory 6GB --merge-bytes 4GB --regions 10
@@ -44,6 +45,11 @@ pub(crate) struct PlanCompactors {
 /// The table's memory and merges, as multiples of what was given.
 const MEMORIES: [f64; 3] = [1.0, 2.0, 4.0];
 const SIZES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
+/// Times t that are simulated, with merges due at moments that follow from the seed.
+const INTERVALS: u32 = 4;
+const SEED: u64 = 1;
+/// More merges than that are not simulated.
+const MERGES_MAX: f64 = 1e6;
 
 impl PlanCompactors {
     pub(crate) fn run(self) -> Outcome {
@@ -58,12 +64,22 @@ impl PlanCompactors {
         };
         let plan = given.plan().map_err(Failure::Usage)?;
         let CapacityPlan { merge_seconds, at_a_time, per_interval, regions_each, servers } = plan;
+        let is_small = given.merges * given.regions as f64 * f64::from(INTERVALS) <= MERGES_MAX;
+        let mut waits = Vec::new();
+        for servers in (servers.max(2) - 1..=servers).filter(|_| is_small) {
+            waits.push((servers, given.waits(servers, INTERVALS, SEED).map_err(Failure::Usage)?));
+        }
         if self.json {
             println!(
                 "{}",
                 serde_json::json!({
                     "merge_seconds": merge_seconds, "at_a_time": at_a_time, "per_interval": per_interval,
                     "regions_each": regions_each, "servers": servers,
+                    "waits": waits.iter().map(|(servers, waits)| serde_json::json!({
+                        "servers": servers,
+                        "mean_seconds": waits.iter().map(|waits| waits.mean_seconds).collect::<Vec<_>>(),
+                        "longest_seconds": waits.iter().map(|waits| waits.longest_seconds).collect::<Vec<_>>(),
+                    })).collect::<Vec<_>>(),
                 })
             );
             return Ok(());
@@ -89,6 +105,14 @@ impl PlanCompactors {
             println!("{:>12}{}", size_text(merge_bytes as u64), cells.concat());
         }
         println!("(the data stays the same: merges of half the size are of twice the regions; - cannot be)");
+        if is_small {
+            println!("\nhow long merges wait at longest, simulated over {INTERVALS} times {every}:");
+        }
+        for (servers, waits) in waits {
+            let cells =
+                waits.iter().map(|waits| format!("{:>12}", format!("{:.0} s", waits.longest_seconds)));
+            println!("{:>12}{}", format!("{servers} servers"), cells.collect::<String>());
+        }
         Ok(())
     }
 }

@@ -134,6 +134,7 @@ enum Putting {
     InMemory { store: Arc<dyn ObjectStore>, name: String, bytes: Vec<u8> },
     Upload(Box<dyn Upload>),
     Done,
+    Failed,
 }
 
 impl WriteFile for Putting {
@@ -141,17 +142,21 @@ impl WriteFile for Putting {
         match self {
             Putting::InMemory { bytes: before, .. } => before.extend_from_slice(bytes),
             Putting::Upload(upload) => upload.write(bytes)?,
-            Putting::Done => return unsupported(),
+            Putting::Done | Putting::Failed => return unsupported(),
         }
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        match std::mem::replace(self, Putting::Done) {
-            Putting::InMemory { store, name, bytes } => store.put(&name, &bytes),
-            Putting::Upload(upload) => upload.finish(),
-            Putting::Done => Ok(()),
+        // Where a call failed the object may be there or not: it is not tried again (I2).
+        match std::mem::replace(self, Putting::Failed) {
+            Putting::InMemory { store, name, bytes } => store.put(&name, &bytes)?,
+            Putting::Upload(upload) => upload.finish()?,
+            Putting::Done => {}
+            Putting::Failed => return Err(io::Error::other("an object that could not be put")),
         }
+        *self = Putting::Done;
+        Ok(())
     }
 }
 
