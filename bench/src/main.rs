@@ -4,7 +4,7 @@
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
 //!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
-//!   `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
+//!   `tpcc`: TPC-C, apart from the workloads, as it is transactions. `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
 mod child;
@@ -23,6 +23,7 @@ mod server;
 mod store;
 mod strategies;
 mod text;
+mod tpcc;
 mod workload;
 
 use clap::error::ErrorKind;
@@ -108,6 +109,11 @@ enum Task {
   siltstone-bench offload
   siltstone-bench offload --keys 2000000 --runs 5")]
     Offload(offload::Costs),
+    /// Runs TPC-C on an embedded database, if asked with a merge of one of its large tables in the middle.
+    #[command(after_help = "Examples:
+  siltstone-bench tpcc --warehouses 4 --threads 4 --seconds 60
+  siltstone-bench tpcc --merge stock --elsewhere --json")]
+    Tpcc(tpcc::Tpcc),
     /// Lists the stores that this build can measure.
     Peers,
     #[command(hide = true)]
@@ -131,6 +137,7 @@ fn main() -> ExitCode {
         }
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Offload(costs) => costs.run().map(|()| ExitCode::SUCCESS),
+        Task::Tpcc(tpcc) => tpcc.run().map(|()| ExitCode::SUCCESS),
         Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),
         Task::Served(served) => served.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Peers => peers(),

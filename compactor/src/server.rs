@@ -123,8 +123,17 @@ impl CompactorServer {
         }
         let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
         let mut tables = Vec::new();
-        let (objects, dirs): (Vec<_>, Vec<_>) =
+        let (stores, dirs): (Vec<_>, Vec<_>) =
             config.tables.iter().partition(|place| place.to_string_lossy().contains("://"));
+        let mut objects = Vec::new();
+        for store in stores {
+            let location = store.to_string_lossy().trim_end_matches('/').to_string();
+            let rest = location.split_once("://").map_or("", |(_, rest)| rest);
+            if rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(format!("{} names no place in an object store", store.display()));
+            }
+            objects.push(location);
+        }
         for dir in dirs {
             // As it is without links, as merges name it.
             tables.push(std::fs::canonicalize(dir).map_err(|e| format!("{}: {e}", dir.display()))?);
@@ -135,10 +144,7 @@ impl CompactorServer {
         let shared = Arc::new(Shared {
             runner: builder.merge_runner(cache, (config.memory - cache) / KEPT_PART),
             tables,
-            objects: objects
-                .iter()
-                .map(|store| store.to_string_lossy().trim_end_matches('/').to_string())
-                .collect(),
+            objects,
             admission,
             memory_max: config.memory,
             began: Instant::now(),
@@ -275,7 +281,7 @@ impl Shared {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let is_plain = !store.split('/').any(|part| part == "." || part == "..");
-        self.runner.has_object_store() || is_plain && self.objects.iter().any(is_below)
+        self.runner.object_store().as_deref() == Some(store) || is_plain && self.objects.iter().any(is_below)
     }
 
     fn state(&self) -> CompactorState {
@@ -300,7 +306,7 @@ impl Shared {
             fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
             shares_storage: !self.tables.is_empty()
                 || !self.objects.is_empty()
-                || self.runner.has_object_store(),
+                || self.runner.object_store().is_some(),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
 
 /// Under way at a time.
 const UNDER_WAY: usize = 32;
@@ -25,15 +26,28 @@ enum Expected {
 
 /// See the page above.
 #[derive(Default)]
-pub(crate) struct Ahead(Mutex<HashMap<String, Expected>>);
+pub(crate) struct Ahead {
+    expected: Mutex<HashMap<String, Expected>>,
+    fetcher: Mutex<Option<AbortHandle>>,
+}
 
 impl Ahead {
     /// The end of that object, if it was expected and begun.
     pub(crate) async fn take(&self, name: &str) -> Option<Tail> {
-        let expected = self.0.lock().remove(name);
+        let expected = self.expected.lock().remove(name);
         match expected {
             Some(Expected::Begun(receive)) => receive.await.ok().map(|(tail, _)| tail),
             Some(Expected::NotBegun) | None => None,
+        }
+    }
+
+    /// Ends who fetched before this, or all fetching.
+    pub(crate) fn fetched_by(&self, fetcher: Option<AbortHandle>) {
+        if let Some(before) = std::mem::replace(&mut *self.fetcher.lock(), fetcher) {
+            before.abort();
+        }
+        if self.fetcher.lock().is_none() {
+            self.expected.lock().clear();
         }
     }
 
@@ -44,7 +58,7 @@ impl Ahead {
         tails: Vec<(String, u64)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let names = tails.iter().map(|(name, _)| (name.clone(), Expected::NotBegun));
-        *self.0.lock() = names.collect();
+        *self.expected.lock() = names.collect();
         async move {
             let (free, slots) =
                 (Arc::new(Semaphore::new(KIB_MAX as usize)), Arc::new(Semaphore::new(UNDER_WAY)));
@@ -56,7 +70,7 @@ impl Ahead {
                     return;
                 };
                 let (send, receive) = oneshot::channel();
-                match self.0.lock().get_mut(&name) {
+                match self.expected.lock().get_mut(&name) {
                     Some(expected) => *expected = Expected::Begun(receive),
                     None => continue,
                 }

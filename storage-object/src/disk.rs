@@ -1,7 +1,7 @@
 //! Bytes of objects on the local disk, under a budget: what was read once costs no request again, also after a restart.
 //!
 //! An object is cached in chunks of 32 KiB, so that a read of any range finds what another one brought; a read fetches what it
-//! lacks, rounded to chunks, by one request. Reads over 256 KiB, which are those of merges and long scans, pass by: they would
+//! lacks, rounded to chunks, by one request. Reads of 256 KiB and more, as merges and long scans make them, pass by: they would
 //! push out what gets come back for. The ends of tables, with all their indices and filters, are kept when they are opened.
 //!
 //! Which chunks go when the budget is used up, how they lie on the disk, their checksums and what survives a crash is
@@ -9,10 +9,12 @@
 
 use bytes::Bytes;
 use foyer::{
-    BlockEngineConfig, Code, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
+    BlockEngineConfig, Code, DeviceBuilder, FileDeviceBuilder, HybridCache, HybridCacheBuilder,
     HybridCachePolicy, RecoverMode,
 };
-use std::fs::File;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes cached together.
 const CHUNK_BYTES: u64 = 32 << 10;
-/// Longer reads pass by.
+/// Reads of so many bytes and more pass by.
 const READ_BYTES_MAX: u64 = 256 << 10;
 /// What it holds in memory, until it is on the disk.
 const MEMORY_BYTES: usize = 16 << 20;
@@ -80,6 +82,8 @@ impl Code for Chunk {
 pub(crate) struct Disk {
     cache: HybridCache<Chunk, Bytes>,
     counts: Arc<Counts>,
+    /// Objects of which something wrong was there, and how often: what is kept of them since has other numbers.
+    forgotten: Arc<Mutex<HashMap<u128, u64>>>,
     /// Held while it is open.
     _lock: Arc<File>,
 }
@@ -103,10 +107,19 @@ impl Disk {
         }
         std::fs::create_dir_all(&at.dir).map_err(named)?;
         let lock = File::create(at.dir.join("LOCK")).map_err(named)?;
-        if lock.try_lock().is_err() {
-            return Err(named(io::Error::new(io::ErrorKind::AlreadyExists, "another process uses it")));
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => {
+                named(io::Error::new(io::ErrorKind::AlreadyExists, "another process uses it"))
+            }
+            TryLockError::Error(e) => named(e),
+        })?;
+        // One file, and so one descriptor. It never grows over its budget, and shrinks with it.
+        let path = at.dir.join("chunks");
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(named)?;
+        if file.metadata().map_err(named)?.len() > at.bytes {
+            file.set_len(at.bytes).map_err(named)?;
         }
-        let device = FsDeviceBuilder::new(at.dir.join("chunks")).with_capacity(at.bytes as usize);
+        let device = FileDeviceBuilder::new(&path).with_capacity(at.bytes as usize);
         let device = device.build().map_err(failed).map_err(named)?;
         let engine = BlockEngineConfig::new(device).with_block_size(REGION_BYTES).with_flushers(1);
         let cache = HybridCacheBuilder::new()
@@ -122,17 +135,31 @@ impl Disk {
             .await
             .map_err(failed)
             .map_err(named)?;
-        Ok(Self { cache, counts: Arc::default(), _lock: Arc::new(lock) })
+        Ok(Self { cache, counts: Arc::default(), forgotten: Arc::default(), _lock: Arc::new(lock) })
     }
 
     /// Whether a read is one whose bytes are kept.
-    pub(crate) fn takes(range: &Range<u64>) -> bool {
-        range.end - range.start <= READ_BYTES_MAX
+    pub(crate) fn keeps_reads_of(range: &Range<u64>) -> bool {
+        range.end - range.start < READ_BYTES_MAX
     }
 
     /// The number under which an object's chunks are kept.
-    pub(crate) fn object(&self, location: &str, name: &str) -> u128 {
-        xxh3_128(format!("{location}/{name}").as_bytes())
+    pub(crate) fn object(&self, place: &str, name: &str) -> u128 {
+        let object = xxh3_128(format!("{place}/{name}").as_bytes());
+        match self.forgotten.lock().get(&object) {
+            Some(times) => xxh3_128(format!("{object} {times}").as_bytes()),
+            None => object,
+        }
+    }
+
+    /// What is there of the object is as if it were not; whether there can be anything. As often as that is told within the life
+    /// of this process.
+    pub(crate) fn forget_all(&self, place: &str, name: &str) -> bool {
+        let object = xxh3_128(format!("{place}/{name}").as_bytes());
+        // Its length goes, so that it is not found after a restart; removing takes its time.
+        self.cache.remove(&Chunk { object, number: LEN });
+        *self.forgotten.lock().entry(object).or_default() += 1;
+        true
     }
 
     pub(crate) fn used(&self) -> DiskUse {

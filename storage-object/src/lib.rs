@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Objects;
 use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
 
 /// How object stores are reached.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ pub struct Settings {
     pub disk: Option<DiskCache>,
     /// How long a call that fails is tried again, with growing pauses, before its error is told.
     pub patience: Duration,
-    /// How long one request may take.
+    /// How long one request may take. Of an upload that is a part of 8 MiB.
     pub timeout: Duration,
     /// What the environment would say, and over it, by the same names: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`. Of HDFS, the
     /// settings of its client.
@@ -56,7 +57,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let (patience, timeout) = (Duration::from_secs(20), Duration::from_secs(30));
+        let (patience, timeout) = (Duration::from_secs(60), Duration::from_secs(20));
         Self { disk: None, patience, timeout, variables: BTreeMap::new() }
     }
 }
@@ -92,10 +93,8 @@ impl Threads {
         receive.recv().map_err(|_| io::Error::other("a request to the object store ended by a panic"))
     }
 
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.0 {
-            runtime.spawn(work);
-        }
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        self.0.as_ref().map(|runtime| runtime.spawn(work).abort_handle())
     }
 }
 

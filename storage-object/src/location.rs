@@ -3,7 +3,7 @@
 use crate::Settings;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::path::Path;
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,9 +14,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A call is tried again so often at most.
 const TRIES: usize = 12;
 
-/// The variable that names a server which is not Amazon's.
-const ENDPOINT: &str = "AWS_ENDPOINT_URL";
-
 /// A place in an object store.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -25,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) prefix: Path,
     /// As people write it, always in the same way.
     pub(crate) location: String,
+    /// The same with the server that is asked, so that no two places are taken for one.
+    pub(crate) identity: String,
 }
 
 fn invalid(location: &str, why: impl std::fmt::Display) -> io::Error {
@@ -45,50 +44,53 @@ pub(crate) fn find(location: &str, settings: &Settings) -> io::Result<Place> {
         "hdfs" => hdfs(authority, settings),
         _ => Err(format!("there is no \"{scheme}\" here, only s3 and hdfs")),
     };
-    let store = store.map_err(|e| invalid(location, e))?;
+    let (store, endpoint) = store.map_err(|e| invalid(location, e))?;
     let location = match prefix.as_ref() {
         "" => format!("{scheme}://{authority}"),
         prefix => format!("{scheme}://{authority}/{prefix}"),
     };
-    Ok(Place { store, prefix, location })
+    Ok(Place { identity: format!("{location} at {endpoint}"), store, prefix, location })
 }
 
-fn s3(bucket: &str, settings: &Settings) -> Result<Arc<dyn object_store::ObjectStore>, String> {
-    let said = settings.variables.get(ENDPOINT).cloned();
-    // Of a server on this machine nobody asks for TLS.
-    let is_plain = said.or(std::env::var(ENDPOINT).ok()).is_some_and(|url| url.starts_with("http://"));
-    let options = ClientOptions::new()
-        .with_timeout(settings.timeout)
-        .with_connect_timeout(CONNECT)
-        .with_allow_http(is_plain);
-    let backoff = BackoffConfig {
-        init_backoff: Duration::from_millis(20),
-        max_backoff: Duration::from_secs(3),
-        base: 2.0,
-    };
+/// A store, and the server that is asked.
+type Found = (Arc<dyn object_store::ObjectStore>, String);
+
+fn s3(bucket: &str, settings: &Settings) -> Result<Found, String> {
     let mut builder = AmazonS3Builder::from_env();
     for (name, value) in &settings.variables {
         let key = AmazonS3ConfigKey::from_str(&name.to_lowercase()).map_err(|e| e.to_string())?;
         builder = builder.with_config(key, value);
     }
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint).unwrap_or_default();
+    // Of a server on this machine nobody asks for TLS.
+    if endpoint.starts_with("http://") {
+        builder = builder.with_allow_http(true);
+    }
+    let milliseconds = |time: Duration| format!("{}ms", time.as_millis());
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(20),
+        max_backoff: Duration::from_secs(3),
+        base: 2.0,
+    };
     let store = builder
+        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), milliseconds(settings.timeout))
+        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout), milliseconds(CONNECT))
         .with_bucket_name(bucket)
-        .with_client_options(options)
         .with_retry(RetryConfig { backoff, max_retries: TRIES, retry_timeout: settings.patience })
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .build();
-    Ok(Arc::new(store.map_err(|e| e.to_string())?))
+    Ok((Arc::new(store.map_err(|e| e.to_string())?), endpoint))
 }
 
 #[cfg(feature = "hdfs")]
-fn hdfs(authority: &str, settings: &Settings) -> Result<Arc<dyn object_store::ObjectStore>, String> {
+fn hdfs(authority: &str, settings: &Settings) -> Result<Found, String> {
     let (url, variables) = (format!("hdfs://{authority}"), settings.variables.clone());
     let store = hdfs_native_object_store::HdfsObjectStore::with_config(&url, variables.into_iter().collect());
-    Ok(Arc::new(store.map_err(|e| e.to_string())?))
+    Ok((Arc::new(store.map_err(|e| e.to_string())?), String::new()))
 }
 
 #[cfg(not(feature = "hdfs"))]
-fn hdfs(_: &str, _: &Settings) -> Result<Arc<dyn object_store::ObjectStore>, String> {
+fn hdfs(_: &str, _: &Settings) -> Result<Found, String> {
     Err("this program was built without HDFS (feature `hdfs`)".into())
 }
 

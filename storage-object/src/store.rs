@@ -56,18 +56,31 @@ impl Calls {
 
     /// The bytes of a range, from the store itself. Fewer where the object ends before.
     pub(crate) async fn request(&self, name: &str, range: Range<u64>) -> io::Result<bytes::Bytes> {
-        self.place.store.get_range(&self.path(name), range).await.map_err(io_error)
+        self.answer(name, GetRange::Bounded(range)).await.map(|(_, bytes)| bytes)
+    }
+
+    /// The object's length and the bytes of a range, all that were promised.
+    async fn answer(&self, name: &str, range: GetRange) -> io::Result<(u64, bytes::Bytes)> {
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let answer = self.place.store.get_opts(&self.path(name), options).await.map_err(io_error)?;
+        let (len, range) = (answer.meta.size, answer.range.clone());
+        let bytes = answer.bytes().await.map_err(io_error)?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok((len, bytes)),
+            false => Err(io::Error::other(format!("{name}: {} bytes came of {range:?}", bytes.len()))),
+        }
+    }
+
+    /// The disk, for what may be kept there: tables, which never change and have checksums.
+    fn disk_of(&self, name: &str) -> Option<(&Disk, u128)> {
+        let disk = self.disk.as_ref().filter(|_| name.ends_with(".table"))?;
+        Some((disk, disk.object(&self.place.identity, name)))
     }
 
     /// Length and last bytes, by one request.
     async fn request_tail(&self, name: &str, bytes: u64) -> io::Result<(u64, bytes::Bytes)> {
         let path = self.path(name);
-        let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
-        let found = match self.place.store.get_opts(&path, options).await {
-            Ok(answer) => Ok((answer.meta.size, answer.bytes().await.map_err(io_error)?)),
-            Err(e) => Err(io_error(e)),
-        };
-        match found {
+        match self.answer(name, GetRange::Suffix(bytes)).await {
             Err(e) if e.kind() == io::ErrorKind::Other => {
                 // Not all servers answer where the object is shorter than that.
                 let len = self.place.store.head(&path).await.map_err(io_error)?.size;
@@ -83,11 +96,10 @@ impl Calls {
 
     /// The same, from the disk where it has them.
     pub(crate) async fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
-        let Some(disk) = &self.disk else {
+        let Some((disk, object)) = self.disk_of(name) else {
             let (len, tail) = self.request_tail(name, bytes).await?;
             return Ok((len, tail.into()));
         };
-        let object = disk.object(&self.place.location, name);
         if let Some(len) = disk.len(object).await
             && let Some(tail) = disk.get(object, len.saturating_sub(bytes)..len).await
         {
@@ -100,9 +112,8 @@ impl Calls {
     }
 
     async fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        match &self.disk {
-            Some(disk) if Disk::takes(&range) => {
-                let object = disk.object(&self.place.location, name);
+        match self.disk_of(name) {
+            Some((disk, object)) if Disk::keeps_reads_of(&range) => {
                 disk.read(object, range, |missing| self.request(name, missing)).await
             }
             _ => Ok(self.request(name, range).await?.into()),
@@ -111,8 +122,8 @@ impl Calls {
 
     async fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
         let bytes = self.request(name, range.clone()).await?;
-        if let Some(disk) = &self.disk {
-            disk.forget(disk.object(&self.place.location, name), range);
+        if let Some((disk, object)) = self.disk_of(name) {
+            disk.forget(object, range);
         }
         Ok(bytes.into())
     }
@@ -140,6 +151,12 @@ impl Objects {
         work: impl FnOnce(Calls) -> F,
     ) -> io::Result<T> {
         self.threads.wait(work(self.calls.clone()))?
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.ahead.fetched_by(None);
     }
 }
 
@@ -204,8 +221,14 @@ impl ObjectStore for Objects {
     }
 
     fn expect(&self, tails: &[(String, u64)]) {
+        self.ahead.fetched_by(None);
         let fetching = self.ahead.clone().fetch(self.calls.clone(), tails.to_vec());
-        self.threads.spawn(fetching);
+        self.ahead.fetched_by(self.threads.spawn(fetching));
+    }
+
+    fn forget(&self, name: &str) -> bool {
+        let Calls { place, disk } = &self.calls;
+        disk.as_ref().is_some_and(|disk| disk.forget_all(&place.identity, name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

@@ -24,6 +24,8 @@ pub(crate) struct Parts {
     threads: Arc<Threads>,
     part: Vec<u8>,
     begun: Option<Begun>,
+    /// A part could not be sent: the object can never be whole.
+    failed: bool,
 }
 
 struct Begun {
@@ -50,13 +52,23 @@ impl Begun {
     }
 }
 
+impl Begun {
+    /// Ends it; no part comes afterwards.
+    async fn give_up(&mut self) {
+        self.under_way.shutdown().await;
+        let _ = self.upload.abort().await;
+    }
+}
+
 impl Parts {
     pub(crate) fn new(calls: Calls, name: &str, threads: Arc<Threads>) -> Self {
-        Self { calls, name: name.into(), threads, part: Vec::new(), begun: None }
+        Self { calls, name: name.into(), threads, part: Vec::new(), begun: None, failed: false }
     }
 
     /// Sends what was gathered, with no more than so many parts under way behind it.
     fn send(&mut self, under_way: usize) -> io::Result<()> {
+        self.check()?;
+        self.failed = true;
         let (part, begun) = (std::mem::take(&mut self.part), self.begun.take());
         let (calls, path) = (self.calls.clone(), self.calls.path(&self.name));
         let sent = self.threads.wait(async move {
@@ -70,13 +82,21 @@ impl Parts {
             match begun.put(part, under_way).await {
                 Ok(()) => Ok(begun),
                 Err(e) => {
-                    let _ = begun.upload.abort().await;
+                    begun.give_up().await;
                     Err(e)
                 }
             }
         })?;
         self.begun = Some(sent.map_err(io_error)?);
+        self.failed = false;
         Ok(())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.failed {
+            true => Err(io::Error::other(format!("a part of {} could not be sent", self.name))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -94,6 +114,7 @@ impl Upload for Parts {
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.check()?;
         let Some(mut begun) = self.begun.take() else {
             let (calls, path) = (self.calls.clone(), self.calls.path(&self.name));
             let bytes = std::mem::take(&mut self.part);
@@ -109,7 +130,7 @@ impl Upload for Parts {
             match put {
                 Ok(()) => begun.upload.complete().await.map(|_| ()),
                 Err(e) => {
-                    let _ = begun.upload.abort().await;
+                    begun.give_up().await;
                     Err(e)
                 }
             }
@@ -121,10 +142,7 @@ impl Upload for Parts {
 impl Drop for Parts {
     fn drop(&mut self) {
         if let Some(mut begun) = self.begun.take() {
-            self.threads.spawn(async move {
-                begun.under_way.shutdown().await;
-                let _ = begun.upload.abort().await;
-            });
+            self.threads.spawn(async move { begun.give_up().await });
         }
     }
 }

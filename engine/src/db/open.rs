@@ -421,6 +421,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
 fn files_for(builder: &Builder, store: &TableStore) -> Arc<OpenFiles> {
     let storage = &builder.env.storage;
     let most = match builder.options.experimental.open_tables {
+        // They have no descriptors.
+        _ if store.is_far() => usize::MAX,
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
         most => {
             storage.open_files_max();

@@ -63,9 +63,9 @@ impl MergeRunner {
         }
     }
 
-    /// Whether it was given an object store.
-    pub fn has_object_store(&self) -> bool {
-        self.objects.0.is_some()
+    /// The location of the object store that it was given.
+    pub fn object_store(&self) -> Option<String> {
+        self.objects.0.as_ref().map(|store| store.location())
     }
 
     /// What it keeps of the tables that it wrote, where a merge asked for that.

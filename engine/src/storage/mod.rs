@@ -104,6 +104,12 @@ pub trait Storage: Send + Sync + Debug {
     /// Frees the bytes of a range of the file (they read as zeros after); the length stays. `Ok(false)` where
     /// not supported or where the file has other names (hard links).
     fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
+
+    /// What is kept of a file between it and the reader seems to be wrong: it is read anew from now on. Whether anything may
+    /// have been kept.
+    fn forget(&self, _path: &Path) -> bool {
+        false
+    }
 }
 
 /// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also those

@@ -93,6 +93,12 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// These objects will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: those may be fetched together.
     fn expect(&self, _tails: &[(String, u64)]) {}
 
+    /// What is kept of the object, such as in a cache, seems to be wrong: it is asked for anew from now on. Whether anything may
+    /// have been kept.
+    fn forget(&self, _name: &str) -> bool {
+        false
+    }
+
     /// How many bytes one `get` may take for little more than the time of a small one.
     fn request_bytes(&self) -> usize {
         1 << 20
@@ -277,5 +283,9 @@ impl Storage for ObjectFiles {
 
     fn punch_hole(&self, _path: &Path, _offset: u64, _len: u64) -> io::Result<bool> {
         Ok(false)
+    }
+
+    fn forget(&self, path: &Path) -> bool {
+        name_of(path).is_ok_and(|name| self.0.forget(name))
     }
 }

@@ -16,7 +16,7 @@ use super::tombstones;
 use crate::cache::Filter;
 use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
@@ -142,11 +142,19 @@ impl Table {
         cache: &Arc<BlockCache>,
         access: Access<'_>,
     ) -> Result<Arc<Self>> {
-        let mut opened = Opened::read(&**storage, path, access.direct, access.files, info.bytes)?;
+        let read = || {
+            let opened = Opened::read(&**storage, path, access.direct, access.files, info.bytes)?;
+            opened.compare(path, &info)?;
+            Ok(opened)
+        };
+        let mut opened = read().or_else(|e: Error| match e.kind() {
+            // Perhaps what a cache has is of another file that once had this name.
+            ErrorKind::Corruption if storage.forget(path) => read(),
+            _ => Err(e),
+        })?;
         if let Some(wrap) = access.wrap {
             opened.file = wrap(opened.file);
         }
-        opened.compare(path, &info)?;
         let logs = access.logs.unwrap_or_else(|| beside(&**storage, path));
         opened.table(logs, path, info, cache, access.filled)
     }

@@ -1,6 +1,6 @@
 //! The calls of a store against the server.
 
-use crate::server::S3;
+use crate::server::{Fate, S3};
 use std::io::ErrorKind;
 
 #[test]
@@ -71,4 +71,22 @@ fn without_the_right_key_the_error_says_what_was_refused() {
     let stores = siltstone_storage_object::ObjectStores::new(&settings).unwrap();
     let error = stores.open("s3://bucket").unwrap().put("one", b"1").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+#[test]
+fn an_upload_of_which_a_part_failed_never_becomes_an_object() {
+    let s3 = S3::start();
+    let mut settings = s3.settings();
+    settings.patience = std::time::Duration::ZERO;
+    let stores = siltstone_storage_object::ObjectStores::new(&settings).unwrap();
+    let store = stores.open("s3://bucket/t").unwrap();
+    s3.decide(|line| if line.contains("partNumber=2&") { Fate::Refused(403) } else { Fate::Served });
+    let mut upload = store.upload("big.table").unwrap().unwrap();
+    let part = vec![7; 8 << 20];
+    let failed = (0..5).find_map(|_| upload.write(&part).err()).expect("a part is refused");
+    assert_eq!(failed.kind(), ErrorKind::PermissionDenied, "{failed}");
+    s3.serve_all();
+    assert!(upload.write(&part).is_err());
+    assert!(upload.finish().is_err());
+    assert_eq!(store.list().unwrap(), [""; 0]);
 }

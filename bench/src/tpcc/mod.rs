@@ -1,0 +1,376 @@
+//! TPC-C on an embedded database, each transaction a serializable one: its mix as the paper on offloaded compaction has it, no
+//! terminals and no think time. With a merge of Stock or Order-Line in the middle it is the experiment of that paper's Figure 8.
+//!
+//! `schema` are tables, keys and rows, `load` what they hold at first, `transactions` the five, `access` how tables are reached,
+//! `check` what must hold afterwards.
+
+mod access;
+mod check;
+mod load;
+mod schema;
+mod transactions;
+
+use crate::compactor::{Servers, pin_to_first};
+use crate::store::Result;
+use crate::workload::random::Rng;
+use access::{Embedded, Outcome};
+use clap::{Args, ValueEnum};
+use hdrhistogram::Histogram;
+use schema::Table;
+use serde::Serialize;
+use siltstone::{CacheFill, Db, Experimental, Options};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use transactions::{Kind, Planned, Size};
+
+/// Rows loaded in one transaction.
+const LOADED: u32 = 1_000;
+
+/// A table that is merged while transactions run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Merged {
+    Stock,
+    OrderLine,
+}
+
+impl Merged {
+    fn table(self) -> Table {
+        match self {
+            Merged::Stock => Table::Stock,
+            Merged::OrderLine => Table::OrderLine,
+        }
+    }
+}
+
+/// Runs TPC-C.
+#[derive(Args)]
+pub(crate) struct Tpcc {
+    /// Warehouses, of about 100 MB each.
+    #[arg(long, default_value_t = 2)]
+    warehouses: u32,
+    /// The part of the standard's customers, orders and items that there are.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Threads, each at home in one warehouse.
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
+    /// How long transactions run; a third of it before a merge that is asked for.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Memory of the database.
+    #[arg(long, default_value = "256M", value_parser = crate::text::size)]
+    memory: u64,
+    /// Merge this table after a third of the time, and tell the times before, during and after it apart.
+    #[arg(long)]
+    merge: Option<Merged>,
+    /// The merge runs on a compaction server on the last processor, all else on the first.
+    #[arg(long, requires = "merge")]
+    elsewhere: bool,
+    /// What merges put into the cache.
+    #[arg(long, default_value = "step")]
+    cache_fill: CacheFill,
+    /// What is drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory for the database, which is made anew and removed.
+    #[arg(long, default_value = "bench-tpcc")]
+    dir: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Times of the transactions of a kind in a phase, in microseconds.
+#[derive(Debug, Serialize)]
+struct Told {
+    phase: &'static str,
+    transaction: &'static str,
+    count: u64,
+    mean_us: f64,
+    p50_us: u64,
+    p99_us: u64,
+    longest_us: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    warehouses: u32,
+    threads: u32,
+    seconds: f64,
+    /// New-Orders that were committed, a minute.
+    tpmc: f64,
+    /// Transactions that were tried again because of others.
+    conflicts: u64,
+    rolled_back: u64,
+    merge_seconds: Option<f64>,
+    transactions: Vec<Told>,
+}
+
+const PHASES: [&str; 3] = ["before", "during", "after"];
+
+/// What one thread saw: latencies by phase and kind.
+struct Seen {
+    latencies: Vec<Histogram<u64>>,
+    new_orders: u64,
+    conflicts: u64,
+    rolled_back: u64,
+}
+
+impl Seen {
+    fn new() -> Result<Self> {
+        let kinds = PHASES.len() * Kind::ALL.len();
+        let latencies = (0..kinds).map(|_| Histogram::new(3)).collect::<std::result::Result<_, _>>()?;
+        Ok(Self { latencies, new_orders: 0, conflicts: 0, rolled_back: 0 })
+    }
+
+    fn add(&mut self, other: &Seen) -> Result<()> {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            mine.add(theirs)?;
+        }
+        self.new_orders += other.new_orders;
+        self.conflicts += other.conflicts;
+        self.rolled_back += other.rolled_back;
+        Ok(())
+    }
+}
+
+impl Tpcc {
+    pub(crate) fn run(self) -> Result<()> {
+        if self.warehouses == 0 || self.threads == 0 || !(0.0..=1.0).contains(&self.scale) {
+            return Err("tpcc wants at least one warehouse and thread, and a scale of at most 1".into());
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+        let servers = match self.elsewhere {
+            true => {
+                pin_to_first()?;
+                Some(Servers::start(1, &self.dir, 4 << 30, Duration::ZERO)?)
+            }
+            false => None,
+        };
+        let options = Options {
+            memory_budget: self.memory,
+            write_memory: self.memory / 4,
+            cache_fill: self.cache_fill,
+            experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+            ..Options::default()
+        };
+        let mut builder = Db::builder().options(options);
+        if let Some(servers) = &servers {
+            builder = builder.offload(servers.compactors.clone());
+        }
+        let db = builder.open(self.dir.join("db"))?;
+        let report = self.measure(&db)?;
+        db.close()?;
+        drop(servers);
+        let _ = std::fs::remove_dir_all(&self.dir);
+        match self.json {
+            true => println!("{}", serde_json::to_string(&report)?),
+            false => print!("{}", text(&report)),
+        }
+        Ok(())
+    }
+
+    fn measure(&self, db: &Db) -> Result<Report> {
+        let size = Size::new(self.warehouses, self.scale);
+        let tables = Embedded::new(db)?;
+        load(&tables, size)?;
+        db.flush()?;
+        db.settle()?;
+        let check =
+            |access: &mut dyn access::Access| check::check(access, size).map(|()| Outcome::RolledBack);
+        tables.run(check)?;
+        let (phase, unique) = (AtomicU8::new(0), AtomicU64::new(2));
+        let began = Instant::now();
+        let end = began + Duration::from_secs(self.seconds);
+        let (seen, merge_seconds) = std::thread::scope(|scope| -> Result<_> {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|number| {
+                    let (tables, phase, unique) = (&tables, &phase, &unique);
+                    scope.spawn(move || self.terminal(tables, size, number, end, phase, unique))
+                })
+                .collect();
+            let merge_seconds = match self.merge {
+                None => None,
+                Some(merged) => {
+                    std::thread::sleep(Duration::from_secs(self.seconds) / 3);
+                    phase.store(1, Ordering::Relaxed);
+                    let began = Instant::now();
+                    tables.family(merged.table()).compact::<&[u8]>(..)?;
+                    phase.store(2, Ordering::Relaxed);
+                    Some(began.elapsed().as_secs_f64())
+                }
+            };
+            let mut seen = Seen::new()?;
+            for thread in threads {
+                seen.add(&thread.join().map_err(|_| "a thread ended by a panic")??)?;
+            }
+            Ok((seen, merge_seconds))
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        // Also of what is on disk.
+        db.flush()?;
+        tables.run(check)?;
+        let mut told = Vec::new();
+        for (at, histogram) in
+            seen.latencies.iter().enumerate().filter(|(_, histogram)| !histogram.is_empty())
+        {
+            let (phase, kind) = (at / Kind::ALL.len(), at % Kind::ALL.len());
+            told.push(Told {
+                phase: if self.merge.is_some() { PHASES[phase] } else { "" },
+                transaction: Kind::ALL[kind].2,
+                count: histogram.len(),
+                mean_us: histogram.mean(),
+                p50_us: histogram.value_at_quantile(0.5),
+                p99_us: histogram.value_at_quantile(0.99),
+                longest_us: histogram.max(),
+            });
+        }
+        Ok(Report {
+            warehouses: self.warehouses,
+            threads: self.threads,
+            seconds,
+            tpmc: seen.new_orders as f64 / seconds * 60.0,
+            conflicts: seen.conflicts,
+            rolled_back: seen.rolled_back,
+            merge_seconds,
+            transactions: told,
+        })
+    }
+
+    fn terminal(
+        &self,
+        tables: &Embedded,
+        size: Size,
+        number: u32,
+        end: Instant,
+        phase: &AtomicU8,
+        unique: &AtomicU64,
+    ) -> Result<Seen> {
+        let mut rng = Rng::new(self.seed, "terminal", u64::from(number));
+        let (home, mut seen) = (number % size.warehouses + 1, Seen::new()?);
+        loop {
+            let began = Instant::now();
+            if began >= end {
+                return Ok(seen);
+            }
+            let planned = Planned::draw(size, home, unique.fetch_add(1, Ordering::Relaxed), &mut rng);
+            let in_phase = usize::from(phase.load(Ordering::Relaxed));
+            let (outcome, conflicts) = tables.run(|access| planned.run(access))?;
+            let at = in_phase * Kind::ALL.len() + planned.kind as usize;
+            seen.latencies[at].saturating_record(began.elapsed().as_micros() as u64);
+            seen.conflicts += conflicts;
+            match outcome {
+                Outcome::RolledBack => seen.rolled_back += 1,
+                Outcome::Committed if planned.kind == Kind::NewOrder => seen.new_orders += 1,
+                Outcome::Committed => {}
+            }
+        }
+    }
+}
+
+/// Fills the tables, a part in each transaction.
+fn load(tables: &Embedded, size: Size) -> Result<()> {
+    let parts =
+        || (1..=size.items).step_by(LOADED as usize).map(|from| from..(from + LOADED).min(size.items + 1));
+    let committed = |()| Outcome::Committed;
+    for items in parts() {
+        tables.run(|access| load::items(access, items.clone()).map(committed))?;
+    }
+    for w in 1..=size.warehouses {
+        tables.run(|access| load::warehouse(access, size, w).map(committed))?;
+        for items in parts() {
+            tables.run(|access| load::stock(access, w, items.clone()).map(committed))?;
+        }
+        for d in 1..=size.districts {
+            tables.run(|access| load::district(access, size, w, d).map(committed))?;
+        }
+    }
+    Ok(())
+}
+
+fn text(report: &Report) -> String {
+    let Report { warehouses, threads, seconds, tpmc, conflicts, rolled_back, merge_seconds, transactions } =
+        report;
+    let mut text = format!(
+        "{warehouses} warehouses, {threads} threads, {seconds:.1} s: {tpmc:.0} tpmC, {conflicts} conflicts, {rolled_back} \
+         rolled back\n"
+    );
+    if let Some(seconds) = merge_seconds {
+        text += &format!("the merge took {seconds:.1} s\n");
+    }
+    text += &format!(
+        "{:<8}{:<14}{:>10}{:>12}{:>10}{:>10}{:>12}\n",
+        "", "", "count", "mean us", "p50 us", "p99 us", "longest us"
+    );
+    for Told { phase, transaction, count, mean_us, p50_us, p99_us, longest_us } in transactions {
+        text += &format!(
+            "{phase:<8}{transaction:<14}{count:>10}{mean_us:>12.0}{p50_us:>10}{p99_us:>10}{longest_us:>12}\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use access::Access;
+    use schema::{district, key};
+
+    fn tables() -> (tempfile::TempDir, Embedded, Size) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder().open(dir.path().join("db")).unwrap();
+        let (tables, size) = (Embedded::new(&db).unwrap(), Size::new(2, 0.01));
+        load(&tables, size).unwrap();
+        (dir, tables, size)
+    }
+
+    fn consistent(tables: &Embedded, size: Size) -> Result<()> {
+        tables.run(|access| check::check(access, size).map(|()| Outcome::RolledBack)).map(|_| ())
+    }
+
+    #[test]
+    fn the_tables_are_consistent_before_and_after_all_transactions_of_two_terminals() {
+        let (_dir, tables, size) = tables();
+        consistent(&tables, size).unwrap();
+        let mut counts = [0; 5];
+        let counted = std::sync::Mutex::new(&mut counts);
+        std::thread::scope(|scope| {
+            for number in 0..2_u32 {
+                let (tables, counted) = (&tables, &counted);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(7, "terminal", u64::from(number));
+                    for n in 0..500 {
+                        let unique = u64::from(number) << 32 | n;
+                        let planned = Planned::draw(size, number + 1, unique, &mut rng);
+                        tables.run(|access| planned.run(access)).unwrap();
+                        counted.lock().unwrap()[planned.kind as usize] += 1;
+                    }
+                });
+            }
+        });
+        consistent(&tables, size).unwrap();
+        assert!(counts[0] > 350 && counts[1] > 350 && counts[2..].iter().all(|n| *n > 15), "{counts:?}");
+    }
+
+    #[test]
+    fn what_is_not_consistent_is_found() {
+        let (_dir, tables, size) = tables();
+        let spoil = |change: &dyn Fn(&mut dyn Access) -> Result<()>| {
+            tables.run(|access| change(access).map(|()| Outcome::Committed)).unwrap();
+            consistent(&tables, size).unwrap_err().to_string()
+        };
+        let at = key(&[1, 3]);
+        let add = |number: usize, by: i64| {
+            let at = at.clone();
+            move |access: &mut dyn Access| {
+                let mut row = access.row(Table::District, &at)?;
+                row.numbers[number] += by;
+                access.put(Table::District, &at, &row)
+            }
+        };
+        assert!(spoil(&add(district::YTD, 1)).contains("warehouse 1 took"));
+        assert!(spoil(&add(district::NEXT_ORDER, 1)).contains("district 3 of warehouse 1: the last order"));
+        assert!(spoil(&|access| access.delete(Table::OrderLine, &key(&[1, 1, 1, 1]))).contains("district 1"));
+    }
+}
