@@ -68,7 +68,7 @@ pub(crate) struct Tpcc {
     #[arg(long, requires = "merge")]
     elsewhere: bool,
     /// What merges put into the cache.
-    #[arg(long, default_value = "step")]
+    #[arg(long, default_value = "step", value_parser = cache_fill)]
     cache_fill: CacheFill,
     /// What is drawn.
     #[arg(long, default_value_t = 1)]
@@ -79,6 +79,10 @@ pub(crate) struct Tpcc {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+fn cache_fill(text: &str) -> std::result::Result<CacheFill, String> {
+    serde_json::from_value(text.into()).map_err(|e| e.to_string())
 }
 
 /// Times of the transactions of a kind in a phase, in microseconds.

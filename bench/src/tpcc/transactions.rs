@@ -118,14 +118,14 @@ impl Planned {
         let lines = rng.below(11) as u32 + 5;
         // One of a hundred names an item that there is not.
         let fails = rng.below(100) == 0;
-        access.row(Table::Warehouse, &key(&[w]))?;
-        access.row(Table::Customer, &key(&[w, d, c]))?;
+        let of_warehouse = access.row(Table::Warehouse, &key(&[w]))?;
+        let buyer = access.row(Table::Customer, &key(&[w, d, c]))?;
         let at = key(&[w, d]);
         let mut of_district = access.row(Table::District, &at)?;
         let number = of_district.numbers[district::NEXT_ORDER] as u32;
         of_district.numbers[district::NEXT_ORDER] += 1;
         access.put(Table::District, &at, &of_district)?;
-        let mut is_local = true;
+        let (mut is_local, mut total) = (true, 0);
         for n in 1..=lines {
             let item = if fails && n == lines { self.size.items + 1 } else { self.size.item(rng) };
             let Some(of_item) = access.get(Table::Item, &key(&[item]))? else {
@@ -143,10 +143,16 @@ impl Planned {
             there.numbers[stock::REMOTE] += i64::from(supply != w);
             access.put(Table::Stock, &at, &there)?;
             let amount = quantity * of_item.numbers[0];
+            total += amount;
             let info = there.text.get(..24).unwrap_or_default();
             let row = Row::new(&[i64::from(item), i64::from(supply), 0, quantity, amount], info);
             access.put(Table::OrderLine, &key(&[w, d, number, n]), &row)?;
         }
+        // What the terminal would show.
+        let taxes = of_warehouse.numbers[warehouse::TAX] + of_district.numbers[district::TAX];
+        std::hint::black_box(
+            total * (10_000 - buyer.numbers[customer::DISCOUNT]) * (10_000 + taxes) / 100_000_000,
+        );
         let numbers = [i64::from(c), self.unique as i64, 0, i64::from(lines), i64::from(is_local)];
         access.put(Table::Order, &key(&[w, d, number]), &Row::new(&numbers, ""))?;
         access.put(Table::NewOrder, &key(&[w, d, number]), &Row::default())?;
