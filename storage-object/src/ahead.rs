@@ -4,6 +4,7 @@
 //! They are fetched in the order in which they will be asked for, as far as memory for them is free; who comes for one that is
 //! under way waits for it, and who comes for one that has not been begun fetches it himself.
 
+use crate::Threads;
 use crate::store::Calls;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -41,46 +42,41 @@ impl Ahead {
         }
     }
 
-    /// Ends who fetched before this, or all fetching.
-    pub(crate) fn fetched_by(&self, fetcher: Option<AbortHandle>) {
-        if let Some(before) = std::mem::replace(&mut *self.fetcher.lock(), fetcher) {
-            before.abort();
+    /// Ends fetching, and forgets what was expected and not asked for.
+    pub(crate) fn end(&self) {
+        if let Some(fetcher) = self.fetcher.lock().take() {
+            fetcher.abort();
         }
-        if self.fetcher.lock().is_none() {
-            self.expected.lock().clear();
-        }
+        self.expected.lock().clear();
     }
 
-    /// Fetches these, and forgets those that were expected before and not asked for.
-    pub(crate) fn fetch(
-        self: Arc<Self>,
-        calls: Calls,
-        tails: Vec<(String, u64)>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let names = tails.iter().map(|(name, _)| (name.clone(), Expected::NotBegun));
-        *self.expected.lock() = names.collect();
-        async move {
-            let (free, slots) =
-                (Arc::new(Semaphore::new(KIB_MAX as usize)), Arc::new(Semaphore::new(UNDER_WAY)));
-            for (name, bytes) in tails {
-                let room = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_MAX).min(KIB_MAX);
-                let (Ok(slot), Ok(room)) =
-                    (slots.clone().acquire_owned().await, free.clone().acquire_many_owned(room).await)
-                else {
-                    return;
-                };
-                let (send, receive) = oneshot::channel();
-                match self.expected.lock().get_mut(&name) {
-                    Some(expected) => *expected = Expected::Begun(receive),
-                    None => continue,
-                }
-                let calls = calls.clone();
-                tokio::spawn(async move {
-                    let tail = calls.tail(&name, bytes).await;
-                    drop(slot);
-                    let _ = send.send((tail, room));
-                });
+    /// Fetches these, and no others any more.
+    pub(crate) fn fetch(self: &Arc<Self>, threads: &Threads, calls: Calls, tails: Vec<(String, u64)>) {
+        self.end();
+        *self.expected.lock() = tails.iter().map(|(name, _)| (name.clone(), Expected::NotBegun)).collect();
+        *self.fetcher.lock() = threads.spawn(self.clone().fetch_all(calls, tails));
+    }
+
+    async fn fetch_all(self: Arc<Self>, calls: Calls, tails: Vec<(String, u64)>) {
+        let (free, slots) = (Arc::new(Semaphore::new(KIB_MAX as usize)), Arc::new(Semaphore::new(UNDER_WAY)));
+        for (name, bytes) in tails {
+            let room = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_MAX).min(KIB_MAX);
+            let (Ok(slot), Ok(room)) =
+                (slots.clone().acquire_owned().await, free.clone().acquire_many_owned(room).await)
+            else {
+                return;
+            };
+            let (send, receive) = oneshot::channel();
+            match self.expected.lock().get_mut(&name) {
+                Some(expected) => *expected = Expected::Begun(receive),
+                None => continue,
             }
+            let calls = calls.clone();
+            tokio::spawn(async move {
+                let tail = calls.tail(&name, bytes).await;
+                drop(slot);
+                let _ = send.send((tail, room));
+            });
         }
     }
 }

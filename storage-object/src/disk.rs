@@ -145,7 +145,7 @@ impl Disk {
 
     /// The number under which an object's chunks are kept.
     pub(crate) fn object(&self, place: &str, name: &str) -> u128 {
-        let object = xxh3_128(format!("{place}/{name}").as_bytes());
+        let object = first_number(place, name);
         match self.forgotten.lock().get(&object) {
             Some(times) => xxh3_128(format!("{object} {times}").as_bytes()),
             None => object,
@@ -155,7 +155,7 @@ impl Disk {
     /// What is there of the object is as if it were not; whether there can be anything. As often as that is told within the life
     /// of this process.
     pub(crate) fn forget_all(&self, place: &str, name: &str) -> bool {
-        let object = xxh3_128(format!("{place}/{name}").as_bytes());
+        let object = first_number(place, name);
         // Its length goes, so that it is not found after a restart; removing takes its time.
         self.cache.remove(&Chunk { object, number: LEN });
         *self.forgotten.lock().entry(object).or_default() += 1;
@@ -194,15 +194,13 @@ impl Disk {
         self.cache.insert(Chunk { object, number: LEN }, Bytes::copy_from_slice(&len.to_le_bytes()));
     }
 
-    /// Keeps the chunks that these bytes, which begin at `from`, are the whole of; with `ends`, also one that the object's end cuts.
-    pub(crate) fn keep(&self, object: u128, from: u64, bytes: &[u8], ends: bool) {
+    /// Keeps the chunks that these bytes, which begin at `from`, are the whole of. They end at a chunk's end, or at the object's.
+    pub(crate) fn keep(&self, object: u128, from: u64, bytes: &[u8]) {
         let first = from.div_ceil(CHUNK_BYTES);
         let chunks = bytes.get((first * CHUNK_BYTES - from) as usize..).unwrap_or_default();
         for (at, chunk) in chunks.chunks(CHUNK_BYTES as usize).enumerate() {
             let Ok(number) = u32::try_from(first + at as u64) else { return };
-            if ends || chunk.len() as u64 == CHUNK_BYTES {
-                self.cache.insert(Chunk { object, number }, Bytes::copy_from_slice(chunk));
-            }
+            self.cache.insert(Chunk { object, number }, Bytes::copy_from_slice(chunk));
         }
     }
 
@@ -237,7 +235,7 @@ impl Disk {
             let fetched = fetch(from..upto).await?;
             self.counts.fetched.fetch_add(fetched.len() as u64, Ordering::Relaxed);
             // Where it is short, the object ends there.
-            self.keep(object, from, &fetched, true);
+            self.keep(object, from, &fetched);
             for (at, chunk) in chunks[first..=last].iter_mut().enumerate() {
                 let begin = (at * CHUNK_BYTES as usize).min(fetched.len());
                 let end = (begin + CHUNK_BYTES as usize).min(fetched.len());
@@ -257,6 +255,11 @@ impl Disk {
             self.cache.remove(&Chunk { object, number });
         }
     }
+}
+
+/// An object's number until something of it is forgotten.
+fn first_number(place: &str, name: &str) -> u128 {
+    xxh3_128(format!("{place}/{name}").as_bytes())
 }
 
 /// The chunks that a range lies in; `None` where it lies in none, or too far behind.

@@ -79,11 +79,10 @@ impl Calls {
 
     /// Length and last bytes, by one request.
     async fn request_tail(&self, name: &str, bytes: u64) -> io::Result<(u64, bytes::Bytes)> {
-        let path = self.path(name);
         match self.answer(name, GetRange::Suffix(bytes)).await {
             Err(e) if e.kind() == io::ErrorKind::Other => {
                 // Not all servers answer where the object is shorter than that.
-                let len = self.place.store.head(&path).await.map_err(io_error)?.size;
+                let len = self.len(name).await?;
                 if len >= bytes {
                     return Err(e);
                 }
@@ -107,8 +106,12 @@ impl Calls {
         }
         let (len, tail) = self.request_tail(name, bytes).await?;
         disk.keep_len(object, len);
-        disk.keep(object, len - tail.len() as u64, &tail, true);
+        disk.keep(object, len - tail.len() as u64, &tail);
         Ok((len, tail.into()))
+    }
+
+    async fn len(&self, name: &str) -> io::Result<u64> {
+        Ok(self.place.store.head(&self.path(name)).await.map_err(io_error)?.size)
     }
 
     async fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
@@ -156,7 +159,7 @@ impl Objects {
 
 impl Drop for Objects {
     fn drop(&mut self) {
-        self.ahead.fetched_by(None);
+        self.ahead.end();
     }
 }
 
@@ -207,9 +210,7 @@ impl ObjectStore for Objects {
 
     fn len(&self, name: &str) -> io::Result<u64> {
         let name = name.to_string();
-        self.wait(async move |calls: Calls| {
-            Ok(calls.place.store.head(&calls.path(&name)).await.map_err(io_error)?.size)
-        })
+        self.wait(async move |calls: Calls| calls.len(&name).await)
     }
 
     fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
@@ -221,9 +222,7 @@ impl ObjectStore for Objects {
     }
 
     fn expect(&self, tails: &[(String, u64)]) {
-        self.ahead.fetched_by(None);
-        let fetching = self.ahead.clone().fetch(self.calls.clone(), tails.to_vec());
-        self.ahead.fetched_by(self.threads.spawn(fetching));
+        self.ahead.fetch(&self.threads, self.calls.clone(), tails.to_vec());
     }
 
     fn forget(&self, name: &str) -> bool {

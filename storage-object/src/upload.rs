@@ -34,10 +34,16 @@ struct Begun {
 }
 
 impl Begun {
-    /// Hands a part on, and waits until no more than so many are under way.
+    /// Hands a part on, if there is one, and waits until no more than so many are under way. After an error the upload is given up.
     async fn put(&mut self, part: Vec<u8>, under_way: usize) -> object_store::Result<()> {
-        self.under_way.spawn(self.upload.put_part(part.into()));
-        self.settle(under_way).await
+        if !part.is_empty() {
+            self.under_way.spawn(self.upload.put_part(part.into()));
+        }
+        let settled = self.settle(under_way).await;
+        if settled.is_err() {
+            self.give_up().await;
+        }
+        settled
     }
 
     async fn settle(&mut self, under_way: usize) -> object_store::Result<()> {
@@ -50,9 +56,7 @@ impl Begun {
         }
         Ok(())
     }
-}
 
-impl Begun {
     /// Ends it; no part comes afterwards.
     async fn give_up(&mut self) {
         self.under_way.shutdown().await;
@@ -79,13 +83,8 @@ impl Parts {
                     Begun { upload, under_way: JoinSet::new() }
                 }
             };
-            match begun.put(part, under_way).await {
-                Ok(()) => Ok(begun),
-                Err(e) => {
-                    begun.give_up().await;
-                    Err(e)
-                }
-            }
+            begun.put(part, under_way).await?;
+            Ok(begun)
         })?;
         self.begun = Some(sent.map_err(io_error)?);
         self.failed = false;
@@ -123,17 +122,8 @@ impl Upload for Parts {
         };
         let last = std::mem::take(&mut self.part);
         let finished = self.threads.wait(async move {
-            let put = match last.is_empty() {
-                true => begun.settle(0).await,
-                false => begun.put(last, 0).await,
-            };
-            match put {
-                Ok(()) => begun.upload.complete().await.map(|_| ()),
-                Err(e) => {
-                    begun.give_up().await;
-                    Err(e)
-                }
-            }
+            begun.put(last, 0).await?;
+            begun.upload.complete().await.map(|_| ())
         })?;
         finished.map_err(io_error)
     }
