@@ -3,18 +3,19 @@
 use crate::failure::{Failure, Outcome};
 use siltstone::storage::ObjectStore;
 use siltstone::{Builder, Db, Family, FamilyOptions, Options, TableId};
-use siltstone_storage_object::{ObjectStores, Settings};
+use siltstone_storage_object::LazyObjectStores;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The object store of a location, reached as the environment says. Nothing is kept on the disk of what one command reads.
-pub(crate) fn object_store(location: &str) -> std::io::Result<Arc<dyn ObjectStore>> {
-    ObjectStores::new(&Settings::default())?.open(location)
+/// Finds object stores, reached as the environment says. Nothing is kept on the disk of what one command reads.
+pub(crate) fn object_stores() -> impl Fn(&str) -> std::io::Result<Arc<dyn ObjectStore>> + Send + Sync {
+    let stores = LazyObjectStores::default();
+    move |location| stores.open(location)
 }
 
 /// How databases are opened, wherever their tables lie.
 pub(crate) fn builder() -> Builder {
-    Builder::new().object_stores(object_store)
+    Builder::new().object_stores(object_stores())
 }
 
 /// As it is now, without its lock.

@@ -8,6 +8,7 @@ use siltstone::{CacheFill, Durability, FamilyOptions, Options};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
 };
+use siltstone_storage_object::{DiskCache, Settings as ObjectSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -439,14 +440,22 @@ impl Config {
 
     /// Directories beside the database's.
     pub(crate) fn places(&self) -> Places {
-        let beside = |end: &str| {
-            // Without a slash at its end.
-            let mut name = self.dir.components().collect::<PathBuf>().into_os_string();
-            name.push(end);
-            PathBuf::from(name)
-        };
-        let backups = self.backups.clone().unwrap_or_else(|| beside("-backups"));
-        Places { backups, restoring: beside("-restoring"), disk_cache: beside("-cache") }
+        let backups = self.backups.clone().unwrap_or_else(|| self.beside("-backups"));
+        Places { backups, restoring: self.beside("-restoring") }
+    }
+
+    /// How object stores are reached.
+    pub(crate) fn object_stores(&self) -> ObjectSettings {
+        let cache = || DiskCache { dir: self.beside("-cache"), bytes: self.disk_cache.0 };
+        ObjectSettings { disk: (self.disk_cache.0 > 0).then(cache), ..ObjectSettings::default() }
+    }
+
+    /// A directory beside the database's, with that behind its name.
+    fn beside(&self, end: &str) -> PathBuf {
+        // Without a slash at its end.
+        let mut name = self.dir.components().collect::<PathBuf>().into_os_string();
+        name.push(end);
+        PathBuf::from(name)
     }
 
     pub(crate) fn limits(&self) -> Limits {

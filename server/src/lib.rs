@@ -45,7 +45,6 @@ mod listen;
 mod load;
 mod mutate;
 mod names;
-mod objects;
 mod operations;
 mod operator;
 mod proto;

@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::data::Data;
 use crate::instances::InstanceAdmin;
 use crate::listen::{Connections, Protocol, Terms, Tls};
-use crate::objects::FoundStores;
 use crate::operations::{Finished, OperationsService};
 use crate::operator::OperatorService;
 use crate::proto::bigtable::bigtable_server::BigtableServer;
@@ -23,6 +22,7 @@ use crate::tables::{Table, Tables};
 use crate::{regions, rows, schema};
 use siltstone::Durability;
 use siltstone_compactor::{CompactionManager, Compactors};
+use siltstone_storage_object::LazyObjectStores;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// Compaction servers that merges go to, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
     /// Object stores, if tables lie in one.
-    stores: Arc<FoundStores>,
+    stores: Arc<LazyObjectStores>,
     /// Compaction servers' manager, where it is in this process.
     _manager: Option<Managing>,
     pub(crate) durability: Durability,
@@ -263,7 +263,7 @@ impl Server {
         let places = config.places();
         let (manager, compactors) = start_offload(&config).await?;
         let offload = compactors.clone();
-        let stores = Arc::new(FoundStores::new(config.disk_cache.0, &places.disk_cache));
+        let stores = Arc::new(LazyObjectStores::new(config.object_stores()));
         let found = {
             let stores = stores.clone();
             move |location: &str| stores.open(location)
@@ -455,7 +455,9 @@ impl Server {
         let stores = self.shared.stores.clone();
         let closed = tokio::task::spawn_blocking(move || {
             let closed = db.close();
-            stores.close();
+            if let Err(error) = stores.close() {
+                tracing::warn!(%error, "what the disk cache had in memory could not be written");
+            }
             closed
         })
         .await;

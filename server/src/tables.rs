@@ -72,8 +72,6 @@ pub(crate) struct Places {
     pub(crate) backups: PathBuf,
     /// Of databases that are being restored, on the same file system as the database.
     pub(crate) restoring: PathBuf,
-    /// Of what is kept of object stores.
-    pub(crate) disk_cache: PathBuf,
 }
 
 /// One table.

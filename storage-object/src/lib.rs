@@ -32,6 +32,7 @@ mod upload;
 pub use disk::{DiskCache, DiskUse};
 
 use disk::Disk;
+use parking_lot::Mutex;
 use siltstone::storage::ObjectStore;
 use std::collections::BTreeMap;
 use std::io;
@@ -71,6 +72,41 @@ struct Shared {
     settings: Settings,
     disk: Option<Disk>,
     runtime: Arc<Threads>,
+}
+
+/// [`ObjectStores`] that start when the first location is asked for, so that who may need none starts no threads and no cache.
+#[derive(Debug, Default)]
+pub struct LazyObjectStores {
+    settings: Settings,
+    stores: Mutex<Option<ObjectStores>>,
+}
+
+impl LazyObjectStores {
+    /// Starts nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, stores: Mutex::default() }
+    }
+
+    /// See [`ObjectStores::open`].
+    ///
+    /// # Errors
+    /// As there; the first time as [`ObjectStores::new`], too.
+    pub fn open(&self, location: &str) -> io::Result<Arc<dyn ObjectStore>> {
+        let mut stores = self.stores.lock();
+        let stores = match &mut *stores {
+            Some(stores) => stores,
+            none => none.insert(ObjectStores::new(&self.settings)?),
+        };
+        stores.open(location)
+    }
+
+    /// See [`ObjectStores::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(&self) -> io::Result<()> {
+        self.stores.lock().take().map_or(Ok(()), |stores| stores.close())
+    }
 }
 
 /// The threads that requests run on. They end with the last store.

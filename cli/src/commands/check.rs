@@ -23,7 +23,7 @@ impl Check {
     pub(crate) fn run(self) -> Outcome {
         let db = open::directory(&self.db)?;
         let report = progress::over_files(|progress| {
-            check_with_objects(&Env::local(), db, &open::object_store, progress)
+            check_with_objects(&Env::local(), db, &open::object_stores(), progress)
         })?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);

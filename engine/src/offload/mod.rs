@@ -253,7 +253,7 @@ impl MergeSpec {
     /// # Errors
     /// What `named` returns; `Unsupported` where a name is not UTF-8.
     pub fn with_dirs(mut self, named: impl Fn(&Path) -> Result<PathBuf>) -> Result<Self> {
-        if !self.place.is_empty() && !self.is_in_objects() {
+        if !self.place.is_empty() && self.object_store().is_none() {
             let place = named(Path::new(&self.place))?;
             let text = place.into_os_string().into_string();
             self.place = text.map_err(|name| {
@@ -304,7 +304,7 @@ impl MergeSpec {
 
     /// The directory with the tables; `None` where they lie in an object store.
     pub fn table_dir(&self) -> Option<&Path> {
-        (!self.is_in_objects()).then(|| match self.place.as_str() {
+        self.object_store().is_none().then(|| match self.place.as_str() {
             "" => self.log_dir.as_path(),
             place => Path::new(place),
         })
@@ -318,9 +318,5 @@ impl MergeSpec {
     /// The directory of the database, with its log.
     pub fn log_dir(&self) -> &Path {
         &self.log_dir
-    }
-
-    fn is_in_objects(&self) -> bool {
-        TableStore::is_in_objects(&self.place)
     }
 }

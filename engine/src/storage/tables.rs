@@ -58,7 +58,7 @@ impl TableStore {
         dir: &Path,
         stores: Option<&OpenObjectStore>,
     ) -> Result<Self> {
-        match (location, location.strip_prefix(OBJECTS)) {
+        match (location, Self::object_location(location)) {
             ("", _) => Ok(Self::beside(storage, dir)),
             (_, Some(objects)) => Self::found(objects, stores),
             (_, None) => Ok(Self::directory(storage, Path::new(location))),
@@ -78,11 +78,6 @@ impl TableStore {
     /// Whether that is said of an object store, and not of a directory.
     pub(crate) fn is_location(tables: &Path) -> bool {
         tables.to_str().is_some_and(|text| text.contains("://"))
-    }
-
-    /// Whether what a manifest says is an object store.
-    pub(crate) fn is_in_objects(location: &str) -> bool {
-        location.starts_with(OBJECTS)
     }
 
     /// The location of the object store that a manifest names.
@@ -167,7 +162,7 @@ impl TableStore {
 
     /// Whether a file that is being written can be made durable before it is whole.
     pub(crate) fn writes_in_pieces(&self) -> bool {
-        !matches!(self.kind, Kind::Objects(_))
+        !self.is_far()
     }
 
     /// Whether each read is a request to somebody far away.
