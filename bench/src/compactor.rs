@@ -1,7 +1,8 @@
 //! Compaction servers for stores that are measured: processes of their own on the last processor, while the process that measures
 //! has the first.
 
-use crate::store::{Result, slow::Slow};
+use crate::measure::cpu_of;
+use crate::store::{Result, slow::Pace, slow::Slow};
 use clap::Args;
 use siltstone::storage::Env;
 use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
@@ -26,6 +27,9 @@ pub(crate) struct Server {
     /// Milliseconds that each read of its storage takes longer.
     #[arg(long)]
     slow: u64,
+    /// Bytes a second that a merge gets from its storage; 0 for all that there are.
+    #[arg(long)]
+    rate: u64,
 }
 
 impl Server {
@@ -38,7 +42,7 @@ impl Server {
             merge_memory: self.memory,
             ..CompactorConfig::default()
         };
-        let env = Slow::env(Env::local(), Duration::from_millis(self.slow));
+        let env = Slow::env(Env::local(), Pace { by: Duration::from_millis(self.slow), rate: self.rate });
         let server = CompactorServer::start(config, siltstone::Db::builder().env(env))?;
         println!("{}", server.listens_at());
         std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -49,17 +53,18 @@ impl Server {
 /// Compaction servers that run as long as this.
 pub(crate) struct Servers {
     processes: Vec<Child>,
+    pub(crate) addresses: Vec<String>,
     pub(crate) compactors: Arc<Compactors>,
 }
 
 impl Servers {
-    pub(crate) fn start(count: u64, dir: &Path, memory: u64, slow: Duration) -> Result<Self> {
+    pub(crate) fn start(count: u64, dir: &Path, memory: u64, pace: Pace) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
         let (mut processes, mut addresses) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("compactor").arg("--dir").arg(dir).args(["--memory", &memory.to_string()]);
-            command.args(["--slow", &slow.as_millis().to_string()]);
+            command.args(["--slow", &pace.by.as_millis().to_string(), "--rate", &pace.rate.to_string()]);
             let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let mut line = String::new();
             let said = process.stdout.take().ok_or("a compaction server says nothing")?;
@@ -69,7 +74,7 @@ impl Servers {
         }
         // All that is not too small goes: what is measured is what that does.
         let options = CompactorsOptions { by_cost: false, ..CompactorsOptions::default() };
-        let compactors = Arc::new(Compactors::connect_with(addresses, options)?);
+        let compactors = Arc::new(Compactors::connect_with(&addresses, options)?);
         let began = Instant::now();
         while compactors.servers().iter().any(|server| server.state.is_none()) {
             if began.elapsed() > PATIENCE {
@@ -77,7 +82,14 @@ impl Servers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(Self { processes, compactors })
+        Ok(Self { processes, addresses, compactors })
+    }
+}
+
+impl Servers {
+    /// CPU time of all of them.
+    pub(crate) fn cpu(&self) -> Duration {
+        self.processes.iter().map(|process| cpu_of(process.id())).sum()
     }
 }
 

@@ -4,9 +4,12 @@
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
 //!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
-//!   `tpcc`: TPC-C, apart from the workloads, as it is transactions. `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
+//!   `tpcc`: TPC-C, apart from the workloads, as it is transactions. `capacity`: whether compaction servers suffice.
+//!   `objects`: what tables in an object store cost.
+//!   `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
+mod capacity;
 mod child;
 mod cliffs;
 mod compactor;
@@ -15,6 +18,7 @@ mod drive;
 mod felt;
 mod limits;
 mod measure;
+mod objects;
 mod offload;
 mod paper;
 mod record;
@@ -109,9 +113,20 @@ enum Task {
   siltstone-bench offload
   siltstone-bench offload --keys 2000000 --runs 5")]
     Offload(offload::Costs),
-    /// Runs TPC-C on an embedded database, if asked with a merge of one of its large tables in the middle.
+    /// Measures what tables in an object store cost: loading, merging, opening, gets and scans, beside a directory.
+    #[command(after_help = "Examples:
+  siltstone-bench objects --place s3://bucket/bench
+  AWS_ENDPOINT_URL=http://127.0.0.1:9000 siltstone-bench objects --place s3://bucket/bench --keys 1000000")]
+    Objects(objects::Objects),
+    /// Measures whether compaction servers suffice: stores that are merged once an interval, on servers of a given rate.
+    #[command(after_help = "Examples:
+  siltstone-bench capacity
+  siltstone-bench capacity --interval 60 --keys 100000 --rate 20M")]
+    Capacity(capacity::Measured),
+    /// Runs TPC-C, embedded or on a server, if asked with a merge of one of its large tables in the middle.
     #[command(after_help = "Examples:
   siltstone-bench tpcc --warehouses 4 --threads 4 --seconds 60
+  siltstone-bench tpcc --server --threads 4
   siltstone-bench tpcc --merge stock --elsewhere --json")]
     Tpcc(tpcc::Tpcc),
     /// Lists the stores that this build can measure.
@@ -137,6 +152,8 @@ fn main() -> ExitCode {
         }
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Offload(costs) => costs.run().map(|()| ExitCode::SUCCESS),
+        Task::Objects(objects) => objects.run().map(|()| ExitCode::SUCCESS),
+        Task::Capacity(capacity) => capacity.run().map(|()| ExitCode::SUCCESS),
         Task::Tpcc(tpcc) => tpcc.run().map(|()| ExitCode::SUCCESS),
         Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),
         Task::Served(served) => served.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),

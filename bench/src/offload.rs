@@ -7,7 +7,7 @@
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::Usage;
-use crate::store::Result;
+use crate::store::{Result, slow::Pace};
 use crate::workload::bytes::Values;
 use siltstone::offload::{Decision, MergeAnswer, Offer, Offload, OffloadedMerge, RemoteCache, RemoteRead};
 use siltstone::{CacheFill, Compression, Db, Experimental, FamilyOptions, Options, TableId};
@@ -129,7 +129,7 @@ impl Costs {
 
     fn cost(&self, way: &Way, dir: &Path, seed: u64) -> Result<Cost> {
         let servers = match way.elsewhere {
-            true => Some(Servers::start(1, dir, 4 << 30, Duration::ZERO)?),
+            true => Some(Servers::start(1, dir, 4 << 30, Pace::default())?),
             false => None,
         };
         let timed = servers.as_ref().map(|servers| Arc::new(Timed::new(servers.compactors.clone())));

@@ -1,4 +1,6 @@
-//! Sizes on the command line.
+//! Sizes, and what goes to the cache, on the command line.
+
+use siltstone::CacheFill;
 
 /// A number of bytes: digits, and K, M or G for powers of 1024.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -11,6 +13,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let number: u64 =
         text[..digits].trim().parse().map_err(|_| format!("{text} is not a number of bytes"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too much"))
+}
+
+/// The name of a way to fill the cache.
+pub(crate) fn cache_fill(text: &str) -> Result<CacheFill, String> {
+    serde_json::from_value(text.into()).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 //! seed. The campaigns: `power` (crashes), `twice` (at any two places), `faults` (calls that fail, full disks, replays), `small_disk` (a real file
 //! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints, backups and moves that crash),
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
-//! configurations: `settings`, `pairs`), `corners` (what the others do not enter), `rot` (damaged files, repairs). `planted` proves that they notice mistakes.
+//! configurations: `settings`, `pairs`), `corners` (what the others do not enter), `objects` (an object store that fails), `offload`
+//! (merges elsewhere, where everything goes wrong), `regions` (splits and joins), `rot` (damaged files, repairs). `planted` proves
+//! that they notice mistakes.
 
 /// Runs the README's example with the documentation tests.
 #[cfg(doctest)]
@@ -22,6 +24,7 @@ pub mod kill;
 pub mod metamorphic;
 pub mod model;
 pub mod objects;
+pub mod offload;
 pub mod pairs;
 pub mod planted;
 pub mod power;

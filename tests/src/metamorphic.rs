@@ -64,7 +64,7 @@ fn configuration(base: &Setup, row: &[usize]) -> Setup {
     settings::set(row, &mut setup.options, &mut families);
     setup.merges = match digest(row) {
         drawn if drawn % 6 == 0 => Merges::Elsewhere,
-        drawn if drawn % 6 == 1 => Merges::Lying(drawn),
+        drawn if drawn % 6 == 1 => Merges::Faulty(drawn),
         _ => Merges::Here,
     };
     setup.tables = match digest(row) / 6 {

@@ -16,6 +16,7 @@ pub const ROWS: &[Row] = &[
     crate::between::BETWEEN,
     crate::corners::CORNERS,
     crate::objects::OBJECTS,
+    crate::offload::OFFLOAD,
     crate::regions::REGIONS,
     crate::torn::TORN,
     crate::copies::COPIES,

@@ -6,7 +6,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimClock, SimObjects, SimRandom, SimStorage, SimWorld};
 use siltstone::storage::{Clock, Storage};
 use siltstone::strategy::StrategyOptions;
-use siltstone::testing::Elsewhere;
+use siltstone::testing::{Elsewhere, MergeFault};
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Experimental, Family,
     FamilyOptions, KeyRange, MergeOperator, Options, SeqNo, Timestamp, Timestamps, Transaction,
@@ -62,15 +62,15 @@ pub enum Merges {
     Here,
     /// Somebody at the other end of a pipe.
     Elsewhere,
-    /// The same, who lies now and then, by that seed.
-    Lying(u64),
+    /// The same, and everything goes wrong there now and then, by that seed.
+    Faulty(u64),
 }
 
 impl Merges {
     fn draw(rng: &mut Rng) -> Self {
         match rng.range(0..8) {
             0 => Merges::Elsewhere,
-            1 => Merges::Lying(rng.next_u64()),
+            1 => Merges::Faulty(rng.next_u64()),
             _ => Merges::Here,
         }
     }
@@ -260,12 +260,11 @@ impl Setup {
             .families
             .iter()
             .fold(builder, |builder, family| builder.family(family.name, family.options.clone()));
-        let lies = match self.merges {
+        let elsewhere = match self.merges {
             Merges::Here => return builder,
-            Merges::Elsewhere => None,
-            Merges::Lying(seed) => Some(seed),
+            Merges::Elsewhere => Elsewhere::beside(&builder),
+            Merges::Faulty(seed) => Elsewhere::faulty(&builder, &MergeFault::ALL, seed),
         };
-        let elsewhere = Elsewhere::beside(&builder, lies);
         builder.offload(Arc::new(elsewhere))
     }
 

@@ -166,6 +166,13 @@ const CAMPAIGNS: &[Campaign] = &[
         release: 1_000_000,
     },
     Campaign {
+        row: "18",
+        what: "merges run elsewhere by one that lies, hangs, forgets, works on unheard, answers twice or late: eleven faults",
+        run: "siltstone-torture offload",
+        gate: 1_100,
+        release: 110_000,
+    },
+    Campaign {
         row: "17",
         what: "regions: splits and joins under writes, compactions, snapshots and ends at each of their kill points",
         run: "siltstone-torture regions",
@@ -181,7 +188,7 @@ const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "16",
-        what: "compaction servers killed and paused, and the server with them, under clients: every acknowledged row is there",
+        what: "compaction servers and their manager killed and paused, and the server with them: every acknowledged row is there",
         run: "siltstone-siege offload",
         gate: 40,
         release: 20_000,
@@ -213,6 +220,13 @@ const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-siege messages",
         gate: 200_000,
         release: 100_000_000,
+    },
+    Campaign {
+        row: "10",
+        what: "damaged messages to a compaction server and a compaction manager",
+        run: "siltstone-siege peers",
+        gate: 20_000,
+        release: 10_000_000,
     },
     Campaign {
         row: "10",

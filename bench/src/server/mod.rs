@@ -8,10 +8,10 @@ mod speed;
 
 use clap::{Args, Subcommand};
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
-use peer::{Peer, TABLE};
+use peer::TABLE;
 use std::path::PathBuf;
 
-pub(crate) use peer::Served;
+pub(crate) use peer::{Client, Given, Peer, Served, table_name};
 
 const ROWS_OF_A_CALL: u64 = 100;
 
@@ -84,7 +84,7 @@ fn entries(from: u64, value: &bytes::Bytes) -> data::MutateRowsRequest {
 
 /// Creates the table and writes its rows.
 async fn fill(peer: &Peer, rows: u64, value: &bytes::Bytes) -> Result<(), String> {
-    peer.create_table(std::iter::empty()).await?;
+    peer.create_table("bench", std::iter::empty()).await?;
     let mut client = peer.client().await?;
     for from in (0..rows).step_by(ROWS_OF_A_CALL as usize) {
         let answers = client.mutate_rows(entries(from, value)).await.map_err(|e| e.to_string())?;

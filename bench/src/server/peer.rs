@@ -5,7 +5,8 @@ use crate::measure::{cpu_of, rss_bytes_of};
 use clap::Args;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
-use siltstone_server::{Config, Server, Size, WriteDurability};
+use siltstone::CacheFill;
+use siltstone_server::{Config, OffloadConfig, Server, Size, WriteDurability};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use tonic::transport::Channel;
 pub(super) const PARENT: &str = "projects/bench/instances/bench";
 pub(super) const TABLE: &str = "projects/bench/instances/bench/tables/bench";
 
-pub(super) type Client = data::bigtable_client::BigtableClient<Channel>;
+pub(crate) type Client = data::bigtable_client::BigtableClient<Channel>;
 
 /// A process that the bench starts for itself.
 #[derive(Args)]
@@ -30,6 +31,12 @@ pub(crate) struct Served {
     memory: u64,
     #[arg(long, default_value_t = 128 << 20)]
     write_memory: u64,
+    /// What merges put into the cache.
+    #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
+    cache_fill: CacheFill,
+    /// Compaction servers, to which all merges go that are not too small.
+    #[arg(long)]
+    compactors: Vec<String>,
 }
 
 impl Served {
@@ -52,6 +59,12 @@ impl Served {
                 durability: WriteDurability::Buffered,
                 memory: Size(self.memory),
                 write_memory: Size(self.write_memory),
+                cache_fill: self.cache_fill,
+                offload: OffloadConfig {
+                    servers: self.compactors,
+                    by_cost: false,
+                    ..OffloadConfig::default()
+                },
                 ..Config::default()
             };
             let server = Server::start(config).await?;
@@ -65,6 +78,7 @@ impl Served {
                 let begun = Instant::now();
                 match line.split_once(' ') {
                     Some(("split", row)) => server.split(TABLE, row.as_bytes()).await?,
+                    Some(("compact", table)) => server.compact(&table_name(table)).await?,
                     None if line == "compact" => server.compact(TABLE).await?,
                     None if line == "flush" => server.flush().await?,
                     _ => return Err(format!("what is {line}?")),
@@ -76,8 +90,13 @@ impl Served {
     }
 }
 
-/// A child on the second core.
-pub(super) struct Peer {
+/// The whole name of a table.
+pub(crate) fn table_name(id: &str) -> String {
+    format!("{PARENT}/tables/{id}")
+}
+
+/// A child, on the second core as a rule.
+pub(crate) struct Peer {
     child: Child,
     asks: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -90,19 +109,24 @@ pub(super) struct Peer {
 }
 
 /// How a child is started.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Given {
-    pub(super) empty: bool,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) empty: bool,
     /// Bytes for the cache and for writes; 0 for what the bench gives otherwise.
-    pub(super) memory: u64,
-    pub(super) write_memory: u64,
+    pub(crate) memory: u64,
+    pub(crate) write_memory: u64,
+    /// It shares the first core with the one that measures.
+    pub(crate) on_first: bool,
+    /// What else it is told.
+    pub(crate) more: Vec<String>,
 }
 
 impl Peer {
-    pub(super) fn start(dir: &Path, given: Given) -> Result<Self, String> {
+    pub(crate) fn start(dir: &Path, given: &Given) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new("taskset");
-        command.args(["-c", "1"]).arg(program).arg("served").arg("--dir").arg(dir);
+        command.args(["-c", if given.on_first { "0" } else { "1" }]);
+        command.arg(program).arg("served").arg("--dir").arg(dir).args(&given.more);
         if given.empty {
             command.arg("--empty");
         }
@@ -152,7 +176,7 @@ impl Peer {
     }
 
     /// Has it do something, and tells how long that took.
-    pub(super) fn ask(&mut self, line: &str) -> Result<Duration, String> {
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Duration, String> {
         let asks = self.asks.as_mut().ok_or("the server has been stopped")?;
         writeln!(asks, "{line}").map_err(|e| e.to_string())?;
         let mut answer = String::new();
@@ -161,30 +185,34 @@ impl Peer {
     }
 
     /// Stops it as a signal would, and waits for its end.
-    pub(super) fn stop(mut self) -> Result<(), String> {
+    pub(crate) fn stop(mut self) -> Result<(), String> {
         drop(self.asks.take());
         let status = self.child.wait().map_err(|e| e.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("the server: {status}")) }
     }
 
-    pub(super) async fn channel(&self) -> Result<Channel, String> {
+    async fn channel(&self) -> Result<Channel, String> {
         let endpoint = Channel::from_shared(self.at.clone()).map_err(|e| e.to_string())?;
         let endpoint = endpoint.initial_stream_window_size(1 << 20).initial_connection_window_size(4 << 20);
         endpoint.connect().await.map_err(|e| e.to_string())
     }
 
-    pub(super) async fn client(&self) -> Result<Client, String> {
+    pub(crate) async fn client(&self) -> Result<Client, String> {
         self.channel().await.map(Client::new)
     }
 
-    /// Creates the table with a family `f`, cut at these rows.
-    pub(super) async fn create_table(&self, cuts: impl Iterator<Item = String>) -> Result<(), String> {
+    /// Creates a table with a family `f`, cut at these rows.
+    pub(crate) async fn create_table(
+        &self,
+        id: &str,
+        cuts: impl Iterator<Item = String>,
+    ) -> Result<(), String> {
         let client = admin::bigtable_table_admin_client::BigtableTableAdminClient::new(self.channel().await?);
         let families = [("f".to_string(), admin::ColumnFamily::default())];
         let table = admin::Table { column_families: families.into(), ..Default::default() };
         let request = admin::CreateTableRequest {
             parent: PARENT.into(),
-            table_id: "bench".into(),
+            table_id: id.into(),
             table: Some(table),
             initial_splits: cuts.map(|row| admin::create_table_request::Split { key: row.into() }).collect(),
         };

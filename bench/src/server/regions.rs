@@ -86,14 +86,14 @@ impl Regions {
         let given = Given { memory: 64 << 20, write_memory: 16 << 20, ..Given::default() };
         let say = |what: &str, figure: String| println!("{what:<44}{figure:>14}");
         println!("{} regions of {PARENT}, 64 MiB of memory", self.count);
-        let mut peer = Peer::start(&self.dir, given)?;
+        let mut peer = Peer::start(&self.dir, &given)?;
         let alone = peer.rss_bytes();
         let idle = share_of_a_core(&peer, self.seconds, std::future::pending()).await?;
         say("no region: memory, MiB", format!("{:.1}", mib(alone)));
         say("no region: at rest, % of a core", format!("{:.2}", idle * 100.0));
 
         let begun = Instant::now();
-        peer.create_table((1..self.count).map(key_text)).await?;
+        peer.create_table("bench", (1..self.count).map(key_text)).await?;
         say("make them, s", format!("{:.2}", begun.elapsed().as_secs_f64()));
         say("memory more, MiB", format!("{:.1}", mib(peer.rss_bytes().saturating_sub(alone))));
 
@@ -128,7 +128,7 @@ impl Regions {
         tokio::task::spawn_blocking(|| peer.stop()).await.map_err(|e| e.to_string())??;
         say("stop, s", format!("{:.2}", begun.elapsed().as_secs_f64()));
 
-        let peer = Peer::start(&self.dir, given)?;
+        let peer = Peer::start(&self.dir, &given)?;
         say("open, s", format!("{:.2}", peer.started_in.as_secs_f64()));
         self.looked_at(&peer, alone).await
     }

@@ -138,8 +138,8 @@ async fn measure(
 
 /// Measures and prints.
 pub(super) async fn measured(plan: &Server) -> Result<(), String> {
-    let empty = Peer::start(&plan.dir, Given { empty: true, ..Given::default() })?;
-    let ours = Peer::start(&plan.dir, Given::default())?;
+    let empty = Peer::start(&plan.dir, &Given { empty: true, ..Given::default() })?;
+    let ours = Peer::start(&plan.dir, &Given::default())?;
     let value = bytes::Bytes::from(vec![7; 100]);
     fill(&ours, plan.rows, &value).await?;
     let emulator = plan.emulator.as_deref().map(Peer::emulator).transpose()?;

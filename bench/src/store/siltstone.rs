@@ -3,7 +3,7 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
 //! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::slow::Slow;
+use super::slow::{Pace, Slow};
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::compactor::{Servers, pin_to_first};
 use crate::record::Durability;
@@ -365,11 +365,12 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     if setup.pinned || setup.servers > 0 {
         pin_to_first()?;
     }
+    let pace = Pace { by: setup.slow, rate: 0 };
     let servers = match setup.servers {
         0 => None,
-        count => Some(Servers::start(count, wanted.dir, SERVER_MEMORY, setup.slow)?),
+        count => Some(Servers::start(count, wanted.dir, SERVER_MEMORY, pace)?),
     };
-    let env = Slow::env(Env::local(), setup.slow);
+    let env = Slow::env(Env::local(), pace);
     let mut builder = Db::builder().env(env).options(setup.options.clone()).listener(move |event| {
         largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
     });

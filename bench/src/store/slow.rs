@@ -1,5 +1,5 @@
-//! A local storage of which each read takes longer, as one does that lies behind a network. Writes are as they are: they are few
-//! and large, and nobody waits for them.
+//! A local storage of which each read takes longer, as one does that lies behind a network, or which gives so many bytes a second
+//! and no more. Writes are as they are: they are few and large, and nobody waits for them.
 
 use siltstone::storage::{Env, MappedFile, ReadFile, Storage, WriteFile};
 use std::io;
@@ -11,31 +11,44 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Slow {
     storage: Arc<dyn Storage>,
-    by: Duration,
+    pace: Pace,
+}
+
+/// How slow reads are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pace {
+    /// Each read takes this much longer.
+    pub(crate) by: Duration,
+    /// Bytes a second that one reader gets; 0 for all that there are.
+    pub(crate) rate: u64,
 }
 
 impl Slow {
     /// The same environment; unchanged where reads take no longer.
-    pub(crate) fn env(env: Env, by: Duration) -> Env {
-        match by {
-            Duration::ZERO => env,
-            by => Env { storage: Arc::new(Self { storage: env.storage.clone(), by }), ..env },
+    pub(crate) fn env(env: Env, pace: Pace) -> Env {
+        if pace == Pace::default() {
+            return env;
         }
+        Env { storage: Arc::new(Self { storage: env.storage.clone(), pace }), ..env }
     }
 
     fn slow(&self, file: Arc<dyn ReadFile>) -> Arc<dyn ReadFile> {
-        Arc::new(SlowFile { file, by: self.by })
+        Arc::new(SlowFile { file, pace: self.pace })
     }
 }
 
 struct SlowFile {
     file: Arc<dyn ReadFile>,
-    by: Duration,
+    pace: Pace,
 }
 
 impl ReadFile for SlowFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        std::thread::sleep(self.by);
+        let bytes = match self.pace.rate {
+            0 => Duration::ZERO,
+            rate => Duration::from_secs_f64(buffer.len() as f64 / rate as f64),
+        };
+        std::thread::sleep(self.pace.by + bytes);
         self.file.read_exact_at(buffer, offset)
     }
 

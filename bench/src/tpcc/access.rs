@@ -1,16 +1,24 @@
-//! How the driver reaches its tables: by transactions of an embedded database, or by calls of single rows.
+//! How the driver reaches its tables; and those of an embedded database, which it reaches by transactions. (Those of a server:
+//! `served`.)
 
 use super::schema::{Row, Table};
 use crate::store::Result;
 use siltstone::{Db, Durability, ErrorKind, Family, FamilyOptions, Transaction};
 use std::ops::Range;
 
+/// What puts rows.
+pub(crate) trait Put {
+    fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()>;
+}
+
 /// What a transaction reads and writes.
-pub(crate) trait Access {
+pub(crate) trait Access: Put {
     /// The row of that key.
     fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Row>>;
-    fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()>;
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<()>;
+    /// Changes a row, which must be there, while no other changes it; the row as it is now.
+    fn change(&mut self, table: Table, key: &[u8], by: &mut dyn FnMut(&mut Row)) -> Result<Row>;
+    /// Deletes a row; whether it was there.
+    fn take(&mut self, table: Table, key: &[u8]) -> Result<bool>;
     /// The first rows of a range, so many at most.
     fn scan(&mut self, table: Table, keys: Range<Vec<u8>>, most: usize) -> Result<Vec<(Vec<u8>, Row)>>;
 
@@ -18,6 +26,18 @@ pub(crate) trait Access {
     fn row(&mut self, table: Table, key: &[u8]) -> Result<Row> {
         self.get(table, key)?.ok_or_else(|| format!("{}: a row is missing", table.name()).into())
     }
+}
+
+/// Where the tables are.
+pub(crate) trait Tables: Sync {
+    /// Runs the transaction until nobody is in its way; how often others were.
+    fn run(&self, transaction: &mut dyn FnMut(&mut dyn Access) -> Result<Outcome>) -> Result<(Outcome, u64)>;
+    /// Puts rows, which need not come all at once.
+    fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()>;
+    /// All that was written is in tables on disk, and no merge is due.
+    fn settle(&self) -> Result<()>;
+    /// Merges all of a table.
+    fn merge(&self, table: Table) -> Result<()>;
 }
 
 /// What came of a try.
@@ -48,15 +68,13 @@ impl Embedded {
         Ok(Self { db: db.clone(), families })
     }
 
-    pub(crate) fn family(&self, table: Table) -> &Family {
+    fn family(&self, table: Table) -> &Family {
         &self.families[table as usize]
     }
+}
 
-    /// Runs the transaction until it commits; how often others were in its way.
-    pub(crate) fn run(
-        &self,
-        mut transaction: impl FnMut(&mut dyn Access) -> Result<Outcome>,
-    ) -> Result<(Outcome, u64)> {
+impl Tables for Embedded {
+    fn run(&self, transaction: &mut dyn FnMut(&mut dyn Access) -> Result<Outcome>) -> Result<(Outcome, u64)> {
         let mut conflicts = 0;
         loop {
             let mut open = Open { of: self, transaction: self.db.begin() };
@@ -71,11 +89,31 @@ impl Embedded {
             }
         }
     }
+
+    fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()> {
+        self.run(&mut |access| part(access).map(|()| Outcome::Committed)).map(drop)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.db.flush()?;
+        Ok(self.db.settle()?)
+    }
+
+    fn merge(&self, table: Table) -> Result<()> {
+        Ok(self.family(table).compact::<&[u8]>(..)?)
+    }
 }
 
 struct Open<'a> {
     of: &'a Embedded,
     transaction: Transaction,
+}
+
+impl Put for Open<'_> {
+    fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()> {
+        self.transaction.put(self.of.family(table), key, row.encode());
+        Ok(())
+    }
 }
 
 impl Access for Open<'_> {
@@ -88,14 +126,17 @@ impl Access for Open<'_> {
         found.map(|bytes| Row::decode(&bytes)).transpose()
     }
 
-    fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()> {
-        self.transaction.put(self.of.family(table), key, row.encode());
-        Ok(())
+    fn change(&mut self, table: Table, key: &[u8], by: &mut dyn FnMut(&mut Row)) -> Result<Row> {
+        let mut row = self.row(table, key)?;
+        by(&mut row);
+        self.put(table, key, &row)?;
+        Ok(row)
     }
 
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<()> {
+    fn take(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        let was_there = self.get(table, key)?.is_some();
         self.transaction.delete(self.of.family(table), key);
-        Ok(())
+        Ok(was_there)
     }
 
     fn scan(&mut self, table: Table, keys: Range<Vec<u8>>, most: usize) -> Result<Vec<(Vec<u8>, Row)>> {

@@ -1,30 +1,33 @@
-//! TPC-C on an embedded database, each transaction a serializable one: its mix as the paper on offloaded compaction has it, no
+//! TPC-C, embedded, each transaction a serializable one, or on a server: its mix as the paper on offloaded compaction has it, no
 //! terminals and no think time. With a merge of Stock or Order-Line in the middle it is the experiment of that paper's Figure 8.
 //!
 //! `schema` are tables, keys and rows, `load` what they hold at first, `transactions` the five, `access` how tables are reached,
-//! `check` what must hold afterwards.
+//! `served` those of a server, `check` what must hold afterwards.
 
 mod access;
 mod check;
 mod load;
 mod schema;
+mod served;
 mod transactions;
 
 use crate::compactor::{Servers, pin_to_first};
-use crate::store::Result;
+use crate::server::Given;
+use crate::store::{Result, slow::Pace};
 use crate::workload::random::Rng;
-use access::{Embedded, Outcome};
+use access::{Embedded, Outcome, Tables};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use schema::Table;
 use serde::Serialize;
+use served::Served;
 use siltstone::{CacheFill, Db, Experimental, Options};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use transactions::{Kind, Planned, Size};
 
-/// Rows loaded in one transaction.
+/// Rows loaded at once.
 const LOADED: u32 = 1_000;
 
 /// A table that is merged while transactions run.
@@ -58,6 +61,9 @@ pub(crate) struct Tpcc {
     /// How long transactions run; a third of it before a merge that is asked for.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// On a server, by calls of single rows: a transaction is then not atomic, only each of its rows is.
+    #[arg(long)]
+    server: bool,
     /// Memory of the database.
     #[arg(long, default_value = "256M", value_parser = crate::text::size)]
     memory: u64,
@@ -68,7 +74,7 @@ pub(crate) struct Tpcc {
     #[arg(long, requires = "merge")]
     elsewhere: bool,
     /// What merges put into the cache.
-    #[arg(long, default_value = "step", value_parser = cache_fill)]
+    #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
     cache_fill: CacheFill,
     /// What is drawn.
     #[arg(long, default_value_t = 1)]
@@ -79,10 +85,6 @@ pub(crate) struct Tpcc {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-}
-
-fn cache_fill(text: &str) -> std::result::Result<CacheFill, String> {
-    serde_json::from_value(text.into()).map_err(|e| e.to_string())
 }
 
 /// Times of the transactions of a kind in a phase, in microseconds.
@@ -99,6 +101,8 @@ struct Told {
 
 #[derive(Debug, Serialize)]
 struct Report {
+    /// By calls of single rows, or in serializable transactions.
+    single_rows: bool,
     warehouses: u32,
     threads: u32,
     seconds: f64,
@@ -148,24 +152,45 @@ impl Tpcc {
         let servers = match self.elsewhere {
             true => {
                 pin_to_first()?;
-                Some(Servers::start(1, &self.dir, 4 << 30, Duration::ZERO)?)
+                Some(Servers::start(1, &self.dir, 4 << 30, Pace::default())?)
             }
             false => None,
         };
-        let options = Options {
-            memory_budget: self.memory,
-            write_memory: self.memory / 4,
-            cache_fill: self.cache_fill,
-            experimental: Experimental { compact_rest: 0, ..Experimental::default() },
-            ..Options::default()
+        let report = match self.server {
+            true => {
+                let mut more = vec![
+                    "--cache-fill".to_string(),
+                    serde_json::to_value(self.cache_fill)?.as_str().unwrap_or_default().to_string(),
+                ];
+                for address in servers.iter().flat_map(|servers| &servers.addresses) {
+                    more.extend(["--compactors".to_string(), address.clone()]);
+                }
+                let (memory, write_memory) = (self.memory, self.memory / 4);
+                let given =
+                    Given { memory, write_memory, on_first: self.elsewhere, more, ..Given::default() };
+                let served = Served::start(&self.dir.join("db"), &given)?;
+                let report = self.measure(&served)?;
+                served.stop()?;
+                report
+            }
+            false => {
+                let options = Options {
+                    memory_budget: self.memory,
+                    write_memory: self.memory / 4,
+                    cache_fill: self.cache_fill,
+                    experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+                    ..Options::default()
+                };
+                let mut builder = Db::builder().options(options);
+                if let Some(servers) = &servers {
+                    builder = builder.offload(servers.compactors.clone());
+                }
+                let db = builder.open(self.dir.join("db"))?;
+                let report = self.measure(&Embedded::new(&db)?)?;
+                db.close()?;
+                report
+            }
         };
-        let mut builder = Db::builder().options(options);
-        if let Some(servers) = &servers {
-            builder = builder.offload(servers.compactors.clone());
-        }
-        let db = builder.open(self.dir.join("db"))?;
-        let report = self.measure(&db)?;
-        db.close()?;
         drop(servers);
         let _ = std::fs::remove_dir_all(&self.dir);
         match self.json {
@@ -175,22 +200,18 @@ impl Tpcc {
         Ok(())
     }
 
-    fn measure(&self, db: &Db) -> Result<Report> {
+    fn measure(&self, tables: &dyn Tables) -> Result<Report> {
         let size = Size::new(self.warehouses, self.scale);
-        let tables = Embedded::new(db)?;
-        load(&tables, size)?;
-        db.flush()?;
-        db.settle()?;
-        let check =
-            |access: &mut dyn access::Access| check::check(access, size).map(|()| Outcome::RolledBack);
-        tables.run(check)?;
+        load(tables, size)?;
+        tables.settle()?;
+        consistent(tables, size)?;
         let (phase, unique) = (AtomicU8::new(0), AtomicU64::new(2));
         let began = Instant::now();
         let end = began + Duration::from_secs(self.seconds);
         let (seen, merge_seconds) = std::thread::scope(|scope| -> Result<_> {
             let threads: Vec<_> = (0..self.threads)
                 .map(|number| {
-                    let (tables, phase, unique) = (&tables, &phase, &unique);
+                    let (phase, unique) = (&phase, &unique);
                     scope.spawn(move || self.terminal(tables, size, number, end, phase, unique))
                 })
                 .collect();
@@ -200,7 +221,7 @@ impl Tpcc {
                     std::thread::sleep(Duration::from_secs(self.seconds) / 3);
                     phase.store(1, Ordering::Relaxed);
                     let began = Instant::now();
-                    tables.family(merged.table()).compact::<&[u8]>(..)?;
+                    tables.merge(merged.table())?;
                     phase.store(2, Ordering::Relaxed);
                     Some(began.elapsed().as_secs_f64())
                 }
@@ -213,8 +234,8 @@ impl Tpcc {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         // Also of what is on disk.
-        db.flush()?;
-        tables.run(check)?;
+        tables.settle()?;
+        consistent(tables, size)?;
         let mut told = Vec::new();
         for (at, histogram) in
             seen.latencies.iter().enumerate().filter(|(_, histogram)| !histogram.is_empty())
@@ -231,6 +252,7 @@ impl Tpcc {
             });
         }
         Ok(Report {
+            single_rows: self.server,
             warehouses: self.warehouses,
             threads: self.threads,
             seconds,
@@ -244,7 +266,7 @@ impl Tpcc {
 
     fn terminal(
         &self,
-        tables: &Embedded,
+        tables: &dyn Tables,
         size: Size,
         number: u32,
         end: Instant,
@@ -260,7 +282,7 @@ impl Tpcc {
             }
             let planned = Planned::draw(size, home, unique.fetch_add(1, Ordering::Relaxed), &mut rng);
             let in_phase = usize::from(phase.load(Ordering::Relaxed));
-            let (outcome, conflicts) = tables.run(|access| planned.run(access))?;
+            let (outcome, conflicts) = tables.run(&mut |access| planned.run(access))?;
             let at = in_phase * Kind::ALL.len() + planned.kind as usize;
             seen.latencies[at].saturating_record(began.elapsed().as_micros() as u64);
             seen.conflicts += conflicts;
@@ -273,41 +295,48 @@ impl Tpcc {
     }
 }
 
-/// Fills the tables, a part in each transaction.
-fn load(tables: &Embedded, size: Size) -> Result<()> {
+/// Fills the tables, part by part.
+fn load(tables: &dyn Tables, size: Size) -> Result<()> {
     let parts =
         || (1..=size.items).step_by(LOADED as usize).map(|from| from..(from + LOADED).min(size.items + 1));
-    let committed = |()| Outcome::Committed;
     for items in parts() {
-        tables.run(|access| load::items(access, items.clone()).map(committed))?;
+        tables.load(&mut |rows| load::items(rows, items.clone()))?;
     }
     for w in 1..=size.warehouses {
-        tables.run(|access| load::warehouse(access, size, w).map(committed))?;
+        tables.load(&mut |rows| load::warehouse(rows, size, w))?;
         for items in parts() {
-            tables.run(|access| load::stock(access, w, items.clone()).map(committed))?;
+            tables.load(&mut |rows| load::stock(rows, w, items.clone()))?;
         }
         for d in 1..=size.districts {
-            tables.run(|access| load::district(access, size, w, d).map(committed))?;
+            tables.load(&mut |rows| load::district(rows, size, w, d))?;
         }
     }
     Ok(())
 }
 
+/// Looks at all tables.
+fn consistent(tables: &dyn Tables, size: Size) -> Result<()> {
+    tables.run(&mut |access| check::check(access, size).map(|()| Outcome::RolledBack)).map(drop)
+}
+
 fn text(report: &Report) -> String {
-    let Report { warehouses, threads, seconds, tpmc, conflicts, rolled_back, merge_seconds, transactions } =
-        report;
+    let Report { warehouses, threads, seconds, tpmc, conflicts, rolled_back, .. } = report;
+    let how = match report.single_rows {
+        true => "on a server, by calls of single rows: no transaction is atomic",
+        false => "embedded, in serializable transactions",
+    };
     let mut text = format!(
-        "{warehouses} warehouses, {threads} threads, {seconds:.1} s: {tpmc:.0} tpmC, {conflicts} conflicts, {rolled_back} \
+        "{how}\n{warehouses} warehouses, {threads} threads, {seconds:.1} s: {tpmc:.0} tpmC, {conflicts} conflicts, {rolled_back} \
          rolled back\n"
     );
-    if let Some(seconds) = merge_seconds {
+    if let Some(seconds) = report.merge_seconds {
         text += &format!("the merge took {seconds:.1} s\n");
     }
     text += &format!(
         "{:<8}{:<14}{:>10}{:>12}{:>10}{:>10}{:>12}\n",
         "", "", "count", "mean us", "p50 us", "p99 us", "longest us"
     );
-    for Told { phase, transaction, count, mean_us, p50_us, p99_us, longest_us } in transactions {
+    for Told { phase, transaction, count, mean_us, p50_us, p99_us, longest_us } in &report.transactions {
         text += &format!(
             "{phase:<8}{transaction:<14}{count:>10}{mean_us:>12.0}{p50_us:>10}{p99_us:>10}{longest_us:>12}\n"
         );
@@ -329,10 +358,6 @@ mod tests {
         (dir, tables, size)
     }
 
-    fn consistent(tables: &Embedded, size: Size) -> Result<()> {
-        tables.run(|access| check::check(access, size).map(|()| Outcome::RolledBack)).map(|_| ())
-    }
-
     #[test]
     fn the_tables_are_consistent_before_and_after_all_transactions_of_two_terminals() {
         let (_dir, tables, size) = tables();
@@ -347,7 +372,7 @@ mod tests {
                     for n in 0..500 {
                         let unique = u64::from(number) << 32 | n;
                         let planned = Planned::draw(size, number + 1, unique, &mut rng);
-                        tables.run(|access| planned.run(access)).unwrap();
+                        tables.run(&mut |access| planned.run(access)).unwrap();
                         counted.lock().unwrap()[planned.kind as usize] += 1;
                     }
                 });
@@ -361,20 +386,21 @@ mod tests {
     fn what_is_not_consistent_is_found() {
         let (_dir, tables, size) = tables();
         let spoil = |change: &dyn Fn(&mut dyn Access) -> Result<()>| {
-            tables.run(|access| change(access).map(|()| Outcome::Committed)).unwrap();
+            tables.run(&mut |access| change(access).map(|()| Outcome::Committed)).unwrap();
             consistent(&tables, size).unwrap_err().to_string()
         };
         let at = key(&[1, 3]);
         let add = |number: usize, by: i64| {
             let at = at.clone();
             move |access: &mut dyn Access| {
-                let mut row = access.row(Table::District, &at)?;
-                row.numbers[number] += by;
-                access.put(Table::District, &at, &row)
+                access.change(Table::District, &at, &mut |row| row.numbers[number] += by).map(drop)
             }
         };
         assert!(spoil(&add(district::YTD, 1)).contains("warehouse 1 took"));
         assert!(spoil(&add(district::NEXT_ORDER, 1)).contains("district 3 of warehouse 1: the last order"));
-        assert!(spoil(&|access| access.delete(Table::OrderLine, &key(&[1, 1, 1, 1]))).contains("district 1"));
+        assert!(
+            spoil(&|access| access.take(Table::OrderLine, &key(&[1, 1, 1, 1])).map(drop))
+                .contains("district 1")
+        );
     }
 }

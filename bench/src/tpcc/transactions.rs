@@ -118,14 +118,8 @@ impl Planned {
         let lines = rng.below(11) as u32 + 5;
         // One of a hundred names an item that there is not.
         let fails = rng.below(100) == 0;
-        let of_warehouse = access.row(Table::Warehouse, &key(&[w]))?;
-        let buyer = access.row(Table::Customer, &key(&[w, d, c]))?;
-        let at = key(&[w, d]);
-        let mut of_district = access.row(Table::District, &at)?;
-        let number = of_district.numbers[district::NEXT_ORDER] as u32;
-        of_district.numbers[district::NEXT_ORDER] += 1;
-        access.put(Table::District, &at, &of_district)?;
-        let (mut is_local, mut total) = (true, 0);
+        // Nothing is written before it is known that all items are there: on a server, nothing could be taken back.
+        let mut wanted = Vec::new();
         for n in 1..=lines {
             let item = if fails && n == lines { self.size.items + 1 } else { self.size.item(rng) };
             let Some(of_item) = access.get(Table::Item, &key(&[item]))? else {
@@ -133,16 +127,23 @@ impl Planned {
             };
             let is_remote = self.size.warehouses > 1 && rng.below(100) == 0;
             let supply = if is_remote { self.size.any_warehouse(rng) } else { w };
-            is_local &= supply == w;
-            let (at, quantity) = (key(&[supply, item]), rng.below(10) as i64 + 1);
-            let mut there = access.row(Table::Stock, &at)?;
-            let left = there.numbers[stock::QUANTITY] - quantity;
-            there.numbers[stock::QUANTITY] = if left >= 10 { left } else { left + 91 };
-            there.numbers[stock::YTD] += quantity;
-            there.numbers[stock::ORDERS] += 1;
-            there.numbers[stock::REMOTE] += i64::from(supply != w);
-            access.put(Table::Stock, &at, &there)?;
-            let amount = quantity * of_item.numbers[0];
+            wanted.push((item, of_item.numbers[0], supply, rng.below(10) as i64 + 1));
+        }
+        let of_warehouse = access.row(Table::Warehouse, &key(&[w]))?;
+        let buyer = access.row(Table::Customer, &key(&[w, d, c]))?;
+        let of_district = access
+            .change(Table::District, &key(&[w, d]), &mut |row| row.numbers[district::NEXT_ORDER] += 1)?;
+        let number = (of_district.numbers[district::NEXT_ORDER] - 1) as u32;
+        let (is_local, mut total) = (wanted.iter().all(|(_, _, supply, _)| *supply == w), 0);
+        for (n, (item, price, supply, quantity)) in (1..).zip(wanted) {
+            let there = access.change(Table::Stock, &key(&[supply, item]), &mut |row| {
+                let left = row.numbers[stock::QUANTITY] - quantity;
+                row.numbers[stock::QUANTITY] = if left >= 10 { left } else { left + 91 };
+                row.numbers[stock::YTD] += quantity;
+                row.numbers[stock::ORDERS] += 1;
+                row.numbers[stock::REMOTE] += i64::from(supply != w);
+            })?;
+            let amount = quantity * price;
             total += amount;
             let info = there.text.get(..24).unwrap_or_default();
             let row = Row::new(&[i64::from(item), i64::from(supply), 0, quantity, amount], info);
@@ -187,22 +188,19 @@ impl Planned {
         for (table, at, ytd) in
             [(Table::Warehouse, key(&[w]), warehouse::YTD), (Table::District, key(&[w, d]), district::YTD)]
         {
-            let mut row = access.row(table, &at)?;
-            row.numbers[ytd] += amount;
-            access.put(table, &at, &row)?;
+            access.change(table, &at, &mut |row| row.numbers[ytd] += amount)?;
         }
-        let at = key(&[of_w, of_d, c]);
-        let mut payer = access.row(Table::Customer, &at)?;
-        payer.numbers[customer::BALANCE] -= amount;
-        payer.numbers[customer::YTD_PAYMENT] += amount;
-        payer.numbers[customer::PAYMENTS] += 1;
-        if payer.numbers[customer::BAD_CREDIT] == 1 {
-            let mut text = format!("{c} {of_d} {of_w} {d} {w} {amount};").into_bytes();
-            text.extend_from_slice(&payer.text);
-            text.truncate(500);
-            payer.text = text;
-        }
-        access.put(Table::Customer, &at, &payer)?;
+        access.change(Table::Customer, &key(&[of_w, of_d, c]), &mut |payer| {
+            payer.numbers[customer::BALANCE] -= amount;
+            payer.numbers[customer::YTD_PAYMENT] += amount;
+            payer.numbers[customer::PAYMENTS] += 1;
+            if payer.numbers[customer::BAD_CREDIT] == 1 {
+                let mut text = format!("{c} {of_d} {of_w} {d} {w} {amount};").into_bytes();
+                text.extend_from_slice(&payer.text);
+                text.truncate(500);
+                payer.text = text;
+            }
+        })?;
         let mut at = key(&[w, d]);
         at.extend_from_slice(&self.unique.to_be_bytes());
         access.put(Table::History, &at, &Row::new(&[amount, i64::from(c)], "paid"))?;
@@ -236,10 +234,12 @@ impl Planned {
                 continue;
             };
             let number = parts(&at)[2];
-            access.delete(Table::NewOrder, &at)?;
-            let mut placed = access.row(Table::Order, &at)?;
-            placed.numbers[order::CARRIER] = carrier;
-            access.put(Table::Order, &at, &placed)?;
+            if !access.take(Table::NewOrder, &at)? {
+                // Another terminal of a server has just delivered it.
+                continue;
+            }
+            let placed =
+                access.change(Table::Order, &at, &mut |placed| placed.numbers[order::CARRIER] = carrier)?;
             let mut amount = 0;
             for (at, mut one) in
                 access.scan(Table::OrderLine, lines_of(w, d, number..number + 1), usize::MAX)?
@@ -249,10 +249,10 @@ impl Planned {
                 access.put(Table::OrderLine, &at, &one)?;
             }
             let at = key(&[w, d, placed.numbers[order::CUSTOMER] as u32]);
-            let mut buyer = access.row(Table::Customer, &at)?;
-            buyer.numbers[customer::BALANCE] += amount;
-            buyer.numbers[customer::DELIVERIES] += 1;
-            access.put(Table::Customer, &at, &buyer)?;
+            access.change(Table::Customer, &at, &mut |buyer| {
+                buyer.numbers[customer::BALANCE] += amount;
+                buyer.numbers[customer::DELIVERIES] += 1;
+            })?;
         }
         Ok(Outcome::Committed)
     }

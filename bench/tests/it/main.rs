@@ -65,6 +65,43 @@ fn every_workload_runs_and_its_record_adds_up() {
 }
 
 #[test]
+fn tpcc_leaves_consistent_tables_embedded_and_on_a_server_and_merges_one_of_them() {
+    for more in [&["--server", "--merge", "order-line"][..], &["--elsewhere", "--merge", "stock"], &[]] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("tpcc");
+        let small = ["tpcc", "--json", "--scale", "0.01", "--seconds", "3", "--dir", at.to_str().unwrap()];
+        let output = bench(&[&small[..], more].concat());
+        assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let report = &lines(&output)[0];
+        assert_eq!(report["single_rows"], more.contains(&"--server"));
+        assert!(report["tpmc"].as_f64().unwrap() > 100.0, "{report}");
+        assert_eq!(report["merge_seconds"].is_number(), !more.is_empty());
+        let kinds: std::collections::BTreeSet<_> =
+            report["transactions"].as_array().unwrap().iter().map(|t| t["transaction"].to_string()).collect();
+        assert_eq!(kinds.len(), 5, "{report}");
+        assert!(!at.exists(), "the directory is removed");
+    }
+}
+
+#[test]
+fn merges_of_more_stores_than_servers_can_take_are_run_by_the_stores() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("capacity");
+    let small = ["--json", "--keys", "6000", "--interval", "2", "--intervals", "2", "--rate", "20M"];
+    let output = bench(&[&["capacity", "--dir", at.to_str().unwrap()][..], &small].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cases = lines(&output);
+    let merges = |case: &Value| case["elsewhere"].as_u64().unwrap() + case["here"].as_u64().unwrap();
+    let due: Vec<u64> = cases.iter().map(|case| case["stores"].as_u64().unwrap() * 2).collect();
+    assert_eq!(
+        (cases.iter().map(merges).collect::<Vec<_>>(), &due[..]),
+        (due.clone(), &[10, 10, 20, 20][..])
+    );
+    assert_eq!(cases[0]["elsewhere"], 0, "there is no server");
+    assert!(cases[1]["elsewhere"].as_u64().unwrap() > 0, "{cases:?}");
+}
+
+#[test]
 fn synced_puts_are_of_the_synced_class_with_one_and_with_eight_writers() {
     let records = tiny(&["run", "--workload", "syncput"]);
     let seen: Vec<_> = records.iter().map(|r| (r["workload"].clone(), r["threads"].clone())).collect();

@@ -1,6 +1,6 @@
 //! Merges run behind a pipe: what a compaction server does, as far as the seam goes ([`crate::offload`]). Merges and answers
 //! are lines of JSON. The other end is another process, or (in a simulation, whose disk no process sees) a second set of open
-//! tables, cache and operators in this one. It may lie, to show that nobody believes it.
+//! tables, cache and operators in this one. It may lie, hang, forget and more ([`MergeFault`]), to show that nobody needs it.
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::shape::Clip;
 use crate::sync::Mutex;
 use crate::types::{Rng, TableId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -50,26 +50,130 @@ enum Request {
 #[derive(Serialize, Deserialize)]
 enum Reply {
     Done,
+    /// There is no answer yet.
+    Nothing,
     Answer(Box<MergeAnswer>),
     Parts(Option<Vec<u8>>),
     Failed(String),
 }
 
+/// What may go wrong between a database and who runs its merges.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MergeFault {
+    /// An answer is not true, such that what was kept would be lost.
+    Lie,
+    /// A bit of an answer flips on its way.
+    Garbled,
+    /// It ends and is there again at once, with nothing of before.
+    Restart,
+    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to its end.
+    OneWay,
+    /// It says nothing any more of a merge, nor that it fails.
+    Hang,
+    /// It takes its time.
+    Slow,
+    /// An answer comes twice.
+    Twice,
+    /// An answer of before comes once more, perhaps of another merge.
+    Stale,
+    /// Tables that it wrote are gone before they are looked at.
+    Vanish,
+    /// It cannot go on, as one whose storage is full.
+    Full,
+    /// A bit of what it kept in memory is wrong.
+    Damage,
+}
+
+impl MergeFault {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Lie,
+        Self::Garbled,
+        Self::Restart,
+        Self::OneWay,
+        Self::Hang,
+        Self::Slow,
+        Self::Twice,
+        Self::Stale,
+        Self::Vanish,
+        Self::Full,
+        Self::Damage,
+    ];
+}
+
+/// One of so many answers or reads meets a fault.
+const FAULTY: u64 = 3;
+/// A slow answer is looked for so often at most before it comes.
+const SLOW_MAX: u64 = 2_000;
+
+/// Faults by a seed.
+struct Faults {
+    rng: Rng,
+    kinds: Vec<MergeFault>,
+    /// Those that were met.
+    met: u64,
+    /// The newest answer that was given.
+    last: Option<MergeAnswer>,
+    /// Merges that work on unheard.
+    unheard: Vec<RunningMerge>,
+    hung: BTreeSet<u64>,
+    /// How often an answer will still not be there.
+    slow: BTreeMap<u64, u64>,
+    /// An answer that will come once more.
+    again: BTreeMap<u64, MergeAnswer>,
+}
+
+impl Faults {
+    fn new(kinds: &[MergeFault], seed: u64) -> Self {
+        let (hung, slow, again) = Default::default();
+        Self {
+            rng: Rng::new(seed),
+            kinds: kinds.to_vec(),
+            met: 0,
+            last: None,
+            unheard: Vec::new(),
+            hung,
+            slow,
+            again,
+        }
+    }
+
+    /// The fault that what is asked for now meets, if it does.
+    fn draw(&mut self) -> Option<MergeFault> {
+        let kind = self.kinds[self.rng.range(0..self.kinds.len() as u64) as usize];
+        self.rng.one_in(FAULTY).then_some(kind)
+    }
+
+    /// What nobody hears of goes on as well.
+    fn work_on(&mut self) {
+        self.unheard.retain_mut(|merge| merge.advance().is_ok_and(|answer| !answer.is_last()));
+    }
+
+    /// Whether there is no answer yet.
+    fn is_silent(&mut self, run: u64) -> bool {
+        if let Some(left) = self.slow.get_mut(&run) {
+            *left -= 1;
+            if *left == 0 {
+                self.slow.remove(&run);
+            }
+            return true;
+        }
+        self.hung.contains(&run)
+    }
+}
+
 /// The other end: runs merges and answers.
 struct Server {
+    builder: Builder,
     runner: MergeRunner,
-    runs: BTreeMap<u64, RunningMerge>,
-    /// What it draws its lies from.
-    lies: Option<Rng>,
+    runs: BTreeMap<u64, (Box<MergeSpec>, RunningMerge)>,
+    faults: Option<Faults>,
 }
 
 impl Server {
-    fn new(builder: &Builder, lies: Option<u64>) -> Self {
-        Self {
-            runner: builder.merge_runner(1 << 20, KEPT_BYTES),
-            runs: BTreeMap::new(),
-            lies: lies.map(Rng::new),
-        }
+    fn new(builder: &Builder, faults: Option<Faults>) -> Self {
+        let runner = builder.merge_runner(1 << 20, KEPT_BYTES);
+        Self { builder: builder.clone(), runner, runs: BTreeMap::new(), faults }
     }
 
     fn answer(&mut self, request: &str) -> String {
@@ -81,29 +185,35 @@ impl Server {
     }
 
     fn run(&mut self, request: Request) -> Result<Reply> {
+        let none = || Error::invalid("no such merge");
         Ok(match request {
             Request::Begin { run, spec, keep } => {
                 let begun = self.runner.begin(&spec, keep)?;
-                self.runs.insert(run, begun);
+                self.runs.insert(run, (spec, begun));
                 Reply::Done
             }
-            Request::Advance { run } => {
-                let merge = self.runs.get_mut(&run).ok_or_else(|| Error::invalid("no such merge"))?;
-                let mut answer = merge.advance()?;
-                if let Some(rng) = self.lies.as_mut().filter(|_| answer.is_step())
-                    && rng.one_in(2)
-                {
-                    lie(rng, &mut answer);
+            Request::Advance { run } => match self.faults.take() {
+                None => Reply::Answer(Box::new(self.runs.get_mut(&run).ok_or_else(none)?.1.advance()?)),
+                Some(mut faults) => {
+                    let reply = self.advance(run, &mut faults);
+                    self.faults = Some(faults);
+                    reply?
                 }
-                Reply::Answer(Box::new(answer))
-            }
+            },
             Request::Published { run } => {
-                let merge = self.runs.get_mut(&run).ok_or_else(|| Error::invalid("no such merge"))?;
-                merge.published();
+                self.runs.get_mut(&run).ok_or_else(none)?.1.published();
                 Reply::Done
             }
             Request::Read { database, table, parts } => {
-                Reply::Parts(self.runner.kept().read(database, table, &parts, KEPT_BYTES))
+                let mut bytes = self.runner.kept().read(database, table, &parts, KEPT_BYTES);
+                if let Some(faults) = &mut self.faults
+                    && let Some(bytes) = bytes.as_mut().filter(|bytes| !bytes.is_empty())
+                    && faults.draw() == Some(MergeFault::Damage)
+                {
+                    flip(&mut faults.rng, bytes);
+                    faults.met += 1;
+                }
+                Reply::Parts(bytes)
             }
             Request::End { run } => {
                 self.runs.remove(&run);
@@ -111,6 +221,71 @@ impl Server {
             }
         })
     }
+
+    fn advance(&mut self, run: u64, faults: &mut Faults) -> Result<Reply> {
+        let none = || Error::invalid("no such merge");
+        faults.work_on();
+        if faults.is_silent(run) {
+            return Ok(Reply::Nothing);
+        }
+        if let Some(answer) = faults.again.remove(&run) {
+            return Ok(Reply::Answer(Box::new(answer)));
+        }
+        let fault = faults.draw();
+        let is_met = match fault {
+            Some(MergeFault::Restart) => {
+                self.runs.clear();
+                self.runner = self.builder.merge_runner(1 << 20, KEPT_BYTES);
+                true
+            }
+            Some(MergeFault::OneWay) => {
+                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
+                true
+            }
+            Some(MergeFault::Full) => self.runs.remove(&run).is_some(),
+            Some(MergeFault::Hang) => faults.hung.insert(run),
+            Some(MergeFault::Slow) => {
+                let looks = faults.rng.range(1..SLOW_MAX);
+                faults.slow.insert(run, looks).is_none()
+            }
+            _ => false,
+        };
+        if is_met {
+            faults.met += 1;
+            return if faults.is_silent(run) { Ok(Reply::Nothing) } else { Err(none()) };
+        }
+        let (spec, merge) = self.runs.get_mut(&run).ok_or_else(none)?;
+        let mut answer = merge.advance()?;
+        let is_met = match fault {
+            Some(MergeFault::Lie) if answer.is_step() => {
+                lie(&mut faults.rng, &mut answer);
+                true
+            }
+            Some(MergeFault::Garbled) => {
+                let mut bytes = answer.to_bytes();
+                flip(&mut faults.rng, &mut bytes);
+                faults.met += 1;
+                answer = MergeAnswer::from_bytes(&bytes)?;
+                false
+            }
+            Some(MergeFault::Twice) => faults.again.insert(run, answer.clone()).is_none(),
+            Some(MergeFault::Stale) => faults.last.take().map(|last| answer = last).is_some(),
+            Some(MergeFault::Vanish) => match answer.outputs().last() {
+                Some(output) => self.runner.lose(spec, output.id).is_ok(),
+                None => false,
+            },
+            _ => false,
+        };
+        faults.met += u64::from(is_met);
+        faults.last = Some(answer.clone());
+        Ok(Reply::Answer(Box::new(answer)))
+    }
+}
+
+/// Flips one bit.
+fn flip(rng: &mut Rng, bytes: &mut [u8]) {
+    let (at, bit) = (rng.range(0..bytes.len() as u64) as usize, rng.range(0..8));
+    bytes[at] ^= 1 << bit;
 }
 
 /// Says something else than is true, such that what was kept would be lost.
@@ -140,7 +315,7 @@ pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Wri
 
 /// How requests get there.
 enum Transport {
-    Beside(Server),
+    Beside(Box<Server>),
     Process { child: Child, to: ChildStdin, from: BufReader<ChildStdout> },
 }
 
@@ -180,10 +355,7 @@ pub struct Elsewhere {
     transport: Arc<Mutex<Transport>>,
     next: Arc<AtomicU64>,
     steps: Arc<AtomicU64>,
-    reads: Arc<AtomicU64>,
     remote_bytes: Arc<AtomicU64>,
-    /// Each so many reads of its memory give a wrong bit.
-    damage: Option<u64>,
 }
 
 impl std::fmt::Debug for Elsewhere {
@@ -198,15 +370,26 @@ impl Elsewhere {
             transport: Arc::new(Mutex::new(transport)),
             next: Arc::default(),
             steps: Arc::default(),
-            reads: Arc::default(),
             remote_bytes: Arc::default(),
-            damage: None,
         }
     }
 
-    /// In this process, with tables, cache and operators of its own; it lies now and then, by that seed.
-    pub fn beside(builder: &Builder, lies: Option<u64>) -> Self {
-        Self::new(Transport::Beside(Server::new(builder, lies)))
+    /// In this process, with tables, cache and operators of its own.
+    pub fn beside(builder: &Builder) -> Self {
+        Self::new(Transport::Beside(Box::new(Server::new(builder, None))))
+    }
+
+    /// The same, which meets faults of these kinds, at least one, by that seed.
+    pub fn faulty(builder: &Builder, kinds: &[MergeFault], seed: u64) -> Self {
+        Self::new(Transport::Beside(Box::new(Server::new(builder, Some(Faults::new(kinds, seed))))))
+    }
+
+    /// Faults that were met.
+    pub fn faults(&self) -> u64 {
+        match &*self.transport.lock() {
+            Transport::Beside(server) => server.faults.as_ref().map_or(0, |faults| faults.met),
+            Transport::Process { .. } => 0,
+        }
     }
 
     /// In a process that runs [`serve_merges`] between its standard input and output.
@@ -214,13 +397,6 @@ impl Elsewhere {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Self::new(Transport::Process { child, to, from: BufReader::new(from) }))
-    }
-
-    /// The same, where every `nth` read of its memory gives a wrong bit.
-    #[must_use]
-    pub fn damaging(mut self, nth: u64) -> Self {
-        self.damage = Some(nth);
-        self
     }
 
     /// Bytes of tables that were read from its memory.
@@ -284,6 +460,7 @@ impl OffloadedMerge for There {
                 self.of.steps.fetch_add(u64::from(answer.is_step()), Ordering::Relaxed);
                 Ok(Some(*answer))
             }
+            Reply::Nothing => Ok(None),
             _ => Err(Error::new(ErrorKind::Io, "an answer to another question")),
         }
     }
@@ -321,13 +498,7 @@ impl RemoteRead for Coming {
             return Ok(None);
         }
         match self.of.transport.lock().call(&self.request)? {
-            Reply::Parts(Some(mut bytes)) => {
-                if let Some(damage) = &self.of.damage
-                    && self.of.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(*damage)
-                    && let Some(byte) = bytes.last_mut()
-                {
-                    *byte ^= 0x10;
-                }
+            Reply::Parts(Some(bytes)) => {
                 self.of.remote_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 Ok(Some(bytes))
             }

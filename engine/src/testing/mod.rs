@@ -14,7 +14,7 @@ use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
 use crate::table::Compression;
 use crate::types::KeyRange;
-pub use elsewhere::{Elsewhere, serve_merges};
+pub use elsewhere::{Elsewhere, MergeFault, serve_merges};
 use std::sync::Arc;
 
 /// Every decoder.

@@ -1,9 +1,9 @@
 //! Merges offered to another process: what it may not do, and what the database does then.
 
 use siltstone::offload::{
-    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge,
+    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge, RunningMerge,
 };
-use siltstone::{Db, EventKind, Options, Result};
+use siltstone::{Db, EventKind, Experimental, FamilyOptions, Options, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -99,4 +99,107 @@ fn a_merge_that_fails_elsewhere_is_offered_three_times_under_other_names_and_the
     assert!(offered.iter().all(|(log_dir, _)| log_dir == dir.path()));
     db.close().unwrap();
     assert_eq!(Db::open(dir.path()).unwrap().scan::<&str>(..).count(), 3_000);
+}
+
+/// Runs the first large merge in this process until it has written so many bytes; then whoever runs it is dead.
+#[derive(Debug)]
+struct Dies {
+    runner: MergeRunner,
+    at: u64,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Input bytes of the merge, and of what was left of it when it was offered again.
+    offered: Vec<u64>,
+    /// Bytes that the dead one had written, and those of them in steps that it had handed out.
+    written: u64,
+    handed_out: u64,
+}
+
+struct Dying {
+    merge: RunningMerge,
+    at: u64,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl OffloadedMerge for Dying {
+    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+        let mut seen = self.seen.lock().unwrap();
+        if seen.written >= self.at {
+            return Err(siltstone::Error::new(siltstone::ErrorKind::Io, "it is dead"));
+        }
+        let answer = self.merge.advance()?;
+        seen.written = answer.bytes_written();
+        seen.handed_out += answer.outputs().iter().map(|table| table.bytes).sum::<u64>();
+        Ok(Some(answer))
+    }
+}
+
+impl Offload for Dies {
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        let bytes = offer.spec.input_bytes();
+        let mut seen = self.seen.lock().unwrap();
+        let is_first = seen.offered.is_empty() && bytes > 1 << 20;
+        if is_first || !seen.offered.is_empty() {
+            seen.offered.push(bytes);
+        }
+        let merge = is_first.then(|| self.runner.begin(offer.spec, KeepOutputs::No).unwrap());
+        let run = merge.map(|merge| -> Box<dyn OffloadedMerge> {
+            Box::new(Dying { merge, at: self.at, seen: self.seen.clone() })
+        });
+        Decision { run, ..Decision::here() }
+    }
+}
+
+#[test]
+fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
+    const STEP_BYTES: u64 = 256 << 10;
+    const TABLE_BYTES: u64 = 64 << 10;
+    let merged = |at: u64| {
+        let dir = tempfile::tempdir().unwrap();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let offload = Dies { runner: Db::builder().merge_runner(1 << 20, 0), at, seen: seen.clone() };
+        let options = Options {
+            memory_budget: 32 << 20,
+            write_memory: 16 << 20,
+            experimental: Experimental { step_bytes: STEP_BYTES, ..Experimental::default() },
+            ..Options::default()
+        };
+        let family = FamilyOptions {
+            strategy: "leveled{table_bytes=64KiB}".parse().unwrap(),
+            compression: siltstone::Compression::None,
+            ..FamilyOptions::default()
+        };
+        let builder = Db::builder().options(options).family("default", family);
+        let db = builder.offload(Arc::new(offload)).open(dir.path()).unwrap();
+        for (step, value) in [(1, b'a'), (5, b'b')] {
+            for n in (0..40_000_u32).step_by(step) {
+                db.put(n.to_be_bytes(), [value; 100]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        db.settle().unwrap();
+        for (n, row) in (0_u32..).zip(db.scan::<&[u8]>(..)) {
+            let row = row.unwrap();
+            assert_eq!(
+                (&row.key[..], row.value[0]),
+                (&n.to_be_bytes()[..], if n % 5 == 0 { b'b' } else { b'a' })
+            );
+        }
+        assert_eq!(db.scan::<&[u8]>(..).count(), 40_000);
+        db.close().unwrap();
+        Arc::into_inner(seen).unwrap().into_inner().unwrap()
+    };
+    let whole = merged(u64::MAX);
+    assert!(whole.handed_out > 12 * STEP_BYTES && whole.handed_out >= whole.written / 10 * 9, "{whole:?}");
+    let killed = merged(whole.written / 10 * 9);
+    assert!(killed.written >= whole.written / 10 * 9 && killed.written < whole.written, "{killed:?}");
+    let again = killed.written - killed.handed_out;
+    assert!(again <= STEP_BYTES + TABLE_BYTES, "{again} bytes were written again: {killed:?}");
+    let rest = killed.offered[1] as f64 / killed.offered[0] as f64;
+    let step = (STEP_BYTES + TABLE_BYTES) as f64 / whole.written as f64;
+    assert!(rest <= 0.1 + 2.0 * step, "{rest} of it was done again, a step is {step}: {killed:?}");
 }

@@ -138,16 +138,20 @@ impl Server {
 
     /// Bytes of memory that it has, now and at most.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        let pid = self.child.as_ref().map_or(0, Child::id);
-        let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-        let status = status.unwrap_or_default();
-        let of = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-            kib.unwrap_or(0) << 10
-        };
-        (of("VmRSS:"), of("VmHWM:"))
+        memory_of(self.child.as_ref().map_or(0, Child::id))
     }
+}
+
+/// Bytes of memory that a process has, now and at most.
+pub(crate) fn memory_of(process: u32) -> (u64, u64) {
+    let status = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
+    let status = status.unwrap_or_default();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    };
+    (of("VmRSS:"), of("VmHWM:"))
 }
 
 impl Drop for Server {

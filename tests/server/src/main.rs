@@ -8,6 +8,7 @@ mod kills;
 mod messages;
 mod offload;
 mod overload;
+mod peers;
 mod ring;
 
 use clap::{Parser, ValueEnum};
@@ -29,6 +30,8 @@ enum Row {
     Overload,
     /// Damaged and random messages to every method
     Messages,
+    /// The same to a compaction server and a compaction manager
+    Peers,
     /// Compaction servers that are killed and paused, and the server with them, under writers
     Offload,
 }
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
             Row::Hostile => hostile::run(&extent, seed).await,
             Row::Overload => overload::run(&extent, seed).await,
             Row::Messages => messages::run(&extent, seed).await,
+            Row::Peers => peers::run(&extent, seed).await,
             Row::Offload => offload::run(&extent, seed).await,
         }
     });

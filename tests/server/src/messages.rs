@@ -19,7 +19,7 @@ const CONFIG: &str =
 
 /// Bytes as they are.
 #[derive(Default)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl Codec for Raw {
     type Encode = Vec<u8>;
@@ -131,8 +131,8 @@ fn filter(random: &mut Rng, depth: u32) -> data::RowFilter {
     data::RowFilter { filter: Some(filter) }
 }
 
-fn damaged(random: &mut Rng) -> Vec<u8> {
-    let mut bytes = sound(random);
+/// The same message, or something else.
+pub(crate) fn damaged(random: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
     let at = |random: &mut Rng, len: usize| usize::try_from(random.next_u64()).unwrap_or(0) % len.max(1);
     match random.next_u64() % 8 {
         0 => {}
@@ -244,7 +244,8 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 }
                 let path = method.parse().map_err(|e| format!("{method}: {e}"))?;
                 client.ready().await.map_err(|e| format!("the server is gone: {e}"))?;
-                let message = damaged(&mut random);
+                let sound = sound(&mut random);
+                let message = damaged(&mut random, sound);
                 let mut request = Request::new(message.clone());
                 request.set_timeout(std::time::Duration::from_secs(20));
                 let answer = client.server_streaming(request, path, Raw).await;

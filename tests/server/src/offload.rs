@@ -1,6 +1,7 @@
 //! Compaction servers that fail while a server gives them its merges (OFF-6): killed, paused, started again at the same address, one
-//! or both, and the server itself killed meanwhile. Writers note what was acknowledged, as under kills; every row must be there
-//! after each fault, and in the end nothing may be damaged and no table left over.
+//! or both, and the server itself killed meanwhile. One is known to the server, the other by a manager, a process of its own that is
+//! killed as well. Writers note what was acknowledged, as under kills; every row must be there after each fault, and in the end
+//! nothing may be damaged and no table left over.
 
 use crate::Extent;
 use crate::child::{Server, binary, free_port};
@@ -19,15 +20,17 @@ const PAUSES_MS: [u64; 3] = [100, 700, 2_500];
 const FAILURES_AMONG: u64 = 40;
 
 /// A compaction server, ended with this.
-struct Helper {
+pub(crate) struct Helper {
     child: Option<Child>,
     port: u16,
     place: PathBuf,
+    /// The manager that it tells of itself.
+    manager: Option<u16>,
 }
 
 impl Helper {
-    fn start(place: &Path, port: u16) -> Result<Self, String> {
-        let mut helper = Self { child: None, port, place: place.to_path_buf() };
+    pub(crate) fn start(place: &Path, port: u16, manager: Option<u16>) -> Result<Self, String> {
+        let mut helper = Self { child: None, port, place: place.to_path_buf(), manager };
         helper.start_again()?;
         Ok(helper)
     }
@@ -41,11 +44,23 @@ impl Helper {
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .arg("--tables")
             .arg(&self.place)
+            .args(self.manager.map(|port| format!("--manager=127.0.0.1:{port}")))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
         self.child = Some(child.map_err(|e| e.to_string())?);
         Ok(())
+    }
+
+    /// What all of that place said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.place.join("compactors.log")).unwrap_or_default()
+    }
+
+    /// Its process, as long as it is there.
+    pub(crate) fn process(&mut self) -> Option<u32> {
+        let child = self.child.as_mut()?;
+        matches!(child.try_wait(), Ok(None)).then(|| child.id())
     }
 
     fn kill(&mut self) {
@@ -74,17 +89,20 @@ impl Drop for Helper {
 /// So many faults.
 pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let ports: [u16; HELPERS] = std::array::from_fn(|_| free_port());
-    let servers = ports.map(|port| format!("\"127.0.0.1:{port}\"")).join(", ");
+    let manager_port = free_port();
+    let manager_config = format!("memory = \"16MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager_port}\"\n");
+    let mut manager = Server::start(&manager_config).await?;
     let config = format!(
         "memory = \"64MiB\"\nwrite-memory = \"2MiB\"\nregion-bytes = \"4MiB\"\n\
-         [offload]\nservers = [{servers}]\nbytes-min = \"64KiB\"\npatience-seconds = 1\n\
-         [tables]\nstrategy = \"leveled{{table_bytes=128KiB, base_bytes=1MiB}}\"\n"
+         [offload]\nservers = [\"127.0.0.1:{}\"]\nmanager = \"127.0.0.1:{manager_port}\"\nbytes-min = \"64KiB\"\npatience-seconds = 1\n\
+         [tables]\nstrategy = \"leveled{{table_bytes=128KiB, base_bytes=1MiB}}\"\n",
+        ports[0]
     );
     let mut server = Server::start(&config).await?;
     let place = server.dir.path().to_path_buf();
     let mut helpers = Vec::new();
-    for port in ports {
-        helpers.push(Helper::start(&place, port)?);
+    for (port, manager) in ports.into_iter().zip([None, Some(manager_port)]) {
+        helpers.push(Helper::start(&place, port, manager)?);
     }
     server.create(&["f", "g"]).await?;
     let (oracle, stop) = (Arc::new(Oracle::default()), Arc::new(AtomicBool::new(false)));
@@ -94,7 +112,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         tokio::time::sleep(Duration::from_millis(random.range(20..400))).await;
         let one = random.index(HELPERS);
         let before = oracle.rows();
-        match random.range(0..8) {
+        match random.range(0..10) {
             0 | 1 => {
                 helpers[one].kill();
                 tokio::time::sleep(Duration::from_millis(random.range(0..1_500))).await;
@@ -117,6 +135,19 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
             6 => {
                 server.kill();
                 server.start_again().await?;
+            }
+            7 => {
+                manager.kill();
+                tokio::time::sleep(Duration::from_millis(random.range(0..1_500))).await;
+                manager.start_again().await?;
+            }
+            // The server goes on with those that it knows.
+            8 => {
+                manager.kill();
+                helpers.iter_mut().for_each(Helper::kill);
+                helpers.iter_mut().try_for_each(Helper::start_again)?;
+                tokio::time::sleep(Duration::from_millis(random.range(0..1_500))).await;
+                manager.start_again().await?;
             }
             _ => {
                 server.kill();
@@ -141,7 +172,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     check_all(&server, &oracle.rows(), &oracle).await?;
     server.kill();
     whole(&place.join("data"))?;
-    let said = std::fs::read_to_string(place.join("compactors.log")).unwrap_or_default();
+    let said = helpers[0].log();
     let done = said.matches("a merge is done").count();
     let failed = server.log().matches("a merge failed elsewhere").count();
     if extent.done() >= FAILURES_AMONG && (done == 0 || failed == 0) {
