@@ -14,7 +14,7 @@ use crate::workload::random::Rng;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use siltstone::offload::{Decision, Offer, Offload};
-use siltstone::{Db, Experimental, Options};
+use siltstone::{Compression, DEFAULT_FAMILY, Db, Experimental, FamilyOptions, Options};
 use siltstone_compactor::Compactors;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,6 +152,7 @@ impl Measured {
         for store in 0..stores {
             opened.push(Store::open(&self.dir.join(store.to_string()), store, self.keys, counted.clone())?);
         }
+        running.slow_down()?;
         counted.elsewhere.store(0, Ordering::Relaxed);
         counted.here.store(0, Ordering::Relaxed);
         let (began, before, servers_before) = (Instant::now(), Usage::now(), running.cpu());
@@ -191,7 +192,7 @@ impl Measured {
             store.write(10, n as u32 + 1)?;
             let due = first + interval * n as u32;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            store.db.family(siltstone::DEFAULT_FAMILY)?.compact::<&[u8]>(..)?;
+            store.db.default_family().compact::<&[u8]>(..)?;
             took.push(due.elapsed().as_secs_f64());
         }
         Ok(took)
@@ -237,7 +238,9 @@ impl Store {
             experimental: Experimental { compact_rest: 0, ..Experimental::default() },
             ..Options::default()
         };
-        let store = Self { db: Db::builder().options(options).offload(counted).open(dir)?, number, keys };
+        let family = FamilyOptions { compression: Compression::None, ..FamilyOptions::default() };
+        let builder = Db::builder().options(options).offload(counted).family(DEFAULT_FAMILY, family);
+        let store = Self { db: builder.open(dir)?, number, keys };
         store.write(1, 0)?;
         store.db.settle()?;
         Ok(store)

@@ -2,14 +2,16 @@
 //! has the first.
 
 use crate::measure::cpu_of;
-use crate::store::{Result, slow::Pace, slow::Slow};
+use crate::store::Result;
+use crate::store::slow::{Pace, Slow, Switch};
 use clap::Args;
 use siltstone::storage::Env;
 use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer.
@@ -42,10 +44,13 @@ impl Server {
             merge_memory: self.memory,
             ..CompactorConfig::default()
         };
-        let env = Slow::env(Env::local(), Pace { by: Duration::from_millis(self.slow), rate: self.rate });
+        let pace = Pace { by: Duration::from_millis(self.slow), rate: self.rate };
+        let on = Switch::default();
+        let env = Slow::env(Env::local(), pace, &on);
         let server = CompactorServer::start(config, siltstone::Db::builder().env(env))?;
         println!("{}", server.listens_at());
-        std::io::stdin().read_to_end(&mut Vec::new())?;
+        // Each line says that its storage is slow from now on.
+        std::io::stdin().lines().try_for_each(|line| line.map(|_| on.store(true, Ordering::Relaxed)))?;
         Ok(())
     }
 }
@@ -87,6 +92,14 @@ impl Servers {
 }
 
 impl Servers {
+    /// Their storage is slow from now on.
+    pub(crate) fn slow_down(&self) -> Result<()> {
+        for process in &self.processes {
+            writeln!(process.stdin.as_ref().ok_or("a compaction server takes no input")?, "slow")?;
+        }
+        Ok(())
+    }
+
     /// CPU time of all of them.
     pub(crate) fn cpu(&self) -> Duration {
         self.processes.iter().map(|process| cpu_of(process.id())).sum()

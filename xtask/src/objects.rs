@@ -1,9 +1,10 @@
-//! Tables in a real S3 server: SeaweedFS, from PyPI, on loopback. `siltstone-bench objects` looks at every value that it reads, so
-//! this is a test as well as a measurement. Too large for CI, which has `s3s-fs`.
+//! Tables in real object stores on loopback: SeaweedFS, from PyPI, and HDFS, from Maven Central. `siltstone-bench objects` looks at
+//! every value that it reads, so this is a test as well as a measurement. Too large for CI, which has `s3s-fs`. What cannot be
+//! had is left out, and it says so.
 
-use crate::clients::{done, limited};
+use crate::clients::{copied_from, done, limited};
 use crate::run::{Tally, cargo, command, root};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -29,13 +30,24 @@ impl Drop for Server {
 
 pub(crate) fn step(tally: &mut Tally, keys: u64) {
     let base = root().join("target/objects");
-    if !tally.step("build of the bench", &mut cargo("build --quiet --release -p siltstone-bench")) {
-        return;
+    let build = "build --quiet --release -p siltstone-bench --features hdfs";
+    if tally.step("build of the bench", &mut cargo(build)) {
+        seaweed(tally, &base.join("seaweed"), keys);
+        hdfs(tally, &base.join("hdfs"), keys);
     }
+}
+
+fn bench(base: &Path, place: &str, keys: u64) -> Command {
+    let mut bench = Command::new(root().join("target/release/siltstone-bench"));
+    bench.args(["objects", "--place", place, "--keys", &keys.to_string()]).current_dir(base);
+    bench
+}
+
+fn seaweed(tally: &mut Tally, base: &Path, keys: u64) {
     let weed = base.join("bin/weed");
     let install = ["-m", "pip", "install", "--quiet", PACKAGE];
     let is_there = weed.exists()
-        || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(&base))
+        || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(base))
             && done(limited(GET_SECONDS, base.join("bin/python")).args(install));
     if !is_there {
         println!("SeaweedFS cannot be had here: NOT RUN");
@@ -43,18 +55,45 @@ pub(crate) fn step(tally: &mut Tally, keys: u64) {
     }
     let data = base.join("data");
     let _ = std::fs::remove_dir_all(&data);
-    let (server, s3) = match start(&weed, &data) {
-        Ok(started) => started,
-        Err(why) => {
-            tally.check("SeaweedFS starts", || vec![why]);
-            return;
+    match start(&weed, &data) {
+        Err(why) => _ = tally.check("SeaweedFS starts", || vec![why]),
+        Ok((_server, s3)) => {
+            let mut bench = bench(base, "s3://bench/tables", keys);
+            bench.env("AWS_ENDPOINT_URL", format!("http://{s3}")).env("AWS_REGION", "us-east-1");
+            bench.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+            tally.step("tables in SeaweedFS", &mut bench);
         }
+    }
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+fn hdfs(tally: &mut Tally, base: &Path, keys: u64) {
+    let source = base.join("src/main/java");
+    let copied = std::fs::create_dir_all(&source).is_ok()
+        && copied_from(&root().join("tests/hdfs"), base, &["pom.xml", "src/main/java/MiniHdfs.java"]);
+    let mut build = limited(GET_SECONDS, "mvn");
+    build.args(["-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
+    if !(copied && done(build.current_dir(base))) {
+        println!("HDFS cannot be had here: NOT RUN");
+        return;
+    }
+    let classpath = std::fs::read_to_string(base.join("target/classpath")).unwrap_or_default();
+    let data = base.join("data");
+    let mut java = Command::new("java");
+    java.args(["-cp", &format!("target/classes:{}", classpath.trim()), "MiniHdfs"])
+        .arg(&data)
+        .current_dir(base);
+    let spawned = java.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(mut server) = spawned.map(Server) else {
+        println!("java cannot be run: HDFS NOT RUN");
+        return;
     };
-    let mut bench = Command::new(root().join("target/release/siltstone-bench"));
-    bench.args(["objects", "--place", "s3://bench/tables", "--keys", &keys.to_string()]).current_dir(&base);
-    bench.env("AWS_ENDPOINT_URL", format!("http://{s3}")).env("AWS_REGION", "us-east-1");
-    bench.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
-    tally.step("tables in SeaweedFS", &mut bench);
+    let mut line = String::new();
+    let _ = server.0.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    match line.trim().starts_with("hdfs://") {
+        true => _ = tally.step("tables in HDFS", &mut bench(base, &format!("{}/tables", line.trim()), keys)),
+        false => _ = tally.check("HDFS starts", || vec!["it did not say where it is".into()]),
+    }
     drop(server);
     let _ = std::fs::remove_dir_all(&data);
 }

@@ -110,6 +110,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     if workload.memory.cache > live_bytes {
         read_all(store.as_ref())?;
     }
+    store.slow_down()?;
     let picks = Picks::new(workload, identity.seed);
     let window = Duration::from_secs_f64(workload.seconds / f64::from(WINDOWS));
     let readers = Readers {

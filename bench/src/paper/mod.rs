@@ -29,7 +29,7 @@ pub(crate) struct Paper {
     /// Of `offload` the methods of one machine, without a compaction server.
     #[arg(long)]
     local: bool,
-    /// Of `offload`: milliseconds that each read of a file takes longer, as one through a network does.
+    /// Of `offload`: milliseconds that each read of a file takes longer once the store is loaded, as one through a network does.
     #[arg(long, default_value_t = 0)]
     slow: u32,
     /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not hours.

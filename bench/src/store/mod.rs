@@ -82,6 +82,10 @@ pub(crate) trait Store: Sync {
     fn session(&self) -> Result<Box<dyn Session + '_>>;
     /// Writes memory out and waits until no merge is due.
     fn settle(&self) -> Result<()>;
+    /// It has been loaded: where its storage is to be slow, it is from now on.
+    fn slow_down(&self) -> Result<()> {
+        Ok(())
+    }
     /// Waits until nothing that is due is left to do; memory stays as it is where the store can tell the two apart.
     fn drain(&self) -> Result<()> {
         self.settle()

@@ -3,7 +3,7 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
 //! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::slow::{Pace, Slow};
+use super::slow::{Pace, Slow, Switch};
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
 use crate::compactor::{Servers, pin_to_first};
 use crate::record::Durability;
@@ -339,6 +339,7 @@ pub(super) fn all() -> Vec<Named> {
 struct Siltstone {
     db: Db,
     servers: Option<Servers>,
+    slow: Switch,
     /// At least one.
     families: Vec<Family>,
     setup: Setup,
@@ -370,7 +371,8 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         0 => None,
         count => Some(Servers::start(count, wanted.dir, SERVER_MEMORY, pace)?),
     };
-    let env = Slow::env(Env::local(), pace);
+    let slow = Switch::default();
+    let env = Slow::env(Env::local(), pace, &slow);
     let mut builder = Db::builder().env(env).options(setup.options.clone()).listener(move |event| {
         largest.fetch_max(moved_bytes(event), Ordering::Relaxed);
     });
@@ -386,7 +388,7 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
         Durability::Buffered | Durability::Volatile => siltstone::Durability::Buffered,
     };
     let families = (0..setup.families).map(|n| db.family(&name(n))).collect::<Result<_, _>>()?;
-    Ok(Box::new(Siltstone { families, db, servers, setup, durability, largest_merge_bytes }))
+    Ok(Box::new(Siltstone { families, db, servers, slow, setup, durability, largest_merge_bytes }))
 }
 
 impl Siltstone {
@@ -422,6 +424,11 @@ impl Store for Siltstone {
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
         Ok(self.db.settle()?)
+    }
+
+    fn slow_down(&self) -> Result<()> {
+        self.slow.store(true, Ordering::Relaxed);
+        self.servers.as_ref().map_or(Ok(()), Servers::slow_down)
     }
 
     fn drain(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use siltstone::storage::{Env, MappedFile, ReadFile, Storage, WriteFile};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// See the page above.
@@ -12,7 +13,11 @@ use std::time::Duration;
 pub(crate) struct Slow {
     storage: Arc<dyn Storage>,
     pace: Pace,
+    on: Switch,
 }
+
+/// Says whether reads are slow now.
+pub(crate) type Switch = Arc<AtomicBool>;
 
 /// How slow reads are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -25,30 +30,33 @@ pub(crate) struct Pace {
 
 impl Slow {
     /// The same environment; unchanged where reads take no longer.
-    pub(crate) fn env(env: Env, pace: Pace) -> Env {
+    pub(crate) fn env(env: Env, pace: Pace, on: &Switch) -> Env {
         if pace == Pace::default() {
             return env;
         }
-        Env { storage: Arc::new(Self { storage: env.storage.clone(), pace }), ..env }
+        Env { storage: Arc::new(Self { storage: env.storage.clone(), pace, on: on.clone() }), ..env }
     }
 
     fn slow(&self, file: Arc<dyn ReadFile>) -> Arc<dyn ReadFile> {
-        Arc::new(SlowFile { file, pace: self.pace })
+        Arc::new(SlowFile { file, pace: self.pace, on: self.on.clone() })
     }
 }
 
 struct SlowFile {
     file: Arc<dyn ReadFile>,
     pace: Pace,
+    on: Switch,
 }
 
 impl ReadFile for SlowFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = match self.pace.rate {
-            0 => Duration::ZERO,
-            rate => Duration::from_secs_f64(buffer.len() as f64 / rate as f64),
-        };
-        std::thread::sleep(self.pace.by + bytes);
+        if self.on.load(Ordering::Relaxed) {
+            let bytes = match self.pace.rate {
+                0 => Duration::ZERO,
+                rate => Duration::from_secs_f64(buffer.len() as f64 / rate as f64),
+            };
+            std::thread::sleep(self.pace.by + bytes);
+        }
         self.file.read_exact_at(buffer, offset)
     }
 

@@ -1,5 +1,6 @@
 //! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the servers.
 
+mod certificates;
 mod failures;
 mod hand_over;
 mod hostile;

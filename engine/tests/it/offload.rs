@@ -191,7 +191,7 @@ fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
         }
         assert_eq!(db.scan::<&[u8]>(..).count(), 40_000);
         db.close().unwrap();
-        Arc::into_inner(seen).unwrap().into_inner().unwrap()
+        std::mem::take(&mut *seen.lock().unwrap())
     };
     let whole = merged(u64::MAX);
     assert!(whole.handed_out > 12 * STEP_BYTES && whole.handed_out >= whole.written / 10 * 9, "{whole:?}");

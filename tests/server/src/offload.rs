@@ -4,7 +4,7 @@
 //! nothing may be damaged and no table left over.
 
 use crate::Extent;
-use crate::child::{Server, binary, free_port};
+use crate::child::{Server, binary, free_port, memory_of};
 use crate::kills::{Oracle, check_all, writers};
 use siltstone::Rng;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const HELPERS: usize = 2;
+/// What a compaction server may take at most: its bound, and a tenth.
+const MEMORY_MAX: u64 = (128 << 20) / 10 * 11;
 /// How long a paused compaction server says nothing: shorter and longer than the server's patience, which is a second.
 const PAUSES_MS: [u64; 3] = [100, 700, 2_500];
 /// Among so many faults some must have met a merge.
@@ -44,6 +46,7 @@ impl Helper {
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .arg("--tables")
             .arg(&self.place)
+            .args(["--memory", "128MiB", "--merge-memory", "32MiB"])
             .args(self.manager.map(|port| format!("--manager=127.0.0.1:{port}")))
             .stdout(Stdio::null())
             .stderr(log)
@@ -107,9 +110,16 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     server.create(&["f", "g"]).await?;
     let (oracle, stop) = (Arc::new(Oracle::default()), Arc::new(AtomicBool::new(false)));
     let writers = writers(server.port(), seed, &oracle, &stop);
-    let mut random = Rng::new(seed);
+    let (mut random, mut most) = (Rng::new(seed), 0);
     while extent.goes_on() {
         tokio::time::sleep(Duration::from_millis(random.range(20..400))).await;
+        for helper in &mut helpers {
+            let took = helper.process().map_or(0, |process| memory_of(process).1);
+            most = most.max(took);
+            if took > MEMORY_MAX {
+                return Err(format!("a compaction server took {} MiB of memory", took >> 20));
+            }
+        }
         let one = random.index(HELPERS);
         let before = oracle.rows();
         match random.range(0..10) {
@@ -180,8 +190,10 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     }
     let acknowledged = oracle.acknowledged();
     Ok(format!(
-        "{} faults, {done} merges done elsewhere, {failed} failed there, {acknowledged} acknowledged writes",
-        extent.done()
+        "{} faults, {done} merges done elsewhere, {failed} failed there, memory there at most {} MiB, \
+         {acknowledged} acknowledged writes",
+        extent.done(),
+        most >> 20
     ))
 }
 
