@@ -225,7 +225,7 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "10",
         what: "damaged messages to a compaction server and a compaction manager",
         run: "siltstone-siege peers",
-        gate: 20_000,
+        gate: 10_000,
         release: 10_000_000,
     },
     Campaign {

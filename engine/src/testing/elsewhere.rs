@@ -12,7 +12,7 @@ use crate::shape::Clip;
 use crate::sync::Mutex;
 use crate::types::{Rng, TableId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -68,7 +68,7 @@ pub enum MergeFault {
     Restart,
     /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to its end.
     OneWay,
-    /// It says nothing any more of a merge, nor that it fails.
+    /// It says nothing any more, nor that it fails, until it is given up; then it wakes up and works on.
     Hang,
     /// It takes its time.
     Slow,
@@ -102,9 +102,10 @@ impl MergeFault {
 }
 
 /// One of so many answers or reads meets a fault.
-const FAULTY: u64 = 3;
-/// A slow answer is looked for so often at most before it comes.
-const SLOW_MAX: u64 = 2_000;
+const FAULTY: u64 = 6;
+/// A slow answer is looked for so often at most before it comes, and one that does not come before it is given up.
+const SLOW_MAX: u64 = 200;
+const PATIENCE: u64 = 300;
 
 /// Faults by a seed.
 struct Faults {
@@ -116,24 +117,22 @@ struct Faults {
     last: Option<MergeAnswer>,
     /// Merges that work on unheard.
     unheard: Vec<RunningMerge>,
-    hung: BTreeSet<u64>,
-    /// How often an answer will still not be there.
-    slow: BTreeMap<u64, u64>,
+    /// How often an answer will still not be there, and whether it never will.
+    silent: BTreeMap<u64, (u64, bool)>,
     /// An answer that will come once more.
     again: BTreeMap<u64, MergeAnswer>,
 }
 
 impl Faults {
     fn new(kinds: &[MergeFault], seed: u64) -> Self {
-        let (hung, slow, again) = Default::default();
+        let (silent, again) = Default::default();
         Self {
             rng: Rng::new(seed),
             kinds: kinds.to_vec(),
             met: 0,
             last: None,
             unheard: Vec::new(),
-            hung,
-            slow,
+            silent,
             again,
         }
     }
@@ -149,16 +148,16 @@ impl Faults {
         self.unheard.retain_mut(|merge| merge.advance().is_ok_and(|answer| !answer.is_last()));
     }
 
-    /// Whether there is no answer yet.
-    fn is_silent(&mut self, run: u64) -> bool {
-        if let Some(left) = self.slow.get_mut(&run) {
-            *left -= 1;
-            if *left == 0 {
-                self.slow.remove(&run);
-            }
-            return true;
+    /// Whether there is no answer yet, and whether it will be waited for in vain from now on.
+    fn is_silent(&mut self, run: u64) -> Option<bool> {
+        let (left, is_hung) = self.silent.get_mut(&run)?;
+        *left -= 1;
+        let is_over = *left == 0;
+        let is_given_up = is_over && *is_hung;
+        if is_over {
+            self.silent.remove(&run);
         }
-        self.hung.contains(&run)
+        Some(is_given_up)
     }
 }
 
@@ -225,8 +224,13 @@ impl Server {
     fn advance(&mut self, run: u64, faults: &mut Faults) -> Result<Reply> {
         let none = || Error::invalid("no such merge");
         faults.work_on();
-        if faults.is_silent(run) {
-            return Ok(Reply::Nothing);
+        match faults.is_silent(run) {
+            None => {}
+            Some(false) => return Ok(Reply::Nothing),
+            Some(true) => {
+                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
+                return Err(none());
+            }
         }
         if let Some(answer) = faults.again.remove(&run) {
             return Ok(Reply::Answer(Box::new(answer)));
@@ -243,16 +247,16 @@ impl Server {
                 true
             }
             Some(MergeFault::Full) => self.runs.remove(&run).is_some(),
-            Some(MergeFault::Hang) => faults.hung.insert(run),
+            Some(MergeFault::Hang) => faults.silent.insert(run, (PATIENCE, true)).is_none(),
             Some(MergeFault::Slow) => {
                 let looks = faults.rng.range(1..SLOW_MAX);
-                faults.slow.insert(run, looks).is_none()
+                faults.silent.insert(run, (looks, false)).is_none()
             }
             _ => false,
         };
         if is_met {
             faults.met += 1;
-            return if faults.is_silent(run) { Ok(Reply::Nothing) } else { Err(none()) };
+            return if faults.silent.contains_key(&run) { Ok(Reply::Nothing) } else { Err(none()) };
         }
         let (spec, merge) = self.runs.get_mut(&run).ok_or_else(none)?;
         let mut answer = merge.advance()?;

@@ -93,7 +93,9 @@ impl Drop for Helper {
 pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let ports: [u16; HELPERS] = std::array::from_fn(|_| free_port());
     let manager_port = free_port();
-    let manager_config = format!("memory = \"16MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager_port}\"\n");
+    let manager_config = format!(
+        "memory = \"64MiB\"\nwrite-memory = \"16MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager_port}\"\n"
+    );
     let mut manager = Server::start(&manager_config).await?;
     let config = format!(
         "memory = \"64MiB\"\nwrite-memory = \"2MiB\"\nregion-bytes = \"4MiB\"\n\

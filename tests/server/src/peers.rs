@@ -10,8 +10,10 @@ use prost::encoding::{bool, bytes, fixed64, message, string, uint32, uint64};
 use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
 use siltstone::{Db, Rng};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tonic::{Code, Request, Status};
 
@@ -20,6 +22,8 @@ const KEYS: u64 = 20_000;
 /// How much a compaction server may take: 1 GiB is what it was given for merges.
 const MEMORY_MAX: u64 = 512 << 20;
 const PROTOCOL_VERSION: u32 = 2;
+/// How long a client stays that has said everything.
+const STAYS: Duration = Duration::from_millis(50);
 const SERVICE: &str = "/siltstone.compactor.v1";
 
 /// Copies the database when a merge is offered, before it takes its inputs away, and notes the merge as one of the copy.
@@ -124,7 +128,9 @@ fn announcement(random: &mut Rng) -> Vec<u8> {
 /// So many messages.
 pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, String> {
     let manager_port = free_port();
-    let config = format!("memory = \"64MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager_port}\"\n");
+    let config = format!(
+        "memory = \"64MiB\"\nwrite-memory = \"16MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager_port}\"\n"
+    );
     let mut manager = Server::start(&config).await?;
     let place = manager.dir.path().to_path_buf();
     let copy = place.join("copy");
@@ -164,7 +170,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 let client = if is_manager { &mut of_manager } else { &mut of_helper };
                 client.ready().await.map_err(|e| format!("{method}: it is gone: {e}"))?;
                 let path = format!("{SERVICE}.{method}").parse().map_err(|e| format!("{method}: {e}"))?;
-                let mut request = Request::new(Messages(messages.into_iter()));
+                let mut request = Request::new(Messages::new(messages));
                 request.set_timeout(Duration::from_secs(20));
                 let ended = match client.streaming(request, path, Raw).await {
                     Ok(stream) => {
@@ -222,16 +228,25 @@ fn is_wrong(status: &Status) -> bool {
     matches!(status.code(), Code::Unknown | Code::DeadlineExceeded | Code::DataLoss)
 }
 
-/// Messages to be sent, one after another.
-struct Messages(std::vec::IntoIter<Vec<u8>>);
+/// Messages to be sent, one after another, and then nothing for as long as a small merge may take.
+struct Messages {
+    items: std::vec::IntoIter<Vec<u8>>,
+    rest: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Messages {
+    fn new(items: Vec<Vec<u8>>) -> Self {
+        Self { items: items.into_iter(), rest: Box::pin(tokio::time::sleep(STAYS)) }
+    }
+}
 
 impl tonic::codegen::tokio_stream::Stream for Messages {
     type Item = Vec<u8>;
 
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Vec<u8>>> {
-        std::task::Poll::Ready(self.0.next())
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        match self.items.next() {
+            Some(item) => Poll::Ready(Some(item)),
+            None => self.rest.as_mut().poll(context).map(|()| None),
+        }
     }
 }
