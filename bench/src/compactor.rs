@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Merges of fewer bytes are not given to compaction servers.
+pub(crate) const GIVEN_MIN: u64 = 64 << 10;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,8 +79,9 @@ impl Servers {
             processes.push(process);
             addresses.push(line.trim().to_string());
         }
-        // All that is not too small goes: what is measured is what that does.
-        let options = CompactorsOptions { by_cost: false, ..CompactorsOptions::default() };
+        // All that is not tiny goes: what is measured is what that does.
+        let options =
+            CompactorsOptions { by_cost: false, bytes_min: GIVEN_MIN, ..CompactorsOptions::default() };
         let compactors = Arc::new(Compactors::connect_with(&addresses, options)?);
         let began = Instant::now();
         while compactors.servers().iter().any(|server| server.state.is_none()) {
@@ -89,9 +92,18 @@ impl Servers {
         }
         Ok(Self { processes, addresses, compactors })
     }
-}
 
-impl Servers {
+    /// Merges that they have done, as they said last: after a second they have said so.
+    pub(crate) fn done(&self) -> u64 {
+        std::thread::sleep(Duration::from_millis(1_500));
+        self.compactors
+            .servers()
+            .iter()
+            .filter_map(|server| server.state.as_ref())
+            .map(|state| state.done)
+            .sum()
+    }
+
     /// Their storage is slow from now on.
     pub(crate) fn slow_down(&self) -> Result<()> {
         for process in &self.processes {

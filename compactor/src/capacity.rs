@@ -4,6 +4,8 @@
 //! memory has l = floor(m/b) of them at a time, so it does h = l t/D in an interval of t seconds. With T merges a region in that
 //! time it serves floor(h/T) regions, and R regions take C = ceil(R / floor(h/T)) servers.
 
+use crate::protocol::CompactorState;
+
 /// What is known of the workload and the servers.
 ///
 /// ```
@@ -99,6 +101,42 @@ pub struct Waits {
     pub longest_seconds: f64,
 }
 
+/// What a compaction server measured of itself, for [`Capacity`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MeasuredRates {
+    /// c: bytes a second at which it merged.
+    pub merge_rate: f64,
+    /// w: bytes a second at which databases took what was merged, while a merge waited for that.
+    pub handover_rate: f64,
+    /// m: its memory in bytes.
+    pub memory: f64,
+    /// b: input bytes of a merge, on average.
+    pub merge_bytes: f64,
+}
+
+/// In which databases take all that they are given: they never kept a merge waiting.
+const AT_ONCE: f64 = 1e15;
+
+impl MeasuredRates {
+    /// By what it has merged since it was started.
+    ///
+    /// # Errors
+    /// It has merged nothing yet.
+    pub fn of(state: &CompactorState) -> Result<Self, String> {
+        if state.done == 0 || state.merged_bytes == 0 || state.merging_us == 0 {
+            return Err("it has merged nothing yet".into());
+        }
+        let bytes = state.merged_bytes as f64;
+        let rate = |us: u64| if us == 0 { AT_ONCE } else { bytes / (us as f64 / 1e6) };
+        Ok(Self {
+            merge_rate: rate(state.merging_us),
+            handover_rate: rate(state.handing_over_us),
+            memory: state.memory_max as f64,
+            merge_bytes: bytes / state.done as f64,
+        })
+    }
+}
+
 impl Capacity {
     /// Simulates so many servers over so many intervals (Figure 9 of the paper): regions are spread over servers in turn, each
     /// has a merge due every t/T seconds from a moment on that is drawn from the seed, and a server takes merges as they come due,
@@ -169,6 +207,20 @@ fn fraction(seed: u64, of: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_measured_is_the_time_its_merges_took() {
+        let idle = CompactorState { memory_max: 6 << 30, ..CompactorState::default() };
+        assert!(MeasuredRates::of(&idle).unwrap_err().contains("nothing yet"));
+        let (done, merged_bytes) = (4, 16_000_000_000);
+        let state = CompactorState { done, merged_bytes, merging_us: 800_000_000, ..idle };
+        let MeasuredRates { merge_rate, handover_rate, memory, merge_bytes } =
+            MeasuredRates::of(&state).unwrap();
+        assert_eq!((merge_rate, memory, merge_bytes), (20e6, (6_u64 << 30) as f64, 4e9));
+        assert!(merge_bytes / handover_rate < 0.001);
+        let state = CompactorState { handing_over_us: 2_000_000_000, ..state };
+        assert_eq!(MeasuredRates::of(&state).unwrap().handover_rate, 8e6);
+    }
 
     const EXAMPLE: Capacity = Capacity {
         merge_rate: 20e6,

@@ -51,7 +51,7 @@ mod ring;
 mod server;
 mod tls;
 
-pub use capacity::{Capacity, CapacityPlan, Waits};
+pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;

@@ -235,6 +235,15 @@ pub struct CompactorState {
     /// It shares storage with databases. One that does not is carried inputs and outputs of its merges.
     #[prost(bool, tag = "17")]
     pub shares_storage: bool,
+    /// Input bytes of the merges that it finished.
+    #[prost(uint64, tag = "18")]
+    pub merged_bytes: u64,
+    /// Microseconds that it worked at them.
+    #[prost(uint64, tag = "19")]
+    pub merging_us: u64,
+    /// Microseconds that they waited for their databases to take what was merged.
+    #[prost(uint64, tag = "20")]
+    pub handing_over_us: u64,
 }
 
 impl CompactorState {

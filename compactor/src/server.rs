@@ -219,6 +219,10 @@ struct Counts {
     failed: AtomicU64,
     bytes_written: AtomicU64,
     fetched: AtomicU64,
+    /// Of merges that were finished: input bytes, time at work, time of waiting for the database.
+    merged_bytes: AtomicU64,
+    merging_us: AtomicU64,
+    handing_over_us: AtomicU64,
 }
 
 struct Shared {
@@ -307,6 +311,9 @@ impl Shared {
             shares_storage: !self.tables.is_empty()
                 || !self.objects.is_empty()
                 || self.runner.object_store().is_some(),
+            merged_bytes: self.counts.merged_bytes.load(Ordering::Relaxed),
+            merging_us: self.counts.merging_us.load(Ordering::Relaxed),
+            handing_over_us: self.counts.handing_over_us.load(Ordering::Relaxed),
         }
     }
 }
@@ -541,6 +548,7 @@ fn run(
     };
     let mut merge = begun.map_err(|e| e.to_string())?;
     let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
+    let (began, mut waited) = (Instant::now(), Duration::ZERO);
     loop {
         to.check()?;
         let answer = merge.advance().map_err(|e| e.to_string())?;
@@ -557,9 +565,15 @@ fn run(
         to.tell(Tell::Answer(answer.to_bytes()))?;
         told = Instant::now();
         if answer.is_last() {
+            let counts = &shared.counts;
+            let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            counts.merged_bytes.fetch_add(job.spec.input_bytes(), Ordering::Relaxed);
+            counts.merging_us.fetch_add(us(began.elapsed() - waited), Ordering::Relaxed);
+            counts.handing_over_us.fetch_add(us(waited), Ordering::Relaxed);
             return Ok(merge);
         }
         ahead += 1;
+        let since = Instant::now();
         while ahead > 1 {
             match allowed.recv_timeout(WAITS_EVERY) {
                 Ok(()) => {
@@ -570,6 +584,7 @@ fn run(
                 Err(std_mpsc::RecvTimeoutError::Disconnected) => return Err(given_up()),
             }
         }
+        waited += since.elapsed();
         for () in allowed.try_iter().take(ahead) {
             merge.published();
             ahead -= 1;

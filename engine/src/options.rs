@@ -120,6 +120,10 @@ pub struct Experimental {
     /// merge that fills faster waits, so with `write-through` this limits what merges write, too. A flush that merges
     /// with tables only takes its part, as of [`Options::rate_limit`]. Default 0.
     pub cache_fill_rate: u64,
+    /// A scan that begins over the key up to which a merge has come reads the tables as they were before the merge, and none that it
+    /// wrote, as in the paper on offloaded compaction. It sees the same either way. What merges replace then stays on disk until
+    /// they end. There to be compared with. Default false.
+    pub scan_one_side: bool,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
@@ -143,6 +147,7 @@ impl Default for Experimental {
             compact_rest: 7,
             rate_limit_auto: 0,
             cache_fill_rate: 0,
+            scan_one_side: false,
             open_tables: 0,
             stop_wait_ms: 0,
             events_kept: 1_000,

@@ -396,6 +396,16 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
+    /// The same, and waits until no merge is due.
+    ///
+    /// # Errors
+    /// What the engine answers.
+    pub async fn settle(&self) -> Result<(), String> {
+        let db = self.shared.tables.db.clone();
+        let done = blocking(move || db.flush().and_then(|()| db.settle()).map_err(status)).await;
+        done.map_err(|e| e.message().to_string())
+    }
+
     /// Merges all of a table's cells, so that nothing of what is deleted, or gone by rules, is left on disk.
     ///
     /// # Errors

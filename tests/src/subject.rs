@@ -62,7 +62,7 @@ pub enum Merges {
     Here,
     /// Somebody at the other end of a pipe.
     Elsewhere,
-    /// The same, and everything goes wrong there now and then, by that seed.
+    /// The same, and something goes wrong there now and then, by that seed.
     Faulty(u64),
 }
 
@@ -147,6 +147,7 @@ impl Setup {
                 log_written_ahead: rng.one_in(4),
                 step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
                 cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
+                scan_one_side: rng.one_in(3),
                 open_tables: *rng.pick(&[0, 0, 1, 3]),
                 compact_rest: *rng.pick(&[0, 7]),
                 rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
@@ -263,7 +264,13 @@ impl Setup {
         let elsewhere = match self.merges {
             Merges::Here => return builder,
             Merges::Elsewhere => Elsewhere::beside(&builder),
-            Merges::Faulty(seed) => Elsewhere::faulty(&builder, &MergeFault::ALL, seed),
+            Merges::Faulty(seed) => {
+                // A lie in half of them, as it is what could do most harm.
+                let kinds = MergeFault::ALL;
+                let kind =
+                    if seed % 2 == 0 { MergeFault::Lie } else { kinds[(seed / 2) as usize % kinds.len()] };
+                Elsewhere::faulty(&builder, &[kind], seed)
+            }
         };
         builder.offload(Arc::new(elsewhere))
     }

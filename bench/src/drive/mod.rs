@@ -60,6 +60,7 @@ impl<'a> Bench<'a> {
         if self.live.is_none() {
             self.load(workload, &values)?;
         }
+        self.store.slow_down()?;
         let picks = Picks::new(workload, seed);
         match workload.pace {
             Pace::Closed => Ok(vec![self.measure(workload, &picks, &values, None)?]),

@@ -1,6 +1,7 @@
 //! The servers that are measured: processes of their own, started by the one that measures them and told by their standard input
 //! what no client may ask.
 
+use crate::compactor::GIVEN_MIN;
 use crate::measure::{cpu_of, rss_bytes_of};
 use clap::Args;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
@@ -63,6 +64,7 @@ impl Served {
                 offload: OffloadConfig {
                     servers: self.compactors,
                     by_cost: false,
+                    bytes_min: Size(GIVEN_MIN),
                     ..OffloadConfig::default()
                 },
                 ..Config::default()
@@ -81,6 +83,7 @@ impl Served {
                     Some(("compact", table)) => server.compact(&table_name(table)).await?,
                     None if line == "compact" => server.compact(TABLE).await?,
                     None if line == "flush" => server.flush().await?,
+                    None if line == "settle" => server.settle().await?,
                     _ => return Err(format!("what is {line}?")),
                 }
                 println!("{}", begun.elapsed().as_micros());

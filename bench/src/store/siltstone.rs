@@ -277,7 +277,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         setup.pinned = true;
         true
     }),
-    ("warm+slow20", "each read of a file takes 20 ms longer", |setup, millis| {
+    ("warm+slow20", "each read of a file takes 20 ms longer once it is loaded", |setup, millis| {
         setup.slow = Duration::from_secs_f64(millis / 1000.0);
         true
     }),

@@ -34,6 +34,8 @@ pub(crate) trait Tables: Sync {
     fn run(&self, transaction: &mut dyn FnMut(&mut dyn Access) -> Result<Outcome>) -> Result<(Outcome, u64)>;
     /// Puts rows, which need not come all at once.
     fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()>;
+    /// Whether a transaction happens as a whole.
+    fn is_atomic(&self) -> bool;
     /// All that was written is in tables on disk, and no merge is due.
     fn settle(&self) -> Result<()>;
     /// Merges all of a table.
@@ -92,6 +94,10 @@ impl Tables for Embedded {
 
     fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()> {
         self.run(&mut |access| part(access).map(|()| Outcome::Committed)).map(drop)
+    }
+
+    fn is_atomic(&self) -> bool {
+        true
     }
 
     fn settle(&self) -> Result<()> {

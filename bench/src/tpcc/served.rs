@@ -2,8 +2,8 @@
 //!
 //! There are no transactions. A row is changed by reading it and, if it is still what was read, replacing it; otherwise once
 //! more. What is read of two rows may be of two moments. As each row is changed as a whole, and nothing is written that must be
-//! taken back, the tables are consistent when nobody writes, but for one corner: if a district has no order that waits, a delivery may
-//! overtake an order whose rows are still being put.
+//! taken back, the tables are consistent when nobody writes; only a delivery may have overtaken an order of its district whose rows
+//! were still being put.
 
 use super::access::{Access, Outcome, Put, Tables};
 use super::schema::{Row, Table};
@@ -84,8 +84,12 @@ impl Tables for Served {
         Ok(())
     }
 
+    fn is_atomic(&self) -> bool {
+        false
+    }
+
     fn settle(&self) -> Result<()> {
-        self.ask("flush")
+        self.ask("settle")
     }
 
     fn merge(&self, table: Table) -> Result<()> {

@@ -66,7 +66,12 @@ fn every_workload_runs_and_its_record_adds_up() {
 
 #[test]
 fn tpcc_leaves_consistent_tables_embedded_and_on_a_server_and_merges_one_of_them() {
-    for more in [&["--server", "--merge", "order-line"][..], &["--elsewhere", "--merge", "stock"], &[]] {
+    for more in [
+        &["--server", "--merge", "order-line"][..],
+        &["--elsewhere", "--merge", "stock"],
+        &["--server", "--elsewhere", "--merge", "stock"],
+        &[],
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("tpcc");
         let small = ["tpcc", "--json", "--scale", "0.01", "--seconds", "3", "--dir", at.to_str().unwrap()];
@@ -76,6 +81,7 @@ fn tpcc_leaves_consistent_tables_embedded_and_on_a_server_and_merges_one_of_them
         assert_eq!(report["single_rows"], more.contains(&"--server"));
         assert!(report["tpmc"].as_f64().unwrap() > 100.0, "{report}");
         assert_eq!(report["merge_seconds"].is_number(), !more.is_empty());
+        assert_eq!(report["merges_elsewhere"].as_u64().is_some_and(|n| n > 0), more.contains(&"--elsewhere"));
         let kinds: std::collections::BTreeSet<_> =
             report["transactions"].as_array().unwrap().iter().map(|t| t["transaction"].to_string()).collect();
         assert_eq!(kinds.len(), 5, "{report}");
@@ -99,6 +105,8 @@ fn merges_of_more_stores_than_servers_can_take_are_run_by_the_stores() {
     );
     assert_eq!(cases[0]["elsewhere"], 0, "there is no server");
     assert!(cases[1]["elsewhere"].as_u64().unwrap() > 0, "{cases:?}");
+    // A merge of 6 MB takes 0.3 s there, and ten are due in 2 s.
+    assert!(cases[2]["here"].as_u64().unwrap() > 0, "{cases:?}");
 }
 
 #[test]

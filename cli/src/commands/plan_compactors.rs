@@ -3,31 +3,36 @@
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use siltstone::{parse_size, size_text};
-use siltstone_compactor::{Capacity, CapacityPlan};
-use std::time::Duration;
+use siltstone_compactor::{Capacity, CapacityPlan, Compactors, MeasuredRates};
+use std::time::{Duration, Instant};
 
 /// Work out how many compaction servers a workload needs
 ///
 /// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has l = floor(m/b) at a time,
 /// does h = l t/D in t, and serves floor(h/T) regions. A table shows what other memory and other sizes of merges come to, and a
-/// simulation how long merges wait with that number of servers and with one less.
+/// simulation how long merges wait with that number of servers and with one less. A compaction server that has been at work tells
+/// c, w, m and b (`--measured`).
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone plan-compactors --merge-rate 20MB --handover-rate 8MB --memory 6GB --merge-bytes 4GB --regions 10
+         siltstone plan-compactors --measured 10.0.0.5:7400 --regions 200 --merges 4 --every 1day
          siltstone plan-compactors --memory 32GiB --merge-bytes 2GiB --regions 200 --merges 4 --every 1day --json")]
 pub(crate) struct PlanCompactors {
-    /// c: bytes a second at which a server reads and merges
-    #[arg(long, default_value = "100MB", value_parser = parse_size)]
-    merge_rate: u64,
-    /// w: bytes a second at which what was merged is handed over
-    #[arg(long, default_value = "50MB", value_parser = parse_size)]
-    handover_rate: u64,
+    /// A compaction server to ask: what it measured stands for what is not given
+    #[arg(long, value_name = "HOST:PORT")]
+    measured: Option<String>,
+    /// c: bytes a second at which a server reads and merges [default: 100MB]
+    #[arg(long, value_parser = parse_size)]
+    merge_rate: Option<u64>,
+    /// w: bytes a second at which what was merged is handed over [default: 50MB]
+    #[arg(long, value_parser = parse_size)]
+    handover_rate: Option<u64>,
     /// m: memory of a server
-    #[arg(long, value_parser = parse_size)]
-    memory: u64,
+    #[arg(long, value_parser = parse_size, required_unless_present = "measured")]
+    memory: Option<u64>,
     /// b: bytes of a merge
-    #[arg(long, value_parser = parse_size)]
-    merge_bytes: u64,
+    #[arg(long, value_parser = parse_size, required_unless_present = "measured")]
+    merge_bytes: Option<u64>,
     /// R: regions
     #[arg(long)]
     regions: u64,
@@ -51,13 +56,39 @@ const SEED: u64 = 1;
 /// More merges than that are not simulated.
 const MERGES_MAX: f64 = 1e6;
 
+/// How long the compaction server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A rate of handing over beyond this is none that was measured: nothing had to wait.
+const AT_ONCE: f64 = 1e12;
+
+/// What the compaction server measured.
+fn ask(server: &str) -> Outcome<MeasuredRates> {
+    let failed = |why: String| Failure::Failed(format!("compaction server {server}: {why}"));
+    let known = Compactors::connect([server]).map_err(Failure::Usage)?;
+    let began = Instant::now();
+    loop {
+        if let Some(state) = known.servers().first().and_then(|server| server.state.as_ref()) {
+            return MeasuredRates::of(state).map_err(failed);
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(failed("it does not answer".into()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 impl PlanCompactors {
     pub(crate) fn run(self) -> Outcome {
+        let measured = match &self.measured {
+            Some(server) => ask(server)?,
+            None => MeasuredRates { merge_rate: 100e6, handover_rate: 50e6, memory: 0.0, merge_bytes: 0.0 },
+        };
+        let or = |given: Option<u64>, measured: f64| given.map_or(measured, |given| given as f64);
         let given = Capacity {
-            merge_rate: self.merge_rate as f64,
-            handover_rate: self.handover_rate as f64,
-            memory: self.memory as f64,
-            merge_bytes: self.merge_bytes as f64,
+            merge_rate: or(self.merge_rate, measured.merge_rate),
+            handover_rate: or(self.handover_rate, measured.handover_rate),
+            memory: or(self.memory, measured.memory),
+            merge_bytes: or(self.merge_bytes, measured.merge_bytes),
             merges: self.merges,
             interval_seconds: self.every.as_secs_f64(),
             regions: self.regions,
@@ -73,6 +104,8 @@ impl PlanCompactors {
             println!(
                 "{}",
                 serde_json::json!({
+                    "merge_rate": given.merge_rate, "handover_rate": given.handover_rate,
+                    "memory": given.memory, "merge_bytes": given.merge_bytes,
                     "merge_seconds": merge_seconds, "at_a_time": at_a_time, "per_interval": per_interval,
                     "regions_each": regions_each, "servers": servers,
                     "waits": waits.iter().map(|(servers, waits)| serde_json::json!({
@@ -85,6 +118,16 @@ impl PlanCompactors {
             return Ok(());
         }
         let every = humantime::format_duration(self.every);
+        if self.measured.is_some() {
+            println!("c  merged a second          {}", size_text(given.merge_rate as u64));
+            let handover = match given.handover_rate {
+                rate if rate >= AT_ONCE => "at once".into(),
+                rate => size_text(rate as u64),
+            };
+            println!("w  handed over a second     {handover}");
+            println!("m  memory of a server       {}", size_text(given.memory as u64));
+            println!("b  a merge                  {}", size_text(given.merge_bytes as u64));
+        }
         println!("D  a merge takes            {merge_seconds:.1} s");
         println!("l  merges at a time         {at_a_time}");
         println!("h  merges of a server       {per_interval:.2} in {every}");

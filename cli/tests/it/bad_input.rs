@@ -16,12 +16,20 @@ fn wrong_usage_exits_with_two() {
     siltstone(&["load", db, "-"]).refused(2, &["--format"]);
     siltstone(&["load", db, "x.tsv", "--format", "xml"]).refused(2, &["'xml'", "jsonl"]);
     siltstone(&["simulate", "--strategy", "flat"]).refused(2, &["unknown strategy `flat`"]);
+    siltstone(&["plan-compactors", "--regions", "5"]).refused(2, &["--memory", "--merge-bytes"]);
     siltstone(&["simulate", "--data", "1MB", "--memory", "1GiB"])
         .refused(2, &["data bytes must be at least"]);
     siltstone(&["simulate", "--workload", "zipf:x"]).refused(2, &["unknown workload `zipf:x`"]);
     siltstone(&["compact", db, "--until-settled", "--start", "a"])
         .refused(2, &["--start", "--until-settled"]);
     assert!(!place.path("db").exists(), "wrong usage makes no database");
+}
+
+#[test]
+fn a_compaction_server_that_is_not_there_is_named() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    siltstone(&["plan-compactors", "--regions", "5", "--measured", &nobody])
+        .refused(1, &[&nobody, "it does not answer"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod refusals;
 mod support;
 
 use siltstone::EventKind;
-use siltstone_compactor::{Compactors, CompactorsOptions};
+use siltstone_compactor::{Compactors, CompactorsOptions, MeasuredRates};
 use std::sync::Arc;
 use support::{World, contents, eventually, merged, server, write};
 
@@ -37,6 +37,9 @@ fn merges_run_at_a_server_give_what_they_give_here() {
     assert!(!here.events().iter().any(went));
     let state = seen.servers()[0].state.clone().unwrap();
     assert!(state.bytes_written > 100_000 && state.slots == 4 && state.memory_bytes > 0, "{state:?}");
+    let MeasuredRates { merge_rate, handover_rate, memory, merge_bytes } = MeasuredRates::of(&state).unwrap();
+    assert!((1e5..1e10).contains(&merge_rate) && handover_rate > 1e5, "{state:?}");
+    assert!(memory == state.memory_max as f64 && (1e4..1e7).contains(&merge_bytes), "{state:?}");
     there.reopened_has(&contents(&here));
 }
 

@@ -59,6 +59,7 @@ impl Catalog {
     }
 
     /// The same; notes when the manifest is given the outputs.
+    // Over 70 lines: the order of all that happens, one thing after another, is what it is about.
     fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
         let Install { store, plan, bounds, outputs, upto, flushed, mut filled, forgotten, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
@@ -81,6 +82,8 @@ impl Catalog {
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
+        let one_side = self.commit.settings.options.experimental.scan_one_side;
+        let kept = one_side.then(|| change.clone());
         let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
         // Those that other stores have, too.
         let owned_before: BTreeSet<TableId> =
@@ -101,6 +104,11 @@ impl Catalog {
                 next.frozen.extend(flushed.kept.clone());
                 next.flush = left_to_flush(&now.flush, upto.as_deref());
             }
+            next.old_side = match (&kept, &flushed) {
+                (None, _) => None,
+                (Some(change), Some(_)) => now.old_side_after_flush(change, &opened),
+                (Some(_), None) => now.old_side_after_step(&shape, upto.as_deref(), &self.graveyard),
+            };
             next
         });
         filled.into_iter().for_each(|(_, filled)| filled.published());

@@ -53,9 +53,10 @@ impl View {
         let refused = refused.and_then(|()| settings.read.check_filter());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
+        let range = range.intersect(&version.bounds);
         View {
-            range: range.intersect(&version.bounds),
-            version,
+            version: version.for_scan(&range),
+            range,
             store: store.clone(),
             settings,
             times: TimeRange::ALL,

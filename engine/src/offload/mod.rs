@@ -136,8 +136,8 @@ impl Debug for Decision {
 /// A merge under way elsewhere. Dropped, it is given up there.
 pub trait OffloadedMerge: Send {
     /// What has come of it since the last call, in order; `None` where there is nothing yet. Must not wait. After an error, or the
-    /// last step, it is not called again. The database looks as long as nothing comes: that whoever runs the merge has been silent for
-    /// too long is found out here, and is an error.
+    /// last step, it is not called again. The database keeps asking while the answer is `None`. It is up to this method
+    /// to notice that the other end has been silent for too long, and to return an error.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
 
     /// Where the tables that it wrote may be read from memory; `None`: nowhere, they are read from storage.

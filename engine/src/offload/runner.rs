@@ -132,13 +132,13 @@ impl MergeRunner {
         Ok(RunningMerge { run: Some(local.begin(spec)?), writes_in_pieces, kept, steps: VecDeque::new() })
     }
 
-    /// The tables of the place that the merge names.
     /// Removes a table of the merge, as whoever else reaches its storage could.
     #[cfg(feature = "testing")]
     pub(crate) fn lose(&self, spec: &MergeSpec, table: TableId) -> std::io::Result<()> {
         self.tables(spec).map_err(std::io::Error::other)?.store().remove(table)
     }
 
+    /// The tables of the place that the merge names.
     fn tables(&self, spec: &MergeSpec) -> Result<Arc<OpenTables>> {
         let mut places = self.places.lock();
         let place = (spec.place.clone(), spec.log_dir.clone());

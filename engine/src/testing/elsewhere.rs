@@ -66,7 +66,8 @@ pub enum MergeFault {
     Garbled,
     /// It ends and is there again at once, with nothing of before.
     Restart,
-    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to its end.
+    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to its end, while it is
+    /// waited for and given up.
     OneWay,
     /// It says nothing any more, nor that it fails, until it is given up; then it wakes up and works on.
     Hang,
@@ -78,7 +79,7 @@ pub enum MergeFault {
     Stale,
     /// Tables that it wrote are gone before they are looked at.
     Vanish,
-    /// It cannot go on, as one whose storage is full.
+    /// It fails in the middle of a piece of work, as one whose storage is full, and leaves what it has written of it.
     Full,
     /// A bit of what it kept in memory is wrong.
     Damage,
@@ -103,9 +104,9 @@ impl MergeFault {
 
 /// One of so many answers or reads meets a fault.
 const FAULTY: u64 = 6;
-/// A slow answer is looked for so often at most before it comes, and one that does not come before it is given up.
-const SLOW_MAX: u64 = 200;
-const PATIENCE: u64 = 300;
+/// A slow answer comes after so many looks at most. After `PATIENCE` looks without one a merge is given up.
+const SLOW_MAX: u64 = 60;
+const PATIENCE: u64 = 100;
 
 /// Faults by a seed.
 struct Faults {
@@ -236,25 +237,7 @@ impl Server {
             return Ok(Reply::Answer(Box::new(answer)));
         }
         let fault = faults.draw();
-        let is_met = match fault {
-            Some(MergeFault::Restart) => {
-                self.runs.clear();
-                self.runner = self.builder.merge_runner(1 << 20, KEPT_BYTES);
-                true
-            }
-            Some(MergeFault::OneWay) => {
-                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
-                true
-            }
-            Some(MergeFault::Full) => self.runs.remove(&run).is_some(),
-            Some(MergeFault::Hang) => faults.silent.insert(run, (PATIENCE, true)).is_none(),
-            Some(MergeFault::Slow) => {
-                let looks = faults.rng.range(1..SLOW_MAX);
-                faults.silent.insert(run, (looks, false)).is_none()
-            }
-            _ => false,
-        };
-        if is_met {
+        if self.breaks_off(run, fault, faults)? {
             faults.met += 1;
             return if faults.silent.contains_key(&run) { Ok(Reply::Nothing) } else { Err(none()) };
         }
@@ -272,7 +255,10 @@ impl Server {
                 answer = MergeAnswer::from_bytes(&bytes)?;
                 false
             }
-            Some(MergeFault::Twice) => faults.again.insert(run, answer.clone()).is_none(),
+            // Of steps alone: how far a merge is may be said as often as one likes.
+            Some(MergeFault::Twice) if answer.is_step() && !answer.is_last() => {
+                faults.again.insert(run, answer.clone()).is_none()
+            }
             Some(MergeFault::Stale) => faults.last.take().map(|last| answer = last).is_some(),
             Some(MergeFault::Vanish) => match answer.outputs().last() {
                 Some(output) => self.runner.lose(spec, output.id).is_ok(),
@@ -281,8 +267,38 @@ impl Server {
             _ => false,
         };
         faults.met += u64::from(is_met);
-        faults.last = Some(answer.clone());
+        if answer.is_step() {
+            faults.last = Some(answer.clone());
+        }
         Ok(Reply::Answer(Box::new(answer)))
+    }
+
+    /// Whether the merge meets that fault before it is worked at, and no answer comes of it now.
+    fn breaks_off(&mut self, run: u64, fault: Option<MergeFault>, faults: &mut Faults) -> Result<bool> {
+        Ok(match fault {
+            Some(MergeFault::Restart) => {
+                self.runs.clear();
+                self.runner = self.builder.merge_runner(1 << 20, KEPT_BYTES);
+                true
+            }
+            Some(MergeFault::OneWay) => {
+                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
+                faults.silent.insert(run, (PATIENCE, true)).is_none()
+            }
+            Some(MergeFault::Full) => match self.runs.remove(&run) {
+                Some((_, mut merge)) => {
+                    merge.advance()?;
+                    true
+                }
+                None => false,
+            },
+            Some(MergeFault::Hang) => faults.silent.insert(run, (PATIENCE, true)).is_none(),
+            Some(MergeFault::Slow) => {
+                let looks = faults.rng.range(1..SLOW_MAX);
+                faults.silent.insert(run, (looks, false)).is_none()
+            }
+            _ => false,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod around;
 pub(crate) mod code;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+mod one_side;
 mod open_tables;
 mod regions;
 mod scattered;

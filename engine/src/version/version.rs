@@ -2,6 +2,7 @@
 //! takes its read point second, and sees either side of any change, never a mixture. Changes build a new object
 //! and swap it in; who loses the race builds again from the winner's.
 
+use super::one_side::OldSide;
 use super::scattered::Scattered;
 use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,6 +31,8 @@ pub(crate) struct Version {
     pub(crate) runs: Vec<OpenRun>,
     /// The keys that the store answers for: all, unless it was split. What memory and tables have of others is another's.
     pub(crate) bounds: Arc<KeyRange>,
+    /// For scans that are not to read both sides of a merge; of most databases there is none.
+    pub(crate) old_side: Option<Arc<OldSide>>,
 }
 
 /// The segments being flushed. Cells below `clip` are in tables already, or kept in a frozen segment.
@@ -357,6 +360,7 @@ impl Version {
             shape: Arc::default(),
             runs: Vec::new(),
             bounds: Arc::default(),
+            old_side: None,
         }
     }
 
@@ -379,6 +383,7 @@ impl Version {
     pub(crate) fn within(&self, bounds: KeyRange) -> Version {
         Version {
             bounds: Arc::new(bounds),
+            old_side: None,
             ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
         }
     }
@@ -477,6 +482,7 @@ impl Version {
             shape,
             runs,
             bounds: self.bounds.clone(),
+            old_side: None,
         }
     }
 
@@ -488,7 +494,8 @@ impl Version {
     /// The same with other frozen segments.
     pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
         let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
-        Version { active, frozen, scattered, flush, shape, runs, bounds: self.bounds.clone() }
+        let (bounds, old_side) = (self.bounds.clone(), self.old_side.clone());
+        Version { active, frozen, scattered, flush, shape, runs, bounds, old_side }
     }
 
     /// The same with other memory behind the active segment.

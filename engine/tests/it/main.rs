@@ -15,6 +15,8 @@ mod memory;
 mod moving;
 mod offload;
 #[cfg(feature = "testing")]
+mod one_side;
+#[cfg(feature = "testing")]
 mod places;
 #[cfg(feature = "testing")]
 mod rangemerge;

@@ -1,7 +1,7 @@
 //! Compaction servers that fail while a server gives them its merges (OFF-6): killed, paused, started again at the same address, one
 //! or both, and the server itself killed meanwhile. One is known to the server, the other by a manager, a process of its own that is
 //! killed as well. Writers note what was acknowledged, as under kills; every row must be there after each fault, and in the end
-//! nothing may be damaged and no table left over.
+//! nothing may be damaged.
 
 use crate::Extent;
 use crate::child::{Server, binary, free_port, memory_of};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const HELPERS: usize = 2;
 /// What a compaction server may take at most: its bound, and a tenth.
-const MEMORY_MAX: u64 = (128 << 20) / 10 * 11;
+pub(crate) const MEMORY_MAX: u64 = (128 << 20) / 10 * 11;
 /// How long a paused compaction server says nothing: shorter and longer than the server's patience, which is a second.
 const PAUSES_MS: [u64; 3] = [100, 700, 2_500];
 /// Among so many faults some must have met a merge.
@@ -38,9 +38,11 @@ impl Helper {
     }
 
     fn start_again(&mut self) -> Result<(), String> {
-        let log = self.place.join("compactors.log");
-        let log =
-            std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(|e| e.to_string())?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file())
+            .map_err(|e| e.to_string())?;
         let child = Command::new(binary())
             .arg("compactor")
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
@@ -55,9 +57,13 @@ impl Helper {
         Ok(())
     }
 
-    /// What all of that place said.
+    fn log_file(&self) -> PathBuf {
+        self.place.join(format!("compactor-{}.log", self.port))
+    }
+
+    /// What it said.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.place.join("compactors.log")).unwrap_or_default()
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
     /// Its process, as long as it is there.
@@ -116,7 +122,8 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     while extent.goes_on() {
         tokio::time::sleep(Duration::from_millis(random.range(20..400))).await;
         for helper in &mut helpers {
-            let took = helper.process().map_or(0, |process| memory_of(process).1);
+            let process = helper.process().ok_or_else(|| format!("it ended by itself: {}", helper.log()))?;
+            let took = memory_of(process).1;
             most = most.max(took);
             if took > MEMORY_MAX {
                 return Err(format!("a compaction server took {} MiB of memory", took >> 20));
@@ -184,15 +191,18 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     check_all(&server, &oracle.rows(), &oracle).await?;
     server.kill();
     whole(&place.join("data"))?;
-    let said = helpers[0].log();
-    let done = said.matches("a merge is done").count();
+    let logs: Vec<String> = helpers.iter().map(Helper::log).chain([manager.log(), server.log()]).collect();
+    if let Some(log) = logs.iter().find(|log| log.contains("panicked")) {
+        return Err(format!("a panic: {log}"));
+    }
+    let done: Vec<usize> = logs[..HELPERS].iter().map(|log| log.matches("a merge is done").count()).collect();
     let failed = server.log().matches("a merge failed elsewhere").count();
-    if extent.done() >= FAILURES_AMONG && (done == 0 || failed == 0) {
-        return Err(format!("{done} merges were done, {failed} failed: the faults met nothing"));
+    if extent.done() >= FAILURES_AMONG && (done.contains(&0) || failed == 0) {
+        return Err(format!("{done:?} merges were done, {failed} failed: the faults met nothing"));
     }
     let acknowledged = oracle.acknowledged();
     Ok(format!(
-        "{} faults, {done} merges done elsewhere, {failed} failed there, memory there at most {} MiB, \
+        "{} faults, {done:?} merges done elsewhere, {failed} failed there, memory there at most {} MiB, \
          {acknowledged} acknowledged writes",
         extent.done(),
         most >> 20

@@ -1,0 +1,95 @@
+//! For scans that are to be served wholly by one side of a merge (OFF-5, [`crate::Experimental::scan_one_side`]).
+//!
+//! A merge that is made true step by step has new tables below the key up to which it has come, and old ones, clipped, above it. A
+//! scan over that key reads both, which is right: they are of one version. The paper's store could not do that, and had such a scan
+//! read the old files alone. To compare with it, a version may keep the tables as they were before the first step, together with
+//! what was flushed since; a scan over the key reads these instead. They hold the same, so nobody can tell but by the blocks that are
+//! read.
+//!
+//! What is kept ends with the last merge that is under way, and with any change that is neither a flush nor a step of a merge; then
+//! scans read both sides until the next merge begins.
+
+use super::version::open_runs;
+use super::{Graveyard, OpenRun, TableHandle, TablesHeld, Version};
+use crate::shape::{Shape, ShapeChange};
+use crate::types::{KeyRange, TableId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The tables as they would be if no step of the merges under way were made true.
+#[derive(Clone)]
+pub(crate) struct OldSide {
+    shape: Arc<Shape>,
+    runs: Vec<OpenRun>,
+    /// Up to which keys the merges have come.
+    upto: Vec<Vec<u8>>,
+    /// Nothing of the tables' files is freed meanwhile.
+    held: Arc<TablesHeld>,
+}
+
+impl Version {
+    /// What the version after a step of a merge keeps of this one. `after` are the tables then.
+    pub(crate) fn old_side_after_step(
+        &self,
+        after: &Shape,
+        upto: Option<&[u8]>,
+        graveyard: &Arc<Graveyard>,
+    ) -> Option<Arc<OldSide>> {
+        let old = self.old_side.as_deref();
+        let mut keys: Vec<Vec<u8>> = old.map_or(Vec::new(), |old| old.upto.clone());
+        keys.extend(upto.map(<[u8]>::to_vec));
+        // A merge is under way as long as one of its inputs is cut at the key.
+        let cuts: Vec<&[u8]> = after
+            .tables()
+            .filter_map(|(_, _, table)| table.clip.as_ref().map(|clip| &clip.key[..]))
+            .collect();
+        keys.retain(|key| cuts.contains(&&key[..]));
+        if keys.is_empty() {
+            return None;
+        }
+        let OldSide { shape, runs, held, .. } = match old {
+            Some(old) => old.clone(),
+            None => OldSide {
+                shape: self.shape.clone(),
+                runs: self.runs.clone(),
+                upto: Vec::new(),
+                held: Arc::new(graveyard.hold(self.tables().map(|open| open.handle.clone()).collect())),
+            },
+        };
+        Some(Arc::new(OldSide { shape, runs, upto: keys, held }))
+    }
+
+    /// The same after a flush; nothing, where it took tables away.
+    pub(crate) fn old_side_after_flush(
+        &self,
+        change: &ShapeChange,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
+    ) -> Option<Arc<OldSide>> {
+        let old = self.old_side.as_deref()?;
+        if !change.removed.is_empty() || !change.clipped.is_empty() {
+            return None;
+        }
+        let mut shape = Shape::clone(&old.shape);
+        shape.change(change).ok()?;
+        let known = old.runs.iter().flat_map(|run| run.tables.iter());
+        let known: BTreeMap<TableId, &Arc<TableHandle>> = known
+            .map(|open| (open.info.id, &open.handle))
+            .chain(opened.iter().map(|(id, h)| (*id, h)))
+            .collect();
+        let runs = open_runs(&shape, |id| known[&id].clone());
+        Some(Arc::new(OldSide { shape: Arc::new(shape), runs, ..old.clone() }))
+    }
+
+    /// This version as a scan of those keys is to see it.
+    pub(crate) fn for_scan(self: Arc<Self>, range: &KeyRange) -> Arc<Self> {
+        let spans = |key: &Vec<u8>| range.start < *key && range.ends_after(key);
+        match self.old_side.as_ref().filter(|old| old.upto.iter().any(spans)) {
+            None => self,
+            Some(old) => Arc::new(Version {
+                shape: old.shape.clone(),
+                runs: old.runs.clone(),
+                ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
+            }),
+        }
+    }
+}
