@@ -7,7 +7,7 @@
 //! by how many merges the stores run, and by what these cost their readers.
 
 use crate::compactor::{Servers, pin_to_first};
-use crate::measure::Usage;
+use crate::measure::{Usage, times};
 use crate::store::{Result, slow::Pace};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
@@ -203,7 +203,7 @@ impl Measured {
     /// Gets at the rate until all is over, each timed from when it was due, so that the time in which the thread wakes up counts.
     /// In nanoseconds.
     fn gets(&self, stores: &[Store], is_over: &AtomicBool) -> Result<Histogram<u64>> {
-        let (mut rng, mut took) = (Rng::new(1, "gets", 0), Histogram::new(3)?);
+        let (mut rng, mut took) = (Rng::new(1, "gets", 0), times(1_000_000_000));
         let (began, apart) = (Instant::now(), Duration::from_secs(1) / self.gets.max(1) as u32);
         for n in 0_u32.. {
             if is_over.load(Ordering::Relaxed) {

@@ -1,9 +1,16 @@
 //! What the kernel knows of this process: CPU time, bytes to and from the device, memory; and what a directory takes.
 
+use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// An empty histogram of times up to an hour in the unit, nanoseconds or microseconds, of which there are so many in a second. (One that
+/// is made without bounds grows when told a large value, but not when told to cut it off.)
+pub(crate) fn times(in_a_second: u64) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600 * in_a_second, 3).expect("these bounds are right")
+}
 
 /// Counters that only rise.
 #[derive(Clone, Copy, Debug, Default)]

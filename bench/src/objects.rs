@@ -1,9 +1,11 @@
 //! What tables in an object store cost: the same work on a directory, in the object store, and there with a disk cache.
 //!
-//! Each is a database of its own, made anew: all keys are written in random order, merged into one run, the database opened again, keys
-//! read at random with a block cache that holds a sixteenth of the data, the same keys once more, and everything scanned. The disk
-//! cache holds everything, so that what is read once more comes from there. Every value is looked at.
+//! Each is a database of its own, made anew: all keys are written in random order, a fifth of them again, and merged into one run;
+//! the database is opened again, keys are read at random with a block cache that holds a sixteenth of the data, the same keys once
+//! more, and everything is scanned. The disk cache holds everything, so that what is read once more comes from there. Every value
+//! that is got is looked at.
 
+use crate::measure::times;
 use crate::store::Result;
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
@@ -29,7 +31,7 @@ pub(crate) struct Objects {
     #[arg(long, default_value_t = 200_000)]
     keys: u64,
     /// Keys that are read.
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 2_000)]
     gets: u64,
     /// Directory for what lies here, which is made anew and removed.
     #[arg(long, default_value = "bench-objects")]
@@ -122,6 +124,11 @@ impl Objects {
         db.flush()?;
         db.settle()?;
         let load_mb_s = mb(data) / began.elapsed().as_secs_f64();
+        // So that all of it has something to be merged with.
+        for number in (0..self.keys).step_by(5) {
+            db.put(number.to_be_bytes(), written(number))?;
+        }
+        db.flush()?;
         let began = Instant::now();
         db.default_family().compact::<&[u8]>(..)?;
         let merge_mb_s = mb(data) / began.elapsed().as_secs_f64();
@@ -130,7 +137,7 @@ impl Objects {
         let db = open(&home, tables.as_deref(), &stores, data)?;
         let open_seconds = began.elapsed().as_secs_f64();
         let mut gets = || -> Result<Histogram<u64>> {
-            let (mut rng, mut took) = (Rng::new(2, "objects", 0), Histogram::new(3)?);
+            let (mut rng, mut took) = (Rng::new(2, "objects", 0), times(1_000_000_000));
             for _ in 0..self.gets {
                 let number = rng.below(self.keys);
                 let began = Instant::now();

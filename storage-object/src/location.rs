@@ -85,8 +85,9 @@ fn s3(bucket: &str, settings: &Settings) -> Result<Found, String> {
 #[cfg(feature = "hdfs")]
 fn hdfs(authority: &str, settings: &Settings) -> Result<Found, String> {
     let (url, variables) = (format!("hdfs://{authority}"), settings.variables.clone());
-    let store = hdfs_native_object_store::HdfsObjectStore::with_config(&url, variables.into_iter().collect());
-    Ok((Arc::new(store.map_err(|e| e.to_string())?), String::new()))
+    let builder =
+        hdfs_native_object_store::HdfsObjectStoreBuilder::new().with_url(url).with_config(variables);
+    Ok((Arc::new(builder.build().map_err(|e| e.to_string())?), String::new()))
 }
 
 #[cfg(not(feature = "hdfs"))]
