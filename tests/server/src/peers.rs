@@ -193,7 +193,9 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 let (kind, method) = (method, METHODS[method]);
                 let is_manager = method.starts_with("Manager");
                 let at = random.index(messages.len());
-                messages[at] = damaged(&mut random, std::mem::take(&mut messages[at]));
+                if random.one_in(2) {
+                    messages[at] = damaged(&mut random, std::mem::take(&mut messages[at]));
+                }
                 let hex: String = messages[at].iter().take(4_000).map(|byte| format!("{byte:02x}")).collect();
                 let client = if is_manager { &mut of_manager } else { &mut of_helper };
                 client.ready().await.map_err(|e| format!("{method}: it is gone: {e}"))?;
