@@ -57,6 +57,20 @@ impl Decoder for Raw {
     }
 }
 
+/// Reads an answer to its end.
+pub(crate) async fn to_its_end(
+    answer: Result<tonic::Response<tonic::Streaming<usize>>, Status>,
+) -> Result<(), Status> {
+    let mut stream = answer?.into_inner();
+    while stream.message().await?.is_some() {}
+    Ok(())
+}
+
+/// An answer that none of our code gives.
+pub(crate) fn is_wrong(status: &Status) -> bool {
+    matches!(status.code(), Code::Unknown | Code::DeadlineExceeded | Code::DataLoss)
+}
+
 /// A request that makes sense, to be damaged: with filters of all kinds, as these are the deepest.
 fn sound(random: &mut Rng) -> Vec<u8> {
     let table_name = TABLE.to_string();
@@ -248,23 +262,9 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 let message = damaged(&mut random, sound);
                 let mut request = Request::new(message.clone());
                 request.set_timeout(std::time::Duration::from_secs(20));
-                let answer = client.server_streaming(request, path, Raw).await;
-                let ended = match answer {
-                    Ok(stream) => {
-                        let mut stream = stream.into_inner();
-                        loop {
-                            match stream.message().await {
-                                Ok(Some(_)) => {}
-                                Ok(None) => break Ok(()),
-                                Err(e) => break Err(e),
-                            }
-                        }
-                    }
-                    Err(e) => Err(e),
-                };
-                match ended {
+                match to_its_end(client.server_streaming(request, path, Raw).await).await {
                     Ok(()) => answered.fetch_add(1, Ordering::Relaxed),
-                    Err(e) if matches!(e.code(), Code::Unknown | Code::DeadlineExceeded | Code::DataLoss) => {
+                    Err(e) if is_wrong(&e) => {
                         let hex: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
                         return Err(format!("{method} with {hex}: {e}"));
                     }

@@ -4,7 +4,7 @@
 
 use crate::Extent;
 use crate::child::{Server, channel, free_port, memory_of};
-use crate::messages::{Raw, damaged};
+use crate::messages::{Raw, damaged, is_wrong, to_its_end};
 use crate::offload::Helper;
 use prost::encoding::{bool, bytes, fixed64, message, string, uint32, uint64};
 use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tonic::{Code, Request, Status};
+use tonic::Request;
 
 const SENDERS: u64 = 8;
 const KEYS: u64 = 20_000;
@@ -202,20 +202,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 let path = format!("{SERVICE}.{method}").parse().map_err(|e| format!("{method}: {e}"))?;
                 let mut request = Request::new(Messages::new(messages));
                 request.set_timeout(Duration::from_secs(20));
-                let ended = match client.streaming(request, path, Raw).await {
-                    Ok(stream) => {
-                        let mut stream = stream.into_inner();
-                        loop {
-                            match stream.message().await {
-                                Ok(Some(_)) => {}
-                                Ok(None) => break Ok(()),
-                                Err(e) => break Err(e),
-                            }
-                        }
-                    }
-                    Err(e) => Err(e),
-                };
-                match ended {
+                match to_its_end(client.streaming(request, path, Raw).await).await {
                     Ok(()) => answered[kind].fetch_add(1, Ordering::Relaxed),
                     Err(e) if is_wrong(&e) => return Err(format!("{method} with {hex}: {e}")),
                     Err(_) => refused.fetch_add(1, Ordering::Relaxed),
@@ -259,11 +246,6 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
     let is_enough = extent.done() < ENOUGH
         || answered.iter().all(|count| *count > 0) && done as u64 > extent.done() / 100;
     if most > MEMORY_MAX || !is_enough { Err(said) } else { Ok(said) }
-}
-
-/// An answer that none of our code gives.
-fn is_wrong(status: &Status) -> bool {
-    matches!(status.code(), Code::Unknown | Code::DeadlineExceeded | Code::DataLoss)
 }
 
 /// Messages to be sent, one after another, and then nothing for as long as a small merge may take.
