@@ -14,10 +14,12 @@ use foyer::{
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
@@ -77,10 +79,44 @@ impl Code for Chunk {
     }
 }
 
+/// What a disk cache needs of [`foyer`]. Its types are so deep that the compiler takes more than a second to see that they may be
+/// sent between threads, in each function that asks, of which a server has dozens.
+trait Chunks: Debug + Send + Sync {
+    fn get(&self, chunk: Chunk) -> Soon<'_, Option<Bytes>>;
+    fn insert(&self, chunk: Chunk, bytes: Bytes);
+    fn remove(&self, chunk: Chunk);
+    fn written_bytes(&self) -> u64;
+    fn close(&self) -> Soon<'_, ()>;
+}
+
+type Soon<'c, T> = Pin<Box<dyn Future<Output = foyer::Result<T>> + Send + 'c>>;
+
+impl Chunks for HybridCache<Chunk, Bytes> {
+    fn get(&self, chunk: Chunk) -> Soon<'_, Option<Bytes>> {
+        Box::pin(async move { Ok(self.get(&chunk).await?.map(|entry| entry.value().clone())) })
+    }
+
+    fn insert(&self, chunk: Chunk, bytes: Bytes) {
+        self.insert(chunk, bytes);
+    }
+
+    fn remove(&self, chunk: Chunk) {
+        self.remove(&chunk);
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.statistics().disk_write_bytes() as u64
+    }
+
+    fn close(&self) -> Soon<'_, ()> {
+        Box::pin(self.close())
+    }
+}
+
 /// An open disk cache; clones are the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
-    cache: HybridCache<Chunk, Bytes>,
+    cache: Arc<dyn Chunks>,
     counts: Arc<Counts>,
     /// Objects of which something wrong was there, and how often: what is kept of them since has other numbers.
     forgotten: Arc<Mutex<HashMap<u128, u64>>>,
@@ -135,6 +171,7 @@ impl Disk {
             .await
             .map_err(failed)
             .map_err(named)?;
+        let cache: Arc<dyn Chunks> = Arc::new(cache);
         Ok(Self { cache, counts: Arc::default(), forgotten: Arc::default(), _lock: Arc::new(lock) })
     }
 
@@ -157,7 +194,7 @@ impl Disk {
     pub(crate) fn forget_all(&self, place: &str, name: &str) -> bool {
         let object = first_number(place, name);
         // Its length goes, so that it is not found after a restart; removing takes its time.
-        self.cache.remove(&Chunk { object, number: LEN });
+        self.cache.remove(Chunk { object, number: LEN });
         *self.forgotten.lock().entry(object).or_default() += 1;
         true
     }
@@ -166,7 +203,7 @@ impl Disk {
         DiskUse {
             found_bytes: self.counts.found.load(Ordering::Relaxed),
             fetched_bytes: self.counts.fetched.load(Ordering::Relaxed),
-            written_bytes: self.cache.statistics().disk_write_bytes() as u64,
+            written_bytes: self.cache.written_bytes(),
         }
     }
 
@@ -176,13 +213,10 @@ impl Disk {
 
     /// A chunk, if it is there. What the disk cannot give is not there.
     async fn chunk(&self, object: u128, number: u32) -> Option<Bytes> {
-        match self.cache.get(&Chunk { object, number }).await {
-            Ok(found) => found.map(|entry| entry.value().clone()),
-            Err(error) => {
-                tracing::warn!(%error, "the disk cache could not be read");
-                None
-            }
-        }
+        self.cache.get(Chunk { object, number }).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the disk cache could not be read");
+            None
+        })
     }
 
     pub(crate) async fn len(&self, object: u128) -> Option<u64> {
@@ -252,7 +286,7 @@ impl Disk {
     /// Drops what is there of these bytes.
     pub(crate) fn forget(&self, object: u128, range: Range<u64>) {
         for number in chunks_of(&range).into_iter().flatten() {
-            self.cache.remove(&Chunk { object, number });
+            self.cache.remove(Chunk { object, number });
         }
     }
 }

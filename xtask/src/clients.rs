@@ -20,7 +20,8 @@ pub(crate) struct Served {
 }
 
 pub(crate) fn step(tally: &mut Tally) {
-    if !tally.step("build of the server", &mut cargo("build --quiet -p siltstone-cli")) {
+    // With the whole workspace, as the tests are built: another choice of packages would compile most of it again.
+    if !tally.step("build of the server", &mut cargo("build --quiet --workspace --bin siltstone")) {
         return;
     }
     let base = root().join("target/clients");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Guard {
     /// The unit tests under the address sanitizer: files of the engine with unsafe code.
     Sanitizer,
-    /// All planted bugs are found: files where bugs are planted, and the campaigns.
+    /// Planted bugs that are drawn are found: files where bugs are planted, and the campaigns.
     Planted,
 }
 

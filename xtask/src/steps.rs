@@ -30,7 +30,10 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
 fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
     tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
-    tally.tests("tests", &mut cargo("test --quiet --workspace --no-fail-fast"));
+    // Many wait for a disk, a clock or another process.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let mut run = cargo("test --quiet --workspace --no-fail-fast");
+    tally.tests("tests", run.env("RUST_TEST_THREADS", threads.to_string()));
 }
 
 /// Fetches what makes file systems to try, where this machine lets us. The campaigns leave out what cannot be mounted, and say so.

@@ -148,7 +148,7 @@ fn a_store_is_opened_after_closing_and_after_a_kill() {
 fn a_paper_prints_its_figures_beside_ours() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.html");
-    let args = ["paper", "triad", "--scale", "0.02", "--json", "--html", page.to_str().unwrap()];
+    let args = ["paper", "triad", "--scale", "0.01", "--json", "--html", page.to_str().unwrap()];
     let output = bench(&args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let records = lines(&output);

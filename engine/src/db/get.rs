@@ -166,7 +166,7 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
         return Ok(());
     }
     let hash = hash(key);
-    for run in &version.runs {
+    for run in version.runs.iter() {
         let Some(open) = run.find(key) else { continue };
         let table = open.table();
         if !table.fragments().is_empty() {
@@ -213,7 +213,7 @@ pub(super) fn collect(
         let _ = segment.get(key, read, &mut visit);
     }
     let hash = hash(key);
-    for run in &version.runs {
+    for run in version.runs.iter() {
         let Some(open) = run.find(key).filter(|open| open.speaks_of(times)) else { continue };
         let fragments = open.table().fragments();
         if !fragments.is_empty() {

@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
+crate::types::sent!(Inner { commit, catalog, work, log_found, locks });
+
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan is
 /// dropped, or by [`Db::close`].
 ///

@@ -52,7 +52,7 @@ impl Inner {
                 false => wanted.push(Wanted { number, key, hash: hash(key), lookup }),
             }
         }
-        for run in &version.runs {
+        for run in version.runs.iter() {
             let mut last_table = std::ptr::null();
             let mut last_block = None;
             let mut left = Vec::with_capacity(wanted.len());

@@ -107,7 +107,7 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     let apart = &version.flush.scattered;
     cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
-    for run in &version.runs {
+    for run in version.runs.iter() {
         let within = run.within(range);
         if within.is_empty() {
             continue;

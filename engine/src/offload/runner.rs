@@ -133,7 +133,7 @@ impl MergeRunner {
     }
 
     /// Removes a table of the merge, as whoever else reaches its storage could.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn lose(&self, spec: &MergeSpec, table: TableId) -> std::io::Result<()> {
         self.tables(spec).map_err(std::io::Error::other)?.store().remove(table)
     }

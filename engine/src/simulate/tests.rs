@@ -286,7 +286,7 @@ fn every_method_is_simulated_at_100_tb() {
         let report = simulate(&SimulateOptions {
             strategy: method.parse().unwrap(),
             data_bytes: 100_000_000_000_000,
-            memory_bytes: 4 << 30,
+            memory_bytes: 16 << 30,
             workload: "zipf:0.99".parse().unwrap(),
             overwrite: 0.1,
             tables_max: 2_000,

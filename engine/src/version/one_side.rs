@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct OldSide {
     shape: Arc<Shape>,
-    runs: Vec<OpenRun>,
+    runs: Arc<[OpenRun]>,
     /// Up to which keys the merges have come.
     upto: Vec<Vec<u8>>,
     /// Nothing of the tables' files is freed meanwhile.
@@ -71,12 +71,7 @@ impl Version {
         }
         let mut shape = Shape::clone(&old.shape);
         shape.change(change).ok()?;
-        let known = old.runs.iter().flat_map(|run| run.tables.iter());
-        let known: BTreeMap<TableId, &Arc<TableHandle>> = known
-            .map(|open| (open.info.id, &open.handle))
-            .chain(opened.iter().map(|(id, h)| (*id, h)))
-            .collect();
-        let runs = open_runs(&shape, |id| known[&id].clone());
+        let runs = open_runs(&shape, &old.runs, opened);
         Some(Arc::new(OldSide { shape: Arc::new(shape), runs, ..old.clone() }))
     }
 

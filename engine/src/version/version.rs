@@ -28,12 +28,14 @@ pub(crate) struct Version {
     /// The tables as plain data.
     pub(crate) shape: Arc<Shape>,
     /// The same tables open, newest data first.
-    pub(crate) runs: Vec<OpenRun>,
+    pub(crate) runs: Arc<[OpenRun]>,
     /// The keys that the store answers for: all, unless it was split. What memory and tables have of others is another's.
     pub(crate) bounds: Arc<KeyRange>,
     /// For scans that are not to read both sides of a merge; of most databases there is none.
     pub(crate) old_side: Option<Arc<OldSide>>,
 }
+
+crate::types::sent!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
 
 /// The segments being flushed. Cells below `clip` are in tables already, or kept in a frozen segment.
 #[derive(Clone, Default)]
@@ -82,7 +84,6 @@ impl FlushSet {
 }
 
 /// A run with its tables open.
-#[derive(Clone)]
 pub(crate) struct OpenRun {
     pub(crate) tables: Arc<[OpenTable]>,
     /// Whether any of them has range tombstones.
@@ -358,7 +359,7 @@ impl Version {
             scattered: Arc::default(),
             flush: FlushSet::default(),
             shape: Arc::default(),
-            runs: Vec::new(),
+            runs: Arc::default(),
             bounds: Arc::default(),
             old_side: None,
         }
@@ -468,12 +469,7 @@ impl Version {
         shape: Arc<Shape>,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Version {
-        let known: BTreeMap<TableId, &Arc<TableHandle>> = self
-            .tables()
-            .map(|t| (t.info.id, &t.handle))
-            .chain(opened.iter().map(|(id, h)| (*id, h)))
-            .collect();
-        let runs = open_runs(&shape, |id| known[&id].clone());
+        let runs = open_runs(&shape, &self.runs, opened);
         Version {
             active: self.active.clone(),
             frozen: self.frozen.clone(),
@@ -509,18 +505,27 @@ impl Version {
     }
 }
 
-/// Opens the runs of a shape in reading order.
-pub(crate) fn open_runs(shape: &Shape, handle: impl Fn(TableId) -> Arc<TableHandle>) -> Vec<OpenRun> {
+/// The runs of a shape in reading order: their tables are among those of `before` and `opened`.
+pub(crate) fn open_runs(
+    shape: &Shape,
+    before: &[OpenRun],
+    opened: &BTreeMap<TableId, Arc<TableHandle>>,
+) -> Arc<[OpenRun]> {
+    let before = before.iter().flat_map(|run| run.tables.iter());
+    let handles: BTreeMap<TableId, &Arc<TableHandle>> = before
+        .map(|open| (open.info.id, &open.handle))
+        .chain(opened.iter().map(|(id, handle)| (*id, handle)))
+        .collect();
     let mut runs = Vec::new();
     for level in &shape.levels {
         for run in &level.runs {
             let tables: Arc<[OpenTable]> = run
                 .tables()
                 .iter()
-                .map(|info| OpenTable { info: info.clone(), handle: handle(info.id) })
+                .map(|info| OpenTable { info: info.clone(), handle: handles[&info.id].clone() })
                 .collect();
             runs.push(OpenRun::new(tables));
         }
     }
-    runs
+    runs.into()
 }

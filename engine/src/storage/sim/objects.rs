@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SimClock;
 
@@ -18,6 +19,8 @@ pub struct SimObjects {
     dir: PathBuf,
     clock: Arc<SimClock>,
     weather: Mutex<Option<Weather>>,
+    /// Whether names that are there may not be durable: by an earlier process that was killed, or a call that failed.
+    unsure: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,8 @@ impl SimObjects {
     /// Objects in that directory of the simulated disk. With a seed calls fail now and then.
     pub fn new(storage: Arc<dyn Storage>, clock: Arc<SimClock>, dir: &Path, seed: Option<u64>) -> Arc<Self> {
         let weather = seed.map(|seed| Weather { rng: Rng::new(seed), listed: None });
-        Arc::new(Self { storage, dir: dir.to_path_buf(), clock, weather: Mutex::new(weather) })
+        let (dir, weather) = (dir.to_path_buf(), Mutex::new(weather));
+        Arc::new(Self { storage, dir, clock, weather, unsure: AtomicBool::new(true) })
     }
 
     /// What becomes of a call.
@@ -62,6 +66,7 @@ impl SimObjects {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.unsure.store(true, Ordering::SeqCst);
         self.storage.create_dir(&self.dir)?;
         let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.part")));
         let mut file = self.storage.create(&new)?;
@@ -74,7 +79,14 @@ impl SimObjects {
 
     fn sync_names(&self) -> io::Result<()> {
         self.storage.sync_dir(&self.dir)?;
-        self.storage.sync_dir(self.dir.parent().unwrap_or(Path::new("")))
+        self.storage.sync_dir(self.dir.parent().unwrap_or(Path::new("")))?;
+        self.unsure.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Names are durable before an answer tells of them.
+    fn spoken_of(&self) -> io::Result<()> {
+        if self.unsure.load(Ordering::SeqCst) { self.sync_names() } else { Ok(()) }
     }
 
     fn changed<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -104,8 +116,7 @@ impl ObjectStore for SimObjects {
             if absent {
                 self.write(name, bytes)?;
             } else {
-                // What a call that failed left there is durable before it is spoken of.
-                self.sync_names()?;
+                self.spoken_of()?;
             }
             Ok(absent)
         })
@@ -117,6 +128,7 @@ impl ObjectStore for SimObjects {
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.storage.open(&self.dir.join(name))?.read_exact_at(&mut bytes, range.start)?;
+        self.spoken_of()?;
         Ok(bytes)
     }
 
@@ -124,7 +136,9 @@ impl ObjectStore for SimObjects {
         if self.fate(false) == Fate::Failed {
             return Err(failure());
         }
-        self.storage.open(&self.dir.join(name))?.len()
+        let len = self.storage.open(&self.dir.join(name))?.len()?;
+        self.spoken_of()?;
+        Ok(len)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -133,7 +147,10 @@ impl ObjectStore for SimObjects {
         }
         let now = match self.storage.list(&self.dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed?.into_iter().filter(|name| !name.ends_with(".part")).collect(),
+            listed => {
+                self.spoken_of()?;
+                listed?.into_iter().filter(|name| !name.ends_with(".part")).collect()
+            }
         };
         let mut weather = self.weather.lock();
         let Some(Weather { rng, listed }) = &mut *weather else { return Ok(now) };
