@@ -8,6 +8,7 @@
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::{Usage, times};
+use crate::scratch::Scratch;
 use crate::store::{Result, slow::Pace};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
@@ -115,9 +116,9 @@ impl Measured {
             );
         }
         for (stores, servers) in CASES {
-            let _ = std::fs::remove_dir_all(&self.dir);
+            let scratch = Scratch::new(&self.dir);
             let case = self.case(stores, servers)?;
-            let _ = std::fs::remove_dir_all(&self.dir);
+            drop(scratch);
             if self.json {
                 println!("{}", serde_json::to_string(&case)?);
                 continue;

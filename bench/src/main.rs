@@ -23,6 +23,7 @@ mod offload;
 mod paper;
 mod record;
 mod report;
+mod scratch;
 mod server;
 mod store;
 mod strategies;

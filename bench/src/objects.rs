@@ -6,6 +6,7 @@
 //! that is got is looked at.
 
 use crate::measure::times;
+use crate::scratch::Scratch;
 use crate::store::Result;
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
@@ -99,7 +100,7 @@ impl Objects {
     }
 
     fn measured(&self, name: &'static str, is_far: bool, has_disk: bool) -> Result<Told> {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        let _scratch = Scratch::new(&self.dir);
         std::fs::create_dir_all(&self.dir)?;
         let data = self.keys * VALUE_BYTES as u64;
         let disk = has_disk.then(|| DiskCache { dir: self.dir.join("cache"), bytes: 2 * data + (64 << 20) });
@@ -161,7 +162,6 @@ impl Objects {
         db.flush()?;
         db.default_family().compact::<&[u8]>(..)?;
         db.close()?;
-        let _ = std::fs::remove_dir_all(&self.dir);
         let us = |histogram: &Histogram<u64>| {
             (histogram.mean() / 1e3, histogram.value_at_quantile(0.99) as f64 / 1e3)
         };

@@ -7,6 +7,7 @@
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::Usage;
+use crate::scratch::Scratch;
 use crate::store::{Result, slow::Pace};
 use crate::workload::bytes::Values;
 use siltstone::offload::{Decision, MergeAnswer, Offer, Offload, OffloadedMerge, RemoteCache, RemoteRead};
@@ -101,11 +102,10 @@ impl Costs {
         let mut costs = vec![Vec::new(); ways.len()];
         for run in 0..self.runs {
             for (way, costs) in ways.iter().zip(&mut costs) {
-                let _ = std::fs::remove_dir_all(&self.dir);
+                let _scratch = Scratch::new(&self.dir);
                 costs.push(self.cost(way, &self.dir, u64::from(run))?);
             }
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
         for (way, costs) in ways.iter().zip(&costs) {
             let median = |of: fn(&Cost) -> f64| {
                 let mut values: Vec<f64> = costs.iter().map(of).collect();

@@ -1,45 +1,24 @@
 //! The database's side: which merges go, and where to.
 //!
-//! One thread follows all servers and all merges. The database's workers never wait for it: they ask what has come
-//! ([`OffloadedMerge::advance`]) and do other work meanwhile. Each server is asked every second how it is; one that does not
-//! answer, or fails a merge, gets none until it answers again.
+//! One thread follows all servers (`known`) and all merges (`follow`). The database's workers never wait for it: they ask what has
+//! come ([`OffloadedMerge::advance`]) and do other work meanwhile.
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::follow::{Given, There, follow};
+use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager};
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked_at};
-use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::stubs::manager_client::ManagerClient;
-use crate::protocol::{
-    Begin, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, RingRequest, StateRequest, WINDOW_BYTES,
-};
-use crate::reach::endpoint;
-use crate::ring::server_of;
+use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
 use crate::tls::ClientTls;
-use parking_lot::Mutex;
 use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
-use tonic::transport::{Channel, Endpoint};
-
-/// How often servers are asked how they are.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long that may take.
-const ASK_WAIT: Duration = Duration::from_secs(2);
-/// A server that failed a merge gets none for this long, twice as long after the next, and so on.
-const FAILURE_REST: Duration = Duration::from_millis(250);
-const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
-/// Servers that are known at a time, where a manager names more and more.
-const KNOWN_MAX: usize = 1 << 12;
-/// How long connecting may take.
-const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
 /// Settings of the database's side.
 #[derive(Clone, Debug)]
@@ -80,19 +59,6 @@ pub struct Compactors {
     load: Arc<Load>,
 }
 
-/// The servers that are known, and which stores go where as the manager said last.
-struct Known {
-    servers: Mutex<Vec<Arc<Server>>>,
-    ring: Mutex<Arc<Vec<String>>>,
-    /// The first so many of the servers were given, not named by the manager.
-    given: usize,
-    manager: Option<String>,
-    manager_answers: AtomicBool,
-    /// How servers are reached.
-    tls: Option<ClientTls>,
-    patience: Duration,
-}
-
 /// What a database knows of its manager.
 #[derive(Clone, Debug)]
 pub struct ManagerSeen {
@@ -100,61 +66,6 @@ pub struct ManagerSeen {
     pub address: String,
     /// Whether it answered a second ago.
     pub answers: bool,
-}
-
-pub(crate) struct Server {
-    pub(crate) address: String,
-    pub(crate) channel: Channel,
-    seen: Mutex<Seen>,
-    /// Merges that this database has there.
-    pub(crate) given: AtomicU64,
-}
-
-/// What is known of a server.
-#[derive(Default)]
-struct Seen {
-    /// As it was last; `None` where it did not answer, or failed a merge since.
-    state: Option<CompactorState>,
-    /// Merges that it had then of others.
-    of_others: u64,
-    /// Merges in a row that it failed, and until when it therefore gets none.
-    failed: u32,
-    not_before: Option<Instant>,
-}
-
-impl Server {
-    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer.
-    pub(crate) fn note_failure(&self) {
-        let mut seen = self.seen.lock();
-        seen.state = None;
-        seen.failed += 1;
-        seen.not_before =
-            Some(Instant::now() + (FAILURE_REST * (1 << seen.failed.min(6))).min(FAILURE_REST_MAX));
-    }
-
-    fn note_state(&self, state: Option<CompactorState>) {
-        let given = self.given.load(Ordering::Relaxed);
-        let of_others = state.as_ref().map_or(0, |state| state.merges().saturating_sub(given));
-        let mut seen = self.seen.lock();
-        (seen.state, seen.of_others) = (state, of_others);
-    }
-
-    /// What it has room for; `None` where it is to get nothing.
-    fn room(&self) -> Option<Room> {
-        let seen = self.seen.lock();
-        if seen.not_before.is_some_and(|until| Instant::now() < until) {
-            return None;
-        }
-        let state = seen.state.as_ref()?;
-        let room =
-            state.slots.saturating_sub(seen.of_others.saturating_add(self.given.load(Ordering::Relaxed)));
-        Some(Room { room, load: state.load(), shares_storage: state.shares_storage })
-    }
-
-    pub(crate) fn note_success(&self) {
-        let mut seen = self.seen.lock();
-        (seen.failed, seen.not_before) = (0, None);
-    }
 }
 
 /// A compaction server as a database sees it.
@@ -208,15 +119,7 @@ impl Compactors {
     ) -> Result<Self, String> {
         let elsewhere = options.manager.as_ref().filter(|_| own.is_none());
         let manager = elsewhere.map(|at| asked_at(at, options.tls.as_ref())).transpose()?;
-        let known = Arc::new(Known {
-            servers: Mutex::default(),
-            ring: Mutex::default(),
-            given: addresses.len(),
-            manager: options.manager.clone(),
-            manager_answers: AtomicBool::new(false),
-            tls: options.tls.clone(),
-            patience: options.patience,
-        });
+        let known = Arc::new(Known::new(addresses.len(), &options));
         let endpoints = addresses
             .into_iter()
             .map(|address| Ok((known.endpoint(&address)?, address)))
@@ -229,12 +132,11 @@ impl Compactors {
             .build()
             .map_err(|e| e.to_string())?;
         let inside = runtime.enter();
-        endpoints.into_iter().for_each(|(endpoint, address)| known.add(address, &endpoint));
+        endpoints.into_iter().for_each(|(endpoint, address)| drop(known.add(address, &endpoint)));
         if let Some(manager) = manager {
             runtime.spawn(follow_manager(Arc::downgrade(&known), manager.connect_lazy()));
         }
         if let Some(own) = own {
-            known.manager_answers.store(true, Ordering::Relaxed);
             runtime.spawn(follow_own_manager(Arc::downgrade(&known), own));
         }
         drop(inside);
@@ -245,134 +147,18 @@ impl Compactors {
 
     /// The servers, as they were a second ago.
     pub fn servers(&self) -> Vec<ServerSeen> {
-        let seen = |server: &Arc<Server>| ServerSeen {
-            address: server.address.clone(),
-            state: server.seen.lock().state.clone(),
-            given: server.given.load(Ordering::Relaxed),
-        };
-        self.known.servers.lock().iter().map(seen).collect()
+        self.known.servers()
     }
 
     /// The manager, if there is one.
     pub fn manager(&self) -> Option<ManagerSeen> {
-        let answers = self.known.manager_answers.load(Ordering::Relaxed);
-        self.known.manager.clone().map(|address| ManagerSeen { address, answers })
+        self.known.manager()
     }
 
-    /// The server that the manager has for the store, if it has room; else the one with the most room that has any.
+    /// Where a merge of the store goes.
     fn choose(&self, store: u32) -> Result<Chosen, String> {
-        let servers = self.known.servers.lock().clone();
-        let ring = self.known.ring.lock().clone();
-        let first = usize::try_from(self.next.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
-        let own = server_of(&ring, store);
-        let (mut best, mut answer) = (None, 0);
-        for n in 0..servers.len() {
-            let server = &servers[(first + n) % servers.len()];
-            let Some(has) = server.room() else { continue };
-            answer += 1;
-            if has.room == 0 {
-                continue;
-            }
-            let chosen = Chosen { server: server.clone(), has };
-            if own == Some(&server.address) {
-                return Ok(chosen);
-            }
-            if best.as_ref().is_none_or(|best: &Chosen| chosen.has.room > best.has.room) {
-                best = Some(chosen);
-            }
-        }
-        best.ok_or_else(|| match (answer, servers.len()) {
-            (0, 0) => "no compaction server is known".to_string(),
-            (0, known) => format!("none of {known} compaction servers answers"),
-            _ => format!("{answer} compaction servers have all they can run"),
-        })
+        self.known.choose(store, usize::try_from(self.next.fetch_add(1, Ordering::Relaxed)).unwrap_or(0))
     }
-}
-
-impl Known {
-    fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
-        Ok(endpoint(&format!("compaction server {address}"), address, self.tls.as_ref())?
-            .connect_timeout(CONNECT_WAIT)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .http2_keep_alive_interval(ASK_EVERY)
-            .keep_alive_timeout(self.patience))
-    }
-
-    /// Knows a server more. To be called inside the runtime that is to ask it how it is.
-    fn add(&self, address: String, endpoint: &Endpoint) {
-        let (channel, given) = (endpoint.connect_lazy(), AtomicU64::new(0));
-        let server = Arc::new(Server { address, channel, seen: Mutex::default(), given });
-        tokio::spawn(watch(Arc::downgrade(&server)));
-        self.servers.lock().push(server);
-    }
-
-    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, up
-    /// to a number: they may be there again, and one that does not answer is asked nothing else.
-    fn take(&self, ring: Vec<String>) {
-        if **self.ring.lock() == ring {
-            return;
-        }
-        let named: BTreeSet<&String> = ring.iter().collect();
-        let known: BTreeSet<String> =
-            self.servers.lock().iter().map(|server| server.address.clone()).collect();
-        for address in named.iter().copied().filter(|address| !known.contains(*address)) {
-            let mut servers = self.servers.lock();
-            if servers.len() >= KNOWN_MAX {
-                // Those that were given stay.
-                let is_gone = |server: &Arc<Server>| !named.contains(&server.address);
-                let Some(gone) = (self.given..servers.len()).find(|n| is_gone(&servers[*n])) else {
-                    continue;
-                };
-                servers.remove(gone);
-            }
-            drop(servers);
-            match self.endpoint(address) {
-                Ok(endpoint) => self.add(address.clone(), &endpoint),
-                Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
-            }
-        }
-        *self.ring.lock() = Arc::new(ring);
-    }
-}
-
-/// Asks the manager for servers, as long as somebody wants to know.
-async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
-    let mut client = ManagerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    loop {
-        let ring = client.ring(RingRequest { protocol_version: PROTOCOL_VERSION }).await;
-        let Some(of) = known.upgrade() else { return };
-        of.manager_answers.store(ring.is_ok(), Ordering::Relaxed);
-        if let Ok(ring) = ring {
-            of.take(ring.into_inner().servers);
-        }
-        drop(of);
-        tokio::time::sleep(ASK_EVERY).await;
-    }
-}
-
-/// The same of a manager in this process.
-async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>) {
-    while let Some(of) = known.upgrade() {
-        of.take(manager.ring());
-        drop(of);
-        tokio::time::sleep(ASK_EVERY).await;
-    }
-}
-
-/// What a server has left.
-struct Room {
-    /// Merges that it has room for.
-    room: u64,
-    /// The share of its processors that is in use.
-    load: f64,
-    shares_storage: bool,
-}
-
-/// A server that has room for a merge.
-struct Chosen {
-    server: Arc<Server>,
-    has: Room,
 }
 
 impl std::fmt::Debug for Compactors {
@@ -461,20 +247,6 @@ fn numbers(facts: &Facts, costs: Costs, tables: u64, room: u64) -> Vec<(&'static
         ("tables", tables),
         ("room", room),
     ]
-}
-
-/// Asks a server how it is, as long as somebody knows it.
-async fn watch(server: std::sync::Weak<Server>) {
-    loop {
-        let Some(of) = server.upgrade() else { return };
-        let mut client = CompactorClient::new(of.channel.clone());
-        let answer = tokio::time::timeout(ASK_WAIT, client.state(StateRequest {})).await;
-        let state = answer.ok().and_then(Result::ok).map(tonic::Response::into_inner);
-        let state = state.filter(|state| state.protocol_version == PROTOCOL_VERSION);
-        of.note_state(state);
-        drop(of);
-        tokio::time::sleep(ASK_EVERY).await;
-    }
 }
 
 /// Looks at what this process uses, as long as somebody wants to know.

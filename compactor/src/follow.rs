@@ -1,8 +1,8 @@
 //! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
 
 use crate::carried::answer;
-use crate::client::Server;
 use crate::fetch::Memory;
+use crate::known::Server;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{Ask, Begin, Begun, GoAhead, MESSAGE_BYTES_MAX, Tell, Waits, asking};
 use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};

@@ -13,7 +13,7 @@
 //! - `capacity`: how many servers a workload needs.
 //! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says, and chooses a server; `follow` follows a merge for the database,
+//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database,
 //!   and `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
@@ -43,6 +43,7 @@ mod client;
 mod cost;
 mod fetch;
 mod follow;
+mod known;
 mod load;
 mod manager;
 mod protocol;

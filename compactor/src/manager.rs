@@ -17,7 +17,7 @@ use crate::protocol::{
     StateRequest,
 };
 use crate::reach::{connections, endpoint, may_listen};
-use crate::ring::{Spread, ring};
+use crate::ring::{Spread, number, ring};
 use crate::tls::{ClientTls, ServerTls};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub(crate) const EVERY: Duration = Duration::from_secs(1);
 const LOST_AFTER: Duration = Duration::from_secs(4);
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked whether servers are still there: a request costs nothing else, however many servers and databases there are.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// By load, the ring is made anew this often: load moves faster than merges end.
 const NEW_RING_EVERY: Duration = Duration::from_secs(5);
 /// Servers at most. More are refused, as one that announces itself under many names would fill memory.
@@ -91,19 +93,24 @@ impl std::fmt::Debug for Managed {
 }
 
 impl Managed {
-    /// The ring as it is now.
-    pub(crate) fn ring(&self) -> Vec<String> {
-        self.known.lock().ring(self.spread).to_vec()
+    /// The ring as it is now, for who has the one of that number.
+    pub(crate) fn ring(&self, number: u64) -> Ring {
+        let ring = self.known.lock().ring(self.spread);
+        match ring.number == number {
+            true => Ring { servers: Vec::new(), number },
+            false => Ring::clone(&ring),
+        }
     }
 }
 
 #[derive(Default)]
 struct Known {
     servers: BTreeMap<String, (CompactorState, Instant)>,
-    /// The ring as it was made last, of which servers, and when.
-    ring: Vec<String>,
+    /// The ring as it was made last, of which servers, and when; when it was last looked whether they are there.
+    ring: Arc<Ring>,
     of: Vec<String>,
     made: Option<Instant>,
+    looked: Option<Instant>,
 }
 
 impl Known {
@@ -117,16 +124,21 @@ impl Known {
     }
 
     /// The ring of those that are there: anew when one came or went, and by load after a while.
-    fn ring(&mut self, spread: Spread) -> &[String] {
+    fn ring(&mut self, spread: Spread) -> Arc<Ring> {
         let now = Instant::now();
+        if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            return self.ring.clone();
+        }
+        self.looked = Some(now);
         self.servers.retain(|_, (_, heard)| now.duration_since(*heard) < LOST_AFTER);
         let is_old = self.made.is_none_or(|made| now.duration_since(made) >= NEW_RING_EVERY);
-        if !self.servers.keys().eq(&self.of) || (is_old && spread == Spread::Load) {
+        if self.made.is_none() || !self.servers.keys().eq(&self.of) || (is_old && spread == Spread::Load) {
             let states = self.servers.iter().map(|(at, (state, _))| (at.clone(), state.clone())).collect();
-            self.ring = ring(spread, &states);
+            let servers = ring(spread, &states);
+            self.ring = Arc::new(Ring { number: number(&servers), servers });
             (self.of, self.made) = (self.servers.keys().cloned().collect(), Some(now));
         }
-        &self.ring
+        self.ring.clone()
     }
 }
 
@@ -223,8 +235,9 @@ impl Service for Manages {
     }
 
     async fn ring(&self, request: Request<RingRequest>) -> Result<Response<Ring>, Status> {
-        check_version(request.into_inner().protocol_version)?;
-        Ok(Response::new(Ring { servers: self.0.ring() }))
+        let request = request.into_inner();
+        check_version(request.protocol_version)?;
+        Ok(Response::new(self.0.ring(request.number)))
     }
 }
 
@@ -259,5 +272,30 @@ pub(crate) async fn announce(
             Err(_) => {}
         }
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand databases ask every second.
+    #[test]
+    fn names_are_told_once_to_each_database_and_looked_at_once_for_all_of_them() {
+        let managed = Managed { spread: Spread::RoundRobin, known: Mutex::default() };
+        for n in 0..SERVERS_MAX {
+            managed.known.lock().note(format!("10.0.0.1:{n}"), CompactorState::default()).unwrap();
+        }
+        let refused = managed.known.lock().note("10.0.0.2:1".into(), CompactorState::default()).unwrap_err();
+        assert!(refused.starts_with("4096 compaction servers are known"), "{refused}");
+        let first = managed.ring(0);
+        assert_eq!(first.servers.len(), SERVERS_MAX);
+        let of = managed.known.lock().ring.clone();
+        let mut told = 0;
+        for _ in 0..10_000 {
+            told += managed.ring(first.number).servers.len();
+        }
+        assert_eq!(told, 0, "names that were told already");
+        assert!(Arc::ptr_eq(&managed.known.lock().ring, &of), "it is made once");
     }
 }

@@ -277,13 +277,20 @@ pub(crate) struct Announced {}
 pub(crate) struct RingRequest {
     #[prost(uint32, tag = "1")]
     pub(crate) protocol_version: u32,
+    /// Of the ring that who asks has; 0 where it has none.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) number: u64,
 }
 
 /// Which servers there are, each as often as it has shares of all stores: store number n goes to entry n modulo their number.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Ring {
+    /// None where who asks has it already.
     #[prost(string, repeated, tag = "1")]
     pub(crate) servers: Vec<String>,
+    /// Tells it from other rings; never 0.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) number: u64,
 }
 
 /// The stubs.

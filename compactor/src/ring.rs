@@ -7,6 +7,7 @@
 
 use crate::protocol::CompactorState;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How a manager spreads stores over servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,8 +63,15 @@ pub(crate) fn ring(spread: Spread, servers: &BTreeMap<String, CompactorState>) -
     (0..rounds).flat_map(in_round).collect()
 }
 
+/// The number of a ring: its names' hash, so that it is the same after a manager began anew.
+pub(crate) fn number(ring: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ring.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
 /// The server on the ring that has the store.
-pub(crate) fn server_of(ring: &[String], store: u32) -> Option<&String> {
+pub(crate) fn server_of<T>(ring: &[T], store: u32) -> Option<&T> {
     ring.get(store as usize % ring.len().max(1))
 }
 

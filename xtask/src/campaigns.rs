@@ -76,15 +76,15 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "6",
         what: "damaged files: flipped, cut, swapped, stale, missing",
         run: "siltstone-torture rot --threads 1",
-        // A sixth of what is done to one fixture.
-        gate: 40_000,
+        // A tenth of what is done to one fixture.
+        gate: 25_000,
         release: 20_000_000,
     },
     Campaign {
         row: "6",
         what: "every length and every bit of all files of a small store",
         run: "siltstone-torture every-bit --threads 1",
-        gate: 40_000,
+        gate: 25_000,
         release: 8_000_000,
     },
     Campaign {
@@ -120,7 +120,7 @@ const CAMPAIGNS: &[Campaign] = &[
         row: "8",
         what: "one list of calls under configurations with every pair of option values",
         run: "siltstone-torture metamorphic --threads 1",
-        gate: 20,
+        gate: 15,
         release: 40_000,
     },
     Campaign {

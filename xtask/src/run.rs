@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What has come of everything so far.
@@ -21,10 +22,25 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
+/// Whether what cargo builds of the workspace is linted as it is built.
+static LINTS: AtomicBool = AtomicBool::new(false);
+
+/// From now on builds lint too. To lint apart would take the compiler through everything twice.
+pub(crate) fn lint_builds() {
+    LINTS.store(true, Ordering::Relaxed);
+}
+
 /// A cargo command in the workspace, by the cargo that runs this.
 pub(crate) fn cargo(args: &str) -> Command {
-    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+    let mut command = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    if LINTS.load(Ordering::Relaxed) {
+        command.env(WRAPPER, "clippy-driver");
+    }
+    command
 }
+
+/// The variable that names what compiles the workspace in the compiler's place.
+pub(crate) const WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
 
 /// A command in the workspace, its arguments separated by spaces.
 pub(crate) fn command(program: &str, args: &str) -> Command {
@@ -39,6 +55,26 @@ impl Tally {
         let began = begin(name);
         let ok = command.status().is_ok_and(|status| status.success());
         self.count(name, began.elapsed().as_secs_f64(), ok)
+    }
+
+    /// The same, and right only if the compiler warns of nothing. (Told again of what was built before.)
+    pub(crate) fn step_without_warnings(&mut self, name: &str, command: &mut Command) -> bool {
+        let began = begin(name);
+        let mut warnings = 0;
+        let ok = command.stderr(Stdio::piped()).spawn().is_ok_and(|mut child| {
+            for line in child
+                .stderr
+                .take()
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines())
+                .map_while(Result::ok)
+            {
+                eprintln!("{line}");
+                warnings += usize::from(line.starts_with("warning"));
+            }
+            child.wait().is_ok_and(|status| status.success())
+        });
+        self.count(name, began.elapsed().as_secs_f64(), ok && warnings == 0)
     }
 
     /// The same, with each line of its output seen as it is passed on.
@@ -184,6 +220,10 @@ mod tests {
         assert!(tally.step("right", &mut command("true", "")));
         assert!(!tally.step("wrong", &mut command("false", "")));
         assert!(!tally.tests("missing", &mut command("/no/such/program", "")));
-        assert_eq!((tally.passed, tally.failed), (1, vec!["wrong".to_string(), "missing".to_string()]));
+        let mut warns = Command::new("sh");
+        assert!(!tally.step_without_warnings("warns", warns.args(["-c", "echo warning: unused >&2"])));
+        assert!(tally.step_without_warnings("right", &mut command("true", "")));
+        assert_eq!(tally.failed, ["wrong", "missing", "warns"]);
+        assert_eq!(tally.passed, 2);
     }
 }

@@ -2,10 +2,12 @@
 //! all that is wrong.
 
 use crate::guards::{self, Guard};
-use crate::run::{Tally, cargo, command, root};
+use crate::run::{Tally, WRAPPER, cargo, command, lint_builds, root};
 use crate::{campaigns, rules};
 use std::process::Stdio;
 
+/// Seeds for each fault of a real object store before a release.
+const SOAK_SEEDS: u32 = 200;
 /// Schedules of a model before a release, for each one of every change.
 const SOAK_SCHEDULES: u32 = 25;
 
@@ -29,7 +31,8 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
 /// features `testing` and `strict` on for all of it.
 fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
-    tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
+    let mut build = cargo("test --quiet --workspace --all-targets --no-run");
+    tally.step_without_warnings("build of tests and campaigns", &mut build);
     // Many wait for a disk, a clock or another process.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     let mut run = cargo("test --quiet --workspace --no-fail-fast");
@@ -54,6 +57,9 @@ pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: Option<f64>) {
     println!("seed {seed}; again: cargo xtask soak --seed {seed}");
     tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
     campaigns::soak(tally, hours, seed);
+    let mut faults = cargo("test --quiet --workspace --test it faults::");
+    let what = format!("row 17: seven faults of an object store over HTTP, {SOAK_SEEDS} seeds each");
+    tally.tests(&what, faults.env("SILTSTONE_SEEDS", SOAK_SEEDS.to_string()));
     guards::run_now(tally, Guard::Sanitizer, sanitize);
     interleavings(tally);
     schedules(tally, seed, SOAK_SCHEDULES);
@@ -63,14 +69,15 @@ pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: Option<f64>) {
 pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     tally.step("formatting", &mut cargo("fmt --all --check"));
     rules::step(tally);
-    tally.step("lints", &mut cargo("clippy --quiet --workspace --all-targets -- -D warnings"));
-    // Without the tests' features: what users build. Together the two would have the features of both.
+    // Without the tests' features: what users build.
     tally.step("lints of the library alone", &mut cargo("clippy --quiet -p siltstone -- -D warnings"));
     tally.step("lints of the command line", &mut cargo("clippy --quiet -p siltstone-cli -- -D warnings"));
     tally.step("the package, unpacked and built", &mut cargo("package --quiet -p siltstone --allow-dirty"));
     let mut doc = cargo("doc --quiet --no-deps --workspace");
     tally.step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"));
     supply_chain(tally);
+    // The rest of the workspace is linted as it is built.
+    lint_builds();
     test(tally, seed, true);
     guards::run(tally, Guard::Sanitizer, sanitize);
 }
@@ -129,7 +136,8 @@ fn models(skip: &[&str]) -> std::process::Command {
     let mut run = cargo("test --quiet --profile models -p siltstone --lib -- ::model::");
     run.args(skip)
         .env("RUSTFLAGS", "--cfg models")
-        .env("CARGO_TARGET_DIR", root().join("target").join("models"));
+        .env("CARGO_TARGET_DIR", root().join("target").join("models"))
+        .env_remove(WRAPPER);
     run
 }
 
@@ -142,7 +150,8 @@ pub(crate) fn sanitize(tally: &mut Tally) -> bool {
     let mut run = cargo(args);
     run.env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=address --cfg free_chunks")
-        .env("CARGO_TARGET_DIR", target);
+        .env("CARGO_TARGET_DIR", target)
+        .env_remove(WRAPPER);
     tally.tests("row 23: address sanitizer", &mut run)
 }
 

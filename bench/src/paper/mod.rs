@@ -10,6 +10,7 @@
 mod accordion;
 mod offload;
 mod rangemerge;
+mod shared;
 mod triad;
 
 use crate::compare::{Figure as Metric, How, Plan, Relation, median, pairs};
@@ -158,6 +159,10 @@ impl Paper {
                 Some(made) => records.figures.push(made),
                 None => eprintln!("siltstone-bench: no figure for want of numbers: {}", figure.id),
             }
+        }
+        // Of those storage is not slow, and there are servers.
+        if matches!(self.paper, Which::Offload) && !self.local && self.slow == 0 {
+            records.figures.extend(shared::figures()?);
         }
         Ok(failures)
     }

@@ -1,5 +1,6 @@
-//! Compaction offloading (PVLDB 8(8), 2015, section 5, figures 4 to 7): what readers feel of a major compaction and after it, by
-//! method of warming the cache with its result. Degradation of the mean latency, in percent of that before.
+//! Compaction offloading (PVLDB 8(8), 2015, section 5, figures 4 to 7; 8 and 9: `shared`): what readers feel of a major
+//! compaction and after it, by method of warming the cache with its result. Degradation of the mean latency, in percent of that
+//! before.
 //!
 //! All methods of the paper: the standard one (SS, cold caches and one switch at the end), local write-through (WTC), and with a
 //! compaction server, which has the other processor: offloading alone (CO), the server's memory as a cache (RC), warming from

@@ -16,6 +16,7 @@ mod transactions;
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::times;
+use crate::scratch::Scratch;
 use crate::server::Given;
 use crate::store::{Result, slow::Pace};
 use crate::workload::random::Rng;
@@ -29,7 +30,7 @@ use siltstone::{CacheFill, Db, Experimental, Options};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use transactions::{Kind, Planned, Size};
+use transactions::{Kind, OldestWaiting, Planned, Size};
 
 /// Rows loaded at once.
 const LOADED: u32 = 1_000;
@@ -39,13 +40,16 @@ const LOADED: u32 = 1_000;
 enum Merged {
     Stock,
     OrderLine,
+    /// A control: as much time as there is before and after it, and no merge.
+    Nothing,
 }
 
 impl Merged {
-    fn table(self) -> Table {
+    fn table(self) -> Option<Table> {
         match self {
-            Merged::Stock => Table::Stock,
-            Merged::OrderLine => Table::OrderLine,
+            Merged::Stock => Some(Table::Stock),
+            Merged::OrderLine => Some(Table::OrderLine),
+            Merged::Nothing => None,
         }
     }
 }
@@ -77,6 +81,9 @@ pub(crate) struct Tpcc {
     /// The merge runs on a compaction server on the last processor, all else on the first.
     #[arg(long, requires = "merge")]
     elsewhere: bool,
+    /// Everything runs on the first processor.
+    #[arg(long, conflicts_with = "elsewhere")]
+    first: bool,
     /// What merges put into the cache.
     #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
     cache_fill: CacheFill,
@@ -154,7 +161,7 @@ impl Tpcc {
         if self.warehouses == 0 || self.threads == 0 || !(0.0..=1.0).contains(&self.scale) {
             return Err("tpcc wants at least one warehouse and thread, and a scale of at most 1".into());
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
+        let _scratch = Scratch::new(&self.dir);
         let servers = match self.elsewhere {
             true => {
                 pin_to_first()?;
@@ -162,6 +169,9 @@ impl Tpcc {
             }
             false => None,
         };
+        if self.first {
+            pin_to_first()?;
+        }
         let mut report = match self.server {
             true => {
                 let mut more = vec![
@@ -172,8 +182,13 @@ impl Tpcc {
                     more.extend(["--compactors".to_string(), address.clone()]);
                 }
                 let (memory, write_memory) = (self.memory, self.memory / 4);
-                let given =
-                    Given { memory, write_memory, on_first: self.elsewhere, more, ..Given::default() };
+                let given = Given {
+                    memory,
+                    write_memory,
+                    on_first: self.elsewhere || self.first,
+                    more,
+                    ..Given::default()
+                };
                 let served = Served::start(&self.dir.join("db"), &given)?;
                 let report = self.measure(&served)?;
                 served.stop()?;
@@ -200,7 +215,6 @@ impl Tpcc {
         if let Some(servers) = servers {
             report.merges_elsewhere = Some(servers.done());
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
         match self.json {
             true => println!("{}", serde_json::to_string(&report)?),
             false => print!("{}", text(&report)),
@@ -214,22 +228,27 @@ impl Tpcc {
         tables.settle()?;
         consistent(tables, size)?;
         let (phase, unique) = (AtomicU8::new(0), AtomicU64::new(2));
+        let oldest = OldestWaiting::new(size, tables.is_atomic());
         let began = Instant::now();
         let end = began + Duration::from_secs(self.seconds);
         let (seen, merge_seconds) = std::thread::scope(|scope| -> Result<_> {
             let threads: Vec<_> = (0..self.threads)
                 .map(|number| {
-                    let (phase, unique) = (&phase, &unique);
-                    scope.spawn(move || self.terminal(tables, size, number, end, phase, unique))
+                    let shared = (&phase, &unique, &oldest);
+                    scope.spawn(move || self.terminal(tables, size, number, end, shared))
                 })
                 .collect();
             let merge_seconds = match self.merge {
                 None => None,
                 Some(merged) => {
-                    std::thread::sleep(Duration::from_secs(self.seconds) / 3);
+                    let third = Duration::from_secs(self.seconds) / 3;
+                    std::thread::sleep(third);
                     phase.store(1, Ordering::Relaxed);
                     let began = Instant::now();
-                    tables.merge(merged.table())?;
+                    match merged.table() {
+                        Some(table) => tables.merge(table)?,
+                        None => std::thread::sleep(third),
+                    }
                     phase.store(2, Ordering::Relaxed);
                     Some(began.elapsed().as_secs_f64())
                 }
@@ -279,8 +298,7 @@ impl Tpcc {
         size: Size,
         number: u32,
         end: Instant,
-        phase: &AtomicU8,
-        unique: &AtomicU64,
+        (phase, unique, oldest): (&AtomicU8, &AtomicU64, &OldestWaiting),
     ) -> Result<Seen> {
         let mut rng = Rng::new(self.seed, "terminal", u64::from(number));
         let (home, mut seen) = (number % size.warehouses + 1, Seen::new());
@@ -291,7 +309,7 @@ impl Tpcc {
             }
             let planned = Planned::draw(size, home, unique.fetch_add(1, Ordering::Relaxed), &mut rng);
             let in_phase = usize::from(phase.load(Ordering::Relaxed));
-            let (outcome, conflicts) = tables.run(&mut |access| planned.run(access))?;
+            let (outcome, conflicts) = tables.run(&mut |access| planned.run(access, oldest))?;
             let at = in_phase * Kind::ALL.len() + planned.kind as usize;
             seen.latencies[at].saturating_record(began.elapsed().as_micros() as u64);
             seen.conflicts += conflicts;
@@ -376,17 +394,18 @@ mod tests {
     fn the_tables_are_consistent_before_and_after_all_transactions_of_two_terminals() {
         let (_dir, tables, size) = tables();
         consistent(&tables, size).unwrap();
+        let oldest = OldestWaiting::new(size, true);
         let mut counts = [0; 5];
         let counted = std::sync::Mutex::new(&mut counts);
         std::thread::scope(|scope| {
             for number in 0..2_u32 {
-                let (tables, counted) = (&tables, &counted);
+                let (tables, counted, oldest) = (&tables, &counted, &oldest);
                 scope.spawn(move || {
                     let mut rng = Rng::new(7, "terminal", u64::from(number));
                     for n in 0..500 {
                         let unique = u64::from(number) << 32 | n;
                         let planned = Planned::draw(size, number + 1, unique, &mut rng);
-                        tables.run(&mut |access| planned.run(access)).unwrap();
+                        tables.run(&mut |access| planned.run(access, oldest)).unwrap();
                         counted.lock().unwrap()[planned.kind as usize] += 1;
                     }
                 });

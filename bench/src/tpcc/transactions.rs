@@ -6,6 +6,7 @@ use super::schema::{
 };
 use crate::store::Result;
 use crate::workload::random::Rng;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The five, with how many of a hundred each is: as the paper on offloaded compaction has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -84,6 +85,33 @@ impl Size {
     }
 }
 
+/// Below which order of a district none waits to be delivered, as deliveries found it. They look for the oldest from there on: else
+/// each looks at the tombstones of all orders that were delivered before it, and takes longer than the one before.
+pub(crate) struct OldestWaiting {
+    districts: u32,
+    orders: Vec<AtomicU32>,
+    /// Orders come to be in the order of their numbers, as they do where transactions are atomic.
+    in_order: bool,
+}
+
+impl OldestWaiting {
+    pub(crate) fn new(size: Size, in_order: bool) -> Self {
+        let orders = (0..size.warehouses * size.districts).map(|_| AtomicU32::new(0)).collect();
+        Self { districts: size.districts, orders, in_order }
+    }
+
+    fn of(&self, w: u32, d: u32) -> &AtomicU32 {
+        &self.orders[((w - 1) * self.districts + d - 1) as usize]
+    }
+
+    /// The district's oldest order that waits was that one.
+    fn note(&self, w: u32, d: u32, oldest: u32) {
+        if self.in_order {
+            self.of(w, d).fetch_max(oldest, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A transaction with all that it draws, so that a second try does the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
@@ -102,13 +130,13 @@ impl Planned {
         Self { kind, size, home, rng: Rng::new(rng.next(), "transaction", 0), unique }
     }
 
-    pub(crate) fn run(&self, access: &mut dyn Access) -> Result<Outcome> {
+    pub(crate) fn run(&self, access: &mut dyn Access, oldest: &OldestWaiting) -> Result<Outcome> {
         let mut rng = self.rng.clone();
         match self.kind {
             Kind::NewOrder => self.new_order(access, &mut rng),
             Kind::Payment => self.payment(access, &mut rng),
             Kind::OrderStatus => self.order_status(access, &mut rng),
-            Kind::Delivery => self.delivery(access, &mut rng),
+            Kind::Delivery => self.delivery(access, &mut rng, oldest),
             Kind::StockLevel => self.stock_level(access, &mut rng),
         }
     }
@@ -226,14 +254,16 @@ impl Planned {
         Ok(Outcome::Committed)
     }
 
-    fn delivery(&self, access: &mut dyn Access, rng: &mut Rng) -> Result<Outcome> {
+    fn delivery(&self, access: &mut dyn Access, rng: &mut Rng, oldest: &OldestWaiting) -> Result<Outcome> {
         let (w, carrier) = (self.home, rng.below(10) as i64 + 1);
         for d in 1..=self.size.districts {
-            let waiting = key(&[w, d])..key(&[w, d + 1]);
+            let from = oldest.of(w, d).load(Ordering::Relaxed);
+            let waiting = key(&[w, d, from])..key(&[w, d + 1]);
             let Some((at, _)) = access.scan(Table::NewOrder, waiting, 1)?.into_iter().next() else {
                 continue;
             };
             let number = parts(&at)[2];
+            oldest.note(w, d, number);
             if !access.take(Table::NewOrder, &at)? {
                 // Another terminal of a server has just delivered it.
                 continue;

@@ -5,6 +5,7 @@ mod failures;
 mod hand_over;
 mod hostile;
 mod manager;
+mod network;
 mod refusals;
 mod support;
 

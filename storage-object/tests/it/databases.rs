@@ -103,6 +103,42 @@ fn everything_works_as_on_a_path() {
     assert!(report.tables > 1);
 }
 
+/// What a backup restored goes into a database with its tables in a bucket, and out of it again.
+#[test]
+fn a_family_of_a_restored_backup_goes_into_the_bucket_and_out_of_it() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let (backups, restored) = (dir.path().join("backups"), dir.path().join("restored"));
+    let (moving, back) = (dir.path().join("moving"), dir.path().join("back"));
+    let stores = s3.stores();
+    let home = dir.path().join("db");
+    let db = builder(&stores, Some("s3://bucket/t")).open(&home).unwrap();
+    let rivers = db.create_family("rivers", FamilyOptions::default()).unwrap();
+    (0..5_000).for_each(|n| _ = rivers.put(key(n), value(n)).unwrap());
+    db.backup(&backups).unwrap();
+    rivers.delete_range(b"key0".to_vec()..b"key9".to_vec()).unwrap();
+    Backups::new(&Env::local(), &backups).restore(None, &restored, &mut |_| {}).unwrap();
+    Db::open(&restored).unwrap().detach("rivers", &moving).unwrap();
+    let place = s3.bucket().join("t");
+    let before = tables(&place);
+    let again = db.attach("rivers again", &moving).unwrap();
+    std::fs::remove_dir_all(&moving).unwrap();
+    assert!(tables(&place) > before, "its tables are objects now");
+    let whole = |family: &siltstone::Family| {
+        assert_eq!(rows(family.scan::<&[u8]>(..)), 5_000);
+        (0..5_000).step_by(97).for_each(|n| assert_eq!(family.get(key(n)).unwrap().unwrap(), value(n)));
+    };
+    whole(&again);
+    drop((rivers, again));
+    db.close().unwrap();
+    let db = builder(&stores, None).open(&home).unwrap();
+    whole(&db.family("rivers again").unwrap());
+    assert!(rows(db.family("rivers").unwrap().scan::<&[u8]>(..)) < 1_000);
+    db.detach("rivers again", &back).unwrap();
+    db.close().unwrap();
+    let local = Db::open(dir.path().join("local")).unwrap();
+    whole(&local.attach("rivers", &back).unwrap());
+}
+
 #[test]
 fn a_get_that_misses_costs_one_request_a_run_and_an_open_one_a_table() {
     let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());

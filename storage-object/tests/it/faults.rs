@@ -95,7 +95,9 @@ fn case(fault: Fate, seed: u64) {
 
 fn cases(fault: Fate) {
     let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-    for seed in [1, u64::from(fresh)] {
+    // Before a release many more.
+    let count = std::env::var("SILTSTONE_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
+    for seed in std::iter::once(1).chain(u64::from(fresh)..).take(count) {
         println!("{fault:?}: seed {seed}");
         case(fault, seed);
     }

@@ -1,0 +1,327 @@
+//! The compaction servers that a database knows: given to it, or named by a manager. Each is asked every second how it is; one that
+//! does not answer, or fails a merge, gets none until it answers again. With a manager, a merge of a store looks at the one server
+//! that is the store's, however many there are.
+
+use crate::client::{CompactorsOptions, ManagerSeen, ServerSeen};
+use crate::manager::Managed;
+use crate::protocol::stubs::compactor_client::CompactorClient;
+use crate::protocol::stubs::manager_client::ManagerClient;
+use crate::protocol::{
+    CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest, StateRequest, WINDOW_BYTES,
+};
+use crate::reach::endpoint;
+use crate::ring::server_of;
+use crate::tls::ClientTls;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tonic::transport::{Channel, Endpoint};
+
+/// How often servers are asked how they are.
+pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How long that may take.
+const ASK_WAIT: Duration = Duration::from_secs(2);
+/// A server that failed a merge gets none for this long, twice as long after the next, and so on.
+const FAILURE_REST: Duration = Duration::from_millis(250);
+const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
+/// Servers that are known at a time, where a manager names more and more.
+const KNOWN_MAX: usize = 1 << 12;
+/// How long connecting may take.
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
+
+/// The servers that are known, and which stores go where as the manager said last.
+pub(crate) struct Known {
+    servers: Mutex<Arc<Vec<Arc<Server>>>>,
+    ring: Mutex<Arc<Mapping>>,
+    /// The first so many of the servers were given, not named by the manager.
+    given: usize,
+    manager: Option<String>,
+    manager_answers: AtomicBool,
+    /// How servers are reached.
+    tls: Option<ClientTls>,
+    patience: Duration,
+}
+
+/// A manager's ring, with the servers that it names.
+#[derive(Default)]
+struct Mapping {
+    number: u64,
+    servers: Vec<Arc<Server>>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Looks at what servers have room for.
+    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+pub(crate) struct Server {
+    pub(crate) address: String,
+    pub(crate) channel: Channel,
+    seen: Mutex<Seen>,
+    /// Merges that this database has there.
+    pub(crate) given: AtomicU64,
+}
+
+/// What is known of a server.
+#[derive(Default)]
+struct Seen {
+    /// As it was last; `None` where it did not answer, or failed a merge since.
+    state: Option<CompactorState>,
+    /// Merges that it had then of others.
+    of_others: u64,
+    /// Merges in a row that it failed, and until when it therefore gets none.
+    failed: u32,
+    not_before: Option<Instant>,
+}
+
+impl Server {
+    fn new(address: String, channel: Channel) -> Arc<Self> {
+        Arc::new(Self { address, channel, seen: Mutex::default(), given: AtomicU64::new(0) })
+    }
+
+    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer.
+    pub(crate) fn note_failure(&self) {
+        let mut seen = self.seen.lock();
+        seen.state = None;
+        seen.failed += 1;
+        seen.not_before =
+            Some(Instant::now() + (FAILURE_REST * (1 << seen.failed.min(6))).min(FAILURE_REST_MAX));
+    }
+
+    fn note_state(&self, state: Option<CompactorState>) {
+        let given = self.given.load(Ordering::Relaxed);
+        let of_others = state.as_ref().map_or(0, |state| state.merges().saturating_sub(given));
+        let mut seen = self.seen.lock();
+        (seen.state, seen.of_others) = (state, of_others);
+    }
+
+    fn seen(&self) -> ServerSeen {
+        ServerSeen {
+            address: self.address.clone(),
+            state: self.seen.lock().state.clone(),
+            given: self.given.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What it has room for; `None` where it is to get nothing.
+    fn room(&self) -> Option<Room> {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
+        let seen = self.seen.lock();
+        if seen.not_before.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let state = seen.state.as_ref()?;
+        let room =
+            state.slots.saturating_sub(seen.of_others.saturating_add(self.given.load(Ordering::Relaxed)));
+        Some(Room { room, load: state.load(), shares_storage: state.shares_storage })
+    }
+
+    pub(crate) fn note_success(&self) {
+        let mut seen = self.seen.lock();
+        (seen.failed, seen.not_before) = (0, None);
+    }
+}
+
+impl Known {
+    /// Of a database to which so many servers are given, which are to be added.
+    pub(crate) fn new(given: usize, options: &CompactorsOptions) -> Self {
+        Self {
+            servers: Mutex::default(),
+            ring: Mutex::default(),
+            given,
+            manager: options.manager.clone(),
+            manager_answers: AtomicBool::new(false),
+            tls: options.tls.clone(),
+            patience: options.patience,
+        }
+    }
+
+    pub(crate) fn servers(&self) -> Vec<ServerSeen> {
+        self.servers.lock().iter().map(|server| server.seen()).collect()
+    }
+
+    pub(crate) fn manager(&self) -> Option<ManagerSeen> {
+        let answers = self.manager_answers.load(Ordering::Relaxed);
+        self.manager.clone().map(|address| ManagerSeen { address, answers })
+    }
+
+    /// The server that the manager has for the store, if it has room: O(1). Else the one with the most room that has any, which
+    /// looks at all of them, from `first` on.
+    pub(crate) fn choose(&self, store: u32, first: usize) -> Result<Chosen, String> {
+        let ring = self.ring.lock().clone();
+        if let Some(own) = server_of(&ring.servers, store)
+            && let Some(has) = own.room().filter(|has| has.room > 0)
+        {
+            return Ok(Chosen { server: own.clone(), has });
+        }
+        let servers = self.servers.lock().clone();
+        let (mut best, mut answer) = (None, 0);
+        for n in 0..servers.len() {
+            let server = &servers[(first + n) % servers.len()];
+            let Some(has) = server.room() else { continue };
+            answer += 1;
+            if has.room == 0 {
+                continue;
+            }
+            let chosen = Chosen { server: server.clone(), has };
+            if best.as_ref().is_none_or(|best: &Chosen| chosen.has.room > best.has.room) {
+                best = Some(chosen);
+            }
+        }
+        best.ok_or_else(|| match (answer, servers.len()) {
+            (0, 0) => "no compaction server is known".to_string(),
+            (0, known) => format!("none of {known} compaction servers answers"),
+            _ => format!("{answer} compaction servers have all they can run"),
+        })
+    }
+
+    pub(crate) fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
+        Ok(endpoint(&format!("compaction server {address}"), address, self.tls.as_ref())?
+            .connect_timeout(CONNECT_WAIT)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .http2_keep_alive_interval(ASK_EVERY)
+            .keep_alive_timeout(self.patience))
+    }
+
+    /// Knows a server more. To be called inside the runtime that is to ask it how it is.
+    pub(crate) fn add(&self, address: String, endpoint: &Endpoint) -> Arc<Server> {
+        let server = Server::new(address, endpoint.connect_lazy());
+        tokio::spawn(watch(Arc::downgrade(&server)));
+        Arc::make_mut(&mut *self.servers.lock()).push(server.clone());
+        server
+    }
+
+    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, up
+    /// to a number: they may be there again, and one that does not answer is asked nothing else.
+    /// O(servers log servers) where the ring is another one than before, else O(1).
+    fn take(&self, ring: &Ring) {
+        if ring.number != 0 && self.ring.lock().number == ring.number {
+            return;
+        }
+        let named: BTreeSet<&String> = ring.servers.iter().collect();
+        if self.servers.lock().len() + named.len() > KNOWN_MAX {
+            let mut servers = self.servers.lock();
+            let (given, others) = servers.split_at(self.given.min(servers.len()));
+            let others = others.iter().filter(|server| named.contains(&server.address));
+            *servers = Arc::new(given.iter().chain(others).cloned().collect());
+        }
+        let mut known: BTreeMap<String, Arc<Server>> =
+            self.servers.lock().iter().map(|server| (server.address.clone(), server.clone())).collect();
+        for address in named {
+            if known.contains_key(address) || known.len() >= KNOWN_MAX {
+                continue;
+            }
+            match self.endpoint(address) {
+                Ok(endpoint) => _ = known.insert(address.clone(), self.add(address.clone(), &endpoint)),
+                Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
+            }
+        }
+        let servers = ring.servers.iter().filter_map(|address| known.get(address).cloned()).collect();
+        *self.ring.lock() = Arc::new(Mapping { number: ring.number, servers });
+    }
+}
+
+/// What a server has left.
+pub(crate) struct Room {
+    /// Merges that it has room for.
+    pub(crate) room: u64,
+    /// The share of its processors that is in use.
+    pub(crate) load: f64,
+    pub(crate) shares_storage: bool,
+}
+
+/// A server that has room for a merge.
+pub(crate) struct Chosen {
+    pub(crate) server: Arc<Server>,
+    pub(crate) has: Room,
+}
+
+/// Asks the manager for servers, as long as somebody wants to know.
+pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
+    let mut client = ManagerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    loop {
+        let Some(number) = known.upgrade().map(|of| of.ring.lock().number) else { return };
+        let ring = client.ring(RingRequest { protocol_version: PROTOCOL_VERSION, number }).await;
+        let Some(of) = known.upgrade() else { return };
+        of.manager_answers.store(ring.is_ok(), Ordering::Relaxed);
+        if let Ok(ring) = ring {
+            of.take(&ring.into_inner());
+        }
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// The same of a manager in this process.
+pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>) {
+    while let Some(of) = known.upgrade() {
+        of.manager_answers.store(true, Ordering::Relaxed);
+        let number = of.ring.lock().number;
+        of.take(&manager.ring(number));
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// Asks a server how it is, as long as somebody knows it.
+async fn watch(server: std::sync::Weak<Server>) {
+    loop {
+        let Some(of) = server.upgrade() else { return };
+        let mut client = CompactorClient::new(of.channel.clone());
+        let answer = tokio::time::timeout(ASK_WAIT, client.state(StateRequest {})).await;
+        let state = answer.ok().and_then(Result::ok).map(tonic::Response::into_inner);
+        let state = state.filter(|state| state.protocol_version == PROTOCOL_VERSION);
+        of.note_state(state);
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(slots: u64) -> CompactorState {
+        CompactorState {
+            protocol_version: PROTOCOL_VERSION,
+            slots,
+            processors: 2,
+            ..CompactorState::default()
+        }
+    }
+
+    #[test]
+    fn of_four_thousand_servers_a_merge_looks_at_its_stores_own() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let known = Known::new(0, &CompactorsOptions::default());
+        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let servers: Vec<_> =
+            (0..KNOWN_MAX).map(|n| Server::new(format!("10.0.0.1:{n}"), channel.clone())).collect();
+        servers.iter().for_each(|server| server.note_state(Some(state(1))));
+        *known.servers.lock() = Arc::new(servers.clone());
+        let names: Vec<String> = servers.iter().map(|server| server.address.clone()).collect();
+        known.take(&Ring { number: 7, servers: names });
+        assert_eq!(known.servers.lock().len(), KNOWN_MAX, "all were known");
+        LOOKS.set(0);
+        for store in 0..10_000_u32 {
+            let chosen = known.choose(store, 0).unwrap();
+            assert!(Arc::ptr_eq(&chosen.server, &servers[store as usize % KNOWN_MAX]));
+        }
+        assert_eq!(LOOKS.get(), 10_000);
+        // One that has no room is done without, and a ring that is known costs nothing.
+        servers[5].note_state(Some(state(0)));
+        assert!(!Arc::ptr_eq(&known.choose(5, 0).unwrap().server, &servers[5]));
+        let before = known.ring.lock().clone();
+        known.take(&Ring { number: 7, servers: Vec::new() });
+        assert!(Arc::ptr_eq(&before, &known.ring.lock()));
+        // Of those that are named no more as many are forgotten as others need.
+        known.take(&Ring { number: 8, servers: vec!["10.0.0.2:1".into(), "10.0.0.1:9".into()] });
+        assert_eq!((known.servers.lock().len(), known.ring.lock().servers.len()), (2, 2));
+    }
+}
