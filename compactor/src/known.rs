@@ -48,7 +48,8 @@ pub(crate) struct Known {
 #[derive(Default)]
 struct Mapping {
     number: u64,
-    servers: Vec<Arc<Server>>,
+    /// None for an entry whose server is not known: its stores go to any.
+    servers: Vec<Option<Arc<Server>>>,
 }
 
 #[cfg(test)]
@@ -153,7 +154,7 @@ impl Known {
     /// looks at all of them, from `first` on.
     pub(crate) fn choose(&self, store: u32, first: usize) -> Result<Chosen, String> {
         let ring = self.ring.lock().clone();
-        if let Some(own) = server_of(&ring.servers, store)
+        if let Some(Some(own)) = server_of(&ring.servers, store)
             && let Some(has) = own.room().filter(|has| has.room > 0)
         {
             return Ok(Chosen { server: own.clone(), has });
@@ -196,20 +197,23 @@ impl Known {
         server
     }
 
-    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, up
-    /// to a number: they may be there again, and one that does not answer is asked nothing else.
+    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, as
+    /// they may be there again, until there are too many; then all of them are forgotten.
     /// O(servers log servers) where the ring is another one than before, else O(1).
     fn take(&self, ring: &Ring) {
         if ring.number != 0 && self.ring.lock().number == ring.number {
             return;
         }
         let named: BTreeSet<&String> = ring.servers.iter().collect();
-        if self.servers.lock().len() + named.len() > KNOWN_MAX {
-            let mut servers = self.servers.lock();
+        let mut servers = self.servers.lock();
+        let known: BTreeSet<&String> = servers.iter().map(|server| &server.address).collect();
+        let new = named.iter().filter(|address| !known.contains(*address)).count();
+        if servers.len() + new > KNOWN_MAX {
             let (given, others) = servers.split_at(self.given.min(servers.len()));
             let others = others.iter().filter(|server| named.contains(&server.address));
             *servers = Arc::new(given.iter().chain(others).cloned().collect());
         }
+        drop(servers);
         let mut known: BTreeMap<String, Arc<Server>> =
             self.servers.lock().iter().map(|server| (server.address.clone(), server.clone())).collect();
         for address in named {
@@ -221,7 +225,7 @@ impl Known {
                 Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
             }
         }
-        let servers = ring.servers.iter().filter_map(|address| known.get(address).cloned()).collect();
+        let servers = ring.servers.iter().map(|address| known.get(address).cloned()).collect();
         *self.ring.lock() = Arc::new(Mapping { number: ring.number, servers });
     }
 }
@@ -320,8 +324,15 @@ mod tests {
         let before = known.ring.lock().clone();
         known.take(&Ring { number: 7, servers: Vec::new() });
         assert!(Arc::ptr_eq(&before, &known.ring.lock()));
-        // Of those that are named no more as many are forgotten as others need.
-        known.take(&Ring { number: 8, servers: vec!["10.0.0.2:1".into(), "10.0.0.1:9".into()] });
-        assert_eq!((known.servers.lock().len(), known.ring.lock().servers.len()), (2, 2));
+        // Without a new one nobody is forgotten; where there are too many, those that are not named are. An entry that is no address
+        // leaves the others where they are.
+        known.take(&Ring { number: 8, servers: vec!["10.0.0.1:9".into()] });
+        assert_eq!(known.servers.lock().len(), KNOWN_MAX);
+        let named = ["no address", "10.0.0.2:1", "10.0.0.1:9"].map(String::from).to_vec();
+        known.take(&Ring { number: 9, servers: named });
+        assert_eq!(known.servers.lock().len(), 2);
+        let ring = known.ring.lock().servers.clone();
+        assert!(ring[0].is_none() && Arc::ptr_eq(ring[2].as_ref().unwrap(), &servers[9]) && ring.len() == 3);
+        assert!(Arc::ptr_eq(&known.choose(2, 0).unwrap().server, &servers[9]));
     }
 }

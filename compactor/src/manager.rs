@@ -291,10 +291,16 @@ mod tests {
         let first = managed.ring(0);
         assert_eq!(first.servers.len(), SERVERS_MAX);
         let of = managed.known.lock().ring.clone();
+        let began = Instant::now();
+        let (mut looks, mut looked) = (0, managed.known.lock().looked);
         let mut told = 0;
         for _ in 0..10_000 {
             told += managed.ring(first.number).servers.len();
+            let now = managed.known.lock().looked;
+            looks += u128::from(now != looked);
+            looked = now;
         }
+        assert!(looks <= began.elapsed().as_millis() / LOOK_EVERY.as_millis() + 1, "{looks} looks");
         assert_eq!(told, 0, "names that were told already");
         assert!(Arc::ptr_eq(&managed.known.lock().ring, &of), "it is made once");
     }

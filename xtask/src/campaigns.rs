@@ -244,7 +244,7 @@ pub(crate) fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs()) << 24
 }
 
-/// The campaigns with the counts that every change must reach; those that leave a processor idle beside each other. The planted
+/// The campaigns with the counts that every change must reach; those that leave a processor idle run two at a time. The planted
 /// bugs only where something that finds or plants them has changed since they were last looked for.
 pub(crate) fn gate(tally: &mut Tally, seed: u64) {
     let (beside, others): (Vec<&Campaign>, Vec<&Campaign>) =

@@ -61,19 +61,21 @@ impl Tally {
     pub(crate) fn step_without_warnings(&mut self, name: &str, command: &mut Command) -> bool {
         let began = begin(name);
         let mut warnings = 0;
-        let ok = command.stderr(Stdio::piped()).spawn().is_ok_and(|mut child| {
-            for line in child
-                .stderr
-                .take()
-                .into_iter()
-                .flat_map(|out| BufReader::new(out).lines())
-                .map_while(Result::ok)
-            {
-                eprintln!("{line}");
-                warnings += usize::from(line.starts_with("warning"));
-            }
-            child.wait().is_ok_and(|status| status.success())
-        });
+        // Without colours, by which no line would begin with the word.
+        let ok =
+            command.env("CARGO_TERM_COLOR", "never").stderr(Stdio::piped()).spawn().is_ok_and(|mut child| {
+                for line in child
+                    .stderr
+                    .take()
+                    .into_iter()
+                    .flat_map(|out| BufReader::new(out).lines())
+                    .map_while(Result::ok)
+                {
+                    eprintln!("{line}");
+                    warnings += usize::from(line.starts_with("warning"));
+                }
+                child.wait().is_ok_and(|status| status.success())
+            });
         self.count(name, began.elapsed().as_secs_f64(), ok && warnings == 0)
     }
 

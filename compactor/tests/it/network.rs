@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(600);
 enum Fault {
     /// Some milliseconds late.
     Late,
-    /// For longer than anybody waits nothing comes in one direction.
+    /// For longer than a merge waits nothing comes in one direction.
     OneWay,
     /// The connection is closed in the middle of a message.
     Cut,
@@ -121,6 +121,8 @@ fn case(fault: Fault, carried: bool, seed: u64) -> u64 {
     }
     network.rules.is_calm.store(true, Ordering::Relaxed);
     let done = || compactors.servers()[0].state.as_ref().map(|state| state.done);
+    // What was under way ends, and what is known of the server is of later.
+    std::thread::sleep(PATIENCE * 2 + Duration::from_millis(1_500));
     eventually("it answers again", || done().is_some());
     let before = done();
     eventually("merges go there again", || {
@@ -142,9 +144,11 @@ fn cases(fault: Fault) {
     let mut met = 0;
     for (carried, seed) in [(false, 1), (true, fresh), (false, fresh)] {
         println!("{fault:?}: seed {seed}, carried {carried}");
-        met += case(fault, carried, seed);
+        let here = case(fault, carried, seed);
+        assert!(here > 0, "{fault:?} was not met, seed {seed}");
+        met += here;
     }
-    assert!(met >= 3, "{fault:?} was met {met} times");
+    println!("{fault:?} was met {met} times");
 }
 
 #[test]
