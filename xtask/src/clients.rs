@@ -2,7 +2,7 @@
 //! what the demonstration loaded, writes it into a table of its own and reads it back. Where a registry or a program cannot be
 //! had, that client is left out, and it says so.
 
-use crate::run::{Tally, cargo, command, root};
+use crate::run::{Tally, command, root};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,7 @@ pub(crate) struct Served {
 }
 
 pub(crate) fn step(tally: &mut Tally) {
-    // As the tests are built: another choice of packages would compile most of it again.
-    if !tally.step("build of the server", &mut cargo("test --quiet --workspace --all-targets --no-run")) {
+    if !tally.step("build of the server", &mut crate::steps::build()) {
         return;
     }
     let base = root().join("target/clients");

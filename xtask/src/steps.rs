@@ -4,7 +4,7 @@
 use crate::guards::{self, Guard};
 use crate::run::{Tally, WRAPPER, cargo, command, lint_builds, root};
 use crate::{campaigns, rules};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Seeds for each fault of a real object store before a release.
 const SOAK_SEEDS: u32 = 200;
@@ -31,12 +31,16 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
 /// features `testing` and `strict` on for all of it.
 fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
-    let mut build = cargo("test --quiet --workspace --all-targets --no-run");
-    tally.step_without_warnings("build of tests and campaigns", &mut build);
+    tally.step_without_warnings("build of tests and campaigns", &mut build());
     // Many wait for a disk, a clock or another process.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     let mut run = cargo("test --quiet --workspace --no-fail-fast");
     tally.tests("tests", run.env("RUST_TEST_THREADS", threads.to_string()));
+}
+
+/// Builds all that tests, campaigns and clients run: another choice of packages would compile most of it again.
+pub(crate) fn build() -> Command {
+    cargo("test --quiet --workspace --all-targets --no-run")
 }
 
 /// Fetches what makes file systems to try, where this machine lets us. The campaigns leave out what cannot be mounted, and say so.
@@ -55,7 +59,7 @@ fn file_systems() {
 /// Everything before a release.
 pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: Option<f64>) {
     println!("seed {seed}; again: cargo xtask soak --seed {seed}");
-    tally.step("build of tests and campaigns", &mut cargo("test --quiet --workspace --no-run"));
+    tally.step("build of tests and campaigns", &mut build());
     campaigns::soak(tally, hours, seed);
     let mut faults = cargo("test --quiet --workspace --test it faults::");
     let what = format!("row 17: seven faults of an object store over HTTP, {SOAK_SEEDS} seeds each");
@@ -132,7 +136,7 @@ pub(crate) fn schedules(tally: &mut Tally, seed: u64, times: u32) {
 }
 
 /// The unit tests named `model`, in the one build that has both checkers.
-fn models(skip: &[&str]) -> std::process::Command {
+fn models(skip: &[&str]) -> Command {
     let mut run = cargo("test --quiet --profile models -p siltstone --lib -- ::model::");
     run.args(skip)
         .env("RUSTFLAGS", "--cfg models")
@@ -178,6 +182,6 @@ fn libclang() -> bool {
 }
 
 /// Whether the command can be run and ends with 0.
-fn there(command: &mut std::process::Command) -> bool {
+fn there(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -21,10 +21,11 @@ pub(super) fn figures() -> Result<Vec<FigureRecord>> {
         let kind = "figure".into();
         figures.push(FigureRecord { kind, id, paper, simulated: None, ours, goal: goal.words(), holds });
     };
+    let tpcc = |more: &[&str]| told(&[&["tpcc", "--memory", "512M"], more].concat());
+    let control = tpcc(&["--merge", "nothing", "--first"])?;
     for (option, table, transaction, paper) in TABLES {
-        let tpcc = |more: &[&str]| told(&[&["tpcc", "--memory", "512M"], more].concat());
         let runs = [
-            ("nothing", tpcc(&["--merge", "nothing", "--first"])?),
+            ("nothing", control.clone()),
             ("SS", tpcc(&["--merge", option, "--first", "--cache-fill", "none"])?),
             ("IW", tpcc(&["--merge", option, "--elsewhere"])?),
         ];
