@@ -6,15 +6,52 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What has come of everything so far.
-#[derive(Default)]
 pub(crate) struct Tally {
+    began: Instant,
     passed: u64,
     failed: Vec<String>,
-    /// Seconds of each step.
-    took: Vec<(f64, String)>,
+    took: Vec<Took>,
+    /// Processor time of all steps until now.
+    processors: Duration,
+}
+
+/// What a step took.
+struct Took {
+    wall: Duration,
+    /// Processor time. Of steps that ran beside each other, the first that is told has that of all.
+    processors: Duration,
+    name: String,
+}
+
+impl Took {
+    fn text(&self) -> String {
+        let (wall, processors) = (self.wall.as_secs_f64(), self.processors.as_secs_f64());
+        format!("{wall:8.1} s, {processors:6.0} s of processors")
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally {
+            began: Instant::now(),
+            passed: 0,
+            failed: Vec::new(),
+            took: Vec::new(),
+            processors: processors_of_children(),
+        }
+    }
+}
+
+/// Processor time of all that this process has started and that has ended.
+fn processors_of_children() -> Duration {
+    // Behind the name of the program, which may contain anything: user and system time of children, in hundredths of a second.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(13).take(2);
+    let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap_or(0)).sum();
+    Duration::from_millis(ticks * 10)
 }
 
 /// The root of the working tree.
@@ -54,7 +91,7 @@ impl Tally {
     pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> bool {
         let began = begin(name);
         let ok = command.status().is_ok_and(|status| status.success());
-        self.count(name, began.elapsed().as_secs_f64(), ok)
+        self.count(name, began.elapsed(), ok)
     }
 
     /// The same, and right only if the compiler warns of nothing. (Told again of what was built before.)
@@ -76,7 +113,7 @@ impl Tally {
                 }
                 child.wait().is_ok_and(|status| status.success())
             });
-        self.count(name, began.elapsed().as_secs_f64(), ok && warnings == 0)
+        self.count(name, began.elapsed(), ok && warnings == 0)
     }
 
     /// The same, with each line of its output seen as it is passed on.
@@ -88,7 +125,7 @@ impl Tally {
     ) -> bool {
         let began = begin(name);
         let ok = each_line(command, seen);
-        self.count(name, began.elapsed().as_secs_f64(), ok)
+        self.count(name, began.elapsed(), ok)
     }
 
     /// Steps of which so many run beside each other; what they print comes when they have ended.
@@ -121,7 +158,7 @@ impl Tally {
                     false
                 }
             };
-            self.count(&name, took.as_secs_f64(), ok);
+            self.count(&name, took, ok);
         }
     }
 
@@ -130,7 +167,7 @@ impl Tally {
         let began = begin(name);
         let wrong = wrong();
         wrong.iter().for_each(|line| println!("  {line}"));
-        self.count(name, began.elapsed().as_secs_f64(), wrong.is_empty())
+        self.count(name, began.elapsed(), wrong.is_empty())
     }
 
     /// A run of `cargo test`: every test counts. A run that fails without naming a failed test (it does not build,
@@ -150,29 +187,37 @@ impl Tally {
             let failures = failed.max(1);
             self.failed.extend((0..failures).map(|_| name.to_string()));
         }
-        let took = began.elapsed().as_secs_f64();
-        self.took.push((took, name.to_string()));
-        println!("--- {name}: {passed} passed, {failed} failed, {took:.1} s");
+        let took = self.took(name, began.elapsed());
+        println!("--- {name}: {passed} passed, {failed} failed, {took}");
         ok
     }
 
-    fn count(&mut self, name: &str, took: f64, ok: bool) -> bool {
-        self.took.push((took, name.to_string()));
+    fn count(&mut self, name: &str, wall: Duration, ok: bool) -> bool {
+        let took = self.took(name, wall);
         if ok {
             self.passed += 1;
         } else {
             self.failed.push(name.to_string());
         }
-        println!("--- {name}: {}, {took:.1} s", if ok { "passed" } else { "FAILED" });
+        println!("--- {name}: {}, {took}", if ok { "passed" } else { "FAILED" });
         ok
+    }
+
+    /// Notes what a step took; the same for people.
+    fn took(&mut self, name: &str, wall: Duration) -> String {
+        let now = processors_of_children();
+        let took = Took { wall, processors: now.saturating_sub(self.processors), name: name.to_string() };
+        self.processors = now;
+        let text = took.text();
+        self.took.push(took);
+        text
     }
 
     /// Prints the closing line; the process's exit status.
     pub(crate) fn close(mut self) -> ExitCode {
-        self.took.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let all: f64 = self.took.iter().map(|(took, _)| took).sum();
-        println!("where the time went, {:.1} minutes in all:", all / 60.0);
-        self.took.iter().for_each(|(took, name)| println!("{took:8.1} s  {name}"));
+        self.took.sort_by(|a, b| b.wall.cmp(&a.wall));
+        println!("where the time went, {:.1} minutes in all:", self.began.elapsed().as_secs_f64() / 60.0);
+        self.took.iter().for_each(|took| println!("{}  {}", took.text(), took.name));
         self.failed.iter().for_each(|name| println!("failed: {name}"));
         println!("{} passed, {} failed", self.passed, self.failed.len());
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

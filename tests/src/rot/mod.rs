@@ -3,8 +3,8 @@
 //! `rot` makes one damage at a time to a copy of a fixture store, opens it and reads. The answer must be right or
 //! an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB: one drawn bit of
 //! each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves nothing to a draw on one of some
-//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a third of that, and the cases
-//! of three seeds from a multiple of three make all of one store. `rescue` makes some damages together, repairs, and
+//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a thirteenth of that, and the cases
+//! of thirteen seeds from a multiple of thirteen make all of one store. `rescue` makes some damages together, repairs, and
 //! demands everything back that is not reported lost.
 //!
 //! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by scans both
@@ -248,7 +248,7 @@ const RESCUES: u64 = 100;
 
 /// Of the damages to one store a case of a campaign makes one in so many. The cases of that many seeds, from a multiple of it
 /// on, make all.
-const PARTS: u64 = 3;
+const PARTS: u64 = 13;
 
 /// Row 6: damaged files. A case uses two threads of its own.
 pub const ROT: Row = Row::new("rot", "damages", 80_000, |seed| {
