@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::types::codec::{sealed, unsealed};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -195,7 +196,8 @@ impl Events {
         let mut text = String::new();
         for event in &self.newest.lock().events {
             let line = serde_json::to_string(event).map_err(|e| Error::invalid(e.to_string()))?;
-            text.push_str(&format!("{:08x} {line}\n", crc32c::crc32c(line.as_bytes())));
+            text.push_str(&sealed(&line));
+            text.push('\n');
         }
         let new = self.path.with_extension("new");
         let failed = |e| Error::io("write", &new, e);
@@ -231,17 +233,8 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
 
 /// The events in a file's bytes.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<Event> {
-    let text = String::from_utf8_lossy(bytes);
-    text.lines()
-        .filter_map(|line| {
-            let (sum, json) = line.split_once(' ')?;
-            let sum = u32::from_str_radix(sum, 16).ok()?;
-            if crc32c::crc32c(json.as_bytes()) != sum {
-                return None;
-            }
-            serde_json::from_str(json).ok()
-        })
-        .collect()
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(unsealed(line).ok()?).ok()).collect()
 }
 
 #[cfg(test)]

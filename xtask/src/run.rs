@@ -215,7 +215,7 @@ impl Tally {
 
     /// Prints the closing line; the process's exit status.
     pub(crate) fn close(mut self) -> ExitCode {
-        self.took.sort_by(|a, b| b.wall.cmp(&a.wall));
+        self.took.sort_by_key(|took| std::cmp::Reverse(took.wall));
         println!("where the time went, {:.1} minutes in all:", self.began.elapsed().as_secs_f64() / 60.0);
         self.took.iter().for_each(|took| println!("{}  {}", took.text(), took.name));
         self.failed.iter().for_each(|name| println!("failed: {name}"));

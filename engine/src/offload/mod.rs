@@ -34,6 +34,8 @@ use crate::options::CacheFill;
 use crate::shape::TableInfo;
 use crate::storage::TableStore;
 use crate::types::TableId;
+use crate::types::codec::{Malformed, sealed, unsealed};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -178,15 +180,15 @@ pub(crate) struct StepAnswer {
 impl MergeAnswer {
     /// As it is carried.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("an answer is plain data")
+        sealed(&serde_json::to_string(self).expect("an answer is plain data")).into_bytes()
     }
 
     /// What the other end carried.
     ///
     /// # Errors
-    /// `Invalid` where these are not the bytes of an answer.
+    /// `Invalid` where these are not the bytes of an answer, or some of them have changed on the way.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|e| Error::invalid(format!("the answer of a merge: {e}")))
+        carried(bytes).map_err(|why| Error::invalid(format!("the answer of a merge: {why}")))
     }
 
     /// Whether a step is done; with the last one the merge is.
@@ -238,6 +240,12 @@ impl MergeRun for There {
     }
 }
 
+/// What was carried under a checksum. Of how far a step has come nothing but that can tell whether it is what was said.
+fn carried<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let json = unsealed(bytes).map_err(|Malformed(why)| why.to_string())?;
+    serde_json::from_slice(json).map_err(|e| e.to_string())
+}
+
 impl MergeSpec {
     /// As it is carried.
     ///
@@ -246,7 +254,7 @@ impl MergeSpec {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let unsupported =
             |e| Error::new(ErrorKind::Unsupported, format!("a merge cannot be written down: {e}"));
-        serde_json::to_vec(self).map_err(unsupported)
+        Ok(sealed(&serde_json::to_string(self).map_err(unsupported)?).into_bytes())
     }
 
     /// The same merge with other names of its directories: those that they have for whoever runs it.
@@ -268,9 +276,9 @@ impl MergeSpec {
     /// What a database carried.
     ///
     /// # Errors
-    /// `Invalid` where these are not the bytes of a merge.
+    /// `Invalid` where these are not the bytes of a merge, or some of them have changed on the way.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|e| Error::invalid(format!("the description of a merge: {e}")))
+        carried(bytes).map_err(|why| Error::invalid(format!("the description of a merge: {why}")))
     }
 
     /// The number of the database that it is for.

@@ -312,13 +312,19 @@ fn flip(rng: &mut Rng, bytes: &mut [u8]) {
 fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
     let Some(outputs) = answer.step.as_mut().map(|step| &mut step.outputs) else { return };
     let Some(last) = outputs.last_mut() else { return };
-    match rng.range(0..6) {
+    match rng.range(0..11) {
         0 => _ = outputs.pop(),
         1 => last.cells += 1,
         2 => last.id.epoch += 1,
         3 => last.clip = Some(Clip { key: last.range.start.clone(), bytes_below: 0 }),
         // A table that is somebody's: it is not to go with what is refused.
         4 => last.id.job = last.id.job.saturating_sub(1),
+        // Fewer keys than it has, so that some would not be found; older than it is; another file.
+        5 => last.range.start.push(0),
+        6 => last.range.end = Some([&last.range.start[..], &[0]].concat()),
+        7 => last.seqs.0.0 += 1,
+        8 => last.identity ^= 1,
+        9 => last.bytes -= 1,
         _ => answer.totals.taken += 1,
     }
 }

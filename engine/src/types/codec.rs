@@ -29,6 +29,18 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// JSON under a checksum: eight hexadecimal digits and a space go before it.
+pub(crate) fn sealed(json: &str) -> String {
+    format!("{:08x} {json}", crc32c::crc32c(json.as_bytes()))
+}
+
+/// The JSON of such a text, if the checksum is that.
+pub(crate) fn unsealed(text: &[u8]) -> Decoded<&[u8]> {
+    let (sum, json) = text.split_at_checked(9).ok_or(Malformed("text shorter than its checksum"))?;
+    let right = format!("{:08x} ", crc32c::crc32c(json));
+    if sum == right.as_bytes() { Ok(json) } else { Err(Malformed("text with a wrong checksum")) }
+}
+
 /// A cursor over bytes to decode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoder<'a> {

@@ -8,6 +8,7 @@ use crate::messages::{Raw, damaged, is_wrong, to_its_end};
 use crate::offload::Helper;
 use prost::encoding::{bool, bytes, fixed64, message, string, uint32, uint64};
 use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
+use siltstone::testing::sign_lines;
 use siltstone::{Db, Rng, TableId};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -52,7 +53,9 @@ impl Noted {
     fn fresh(&self) -> Vec<u8> {
         let job = |job: u32| format!("\"job\":{job}");
         let fresh = self.job.fetch_add(1, Ordering::Relaxed) + 1;
-        self.spec.replace(&job(self.output.job), &job(fresh)).into_bytes()
+        let mut spec = self.spec.replace(&job(self.output.job), &job(fresh)).into_bytes();
+        sign_lines(&mut spec);
+        spec
     }
 
     /// A table that a merge may have written which was begun lately.
@@ -110,6 +113,10 @@ fn begin(random: &mut Rng, mut spec: Vec<u8>) -> Vec<u8> {
         // Still text, and something else.
         let at = random.index(spec.len());
         spec[at] = b"0123456789\"{}[],:-"[random.index(18)];
+        // Mostly with a checksum that fits, so that it gets further than to that.
+        if random.next_u64() & 3 > 0 {
+            sign_lines(&mut spec);
+        }
     }
     uint32::encode(1, &PROTOCOL_VERSION, &mut inner);
     bytes::encode(2, &spec, &mut inner);
