@@ -239,7 +239,7 @@ impl Store {
             memory_budget: 2 * data + (16 << 20),
             write_memory: 8 << 20,
             direct_reads: true,
-            experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+            experimental: Experimental { merge_rest: 0, ..Experimental::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: Compression::None, ..FamilyOptions::default() };

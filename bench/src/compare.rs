@@ -85,6 +85,9 @@ impl Plan {
         let mut groups: Vec<Group> = Vec::new();
         for name in &self.workload {
             for workload in named(name, &self.scale)? {
+                if groups.iter().any(|group| group.workloads.contains(&workload.name)) {
+                    continue;
+                }
                 let shared =
                     groups.iter_mut().find(|group| !group.name.is_empty() && group.name == workload.group);
                 match shared {
@@ -152,6 +155,7 @@ impl Checked<'_> {
         let base = self.plan.how.base()?;
         let mut failures = Vec::new();
         for run in 1..=self.plan.how.runs {
+            let mut scale = self.plan.scale.clone();
             for group in &self.groups {
                 let mut stores = self.stores.clone();
                 if run % 2 == 0 {
@@ -159,7 +163,10 @@ impl Checked<'_> {
                 }
                 for store in stores {
                     let (records, ended) =
-                        self.plan.how.calmest(|told| self.child(&store, group, run, &base, told));
+                        self.plan.how.calmest(|told| self.child(&store, group, &scale, run, &base, told));
+                    if self.plan.scale.most_puts.is_none() {
+                        records.iter().for_each(|record| scale.note_most(record));
+                    }
                     records.iter().for_each(&mut seen);
                     if let Err(why) = ended {
                         let what =
@@ -178,6 +185,7 @@ impl Checked<'_> {
         &self,
         store: &Named,
         group: &Group,
+        scale: &Scale,
         run: u32,
         base: &std::path::Path,
         told: &mut Vec<RunRecord>,
@@ -192,7 +200,7 @@ impl Checked<'_> {
             seed: self.plan.how.seed,
             dir: dir.path().into(),
             killed: false,
-            scale: self.plan.scale.clone(),
+            scale: scale.clone(),
         };
         let mut child = child.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = child.stdout.take().map(BufReader::new);
@@ -339,6 +347,20 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 impl Scale {
+    /// Of what stores can do at most, the least counts.
+    fn note_most(&mut self, record: &RunRecord) {
+        if record.workload != "felt:max" {
+            return;
+        }
+        let rate = |kinds: &[&str]| {
+            let count = |kind: &&str| record.latency.get(*kind).map_or(0, |latency| latency.count);
+            kinds.iter().map(count).sum::<u64>() as f64 / record.seconds
+        };
+        let least = |so_far: Option<f64>, rate: f64| Some(so_far.map_or(rate, |so_far| so_far.min(rate)));
+        self.most_puts = least(self.most_puts, rate(&["write"]));
+        self.most_reads = least(self.most_reads, rate(&["read", "scan"]));
+    }
+
     /// As given to a child.
     pub(crate) fn args(&self) -> Vec<String> {
         let options = [
@@ -349,6 +371,8 @@ impl Scale {
             ("--threads", self.threads.map(|n| n.to_string())),
             ("--memory", self.memory.map(|n| n.to_string())),
             ("--seconds", self.seconds.map(|n| n.to_string())),
+            ("--most-puts", self.most_puts.map(|n| n.to_string())),
+            ("--most-reads", self.most_reads.map(|n| n.to_string())),
         ];
         let given =
             options.into_iter().filter_map(|(name, value)| Some([name.to_string(), value?])).flatten();

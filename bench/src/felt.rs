@@ -1,4 +1,5 @@
-//! What readers felt of a merge in the middle of a run, and the bars on what ours may let them feel.
+//! What readers felt of a merge in the middle of a run, or of merges as they came, and the bars on what ours may let them
+//! feel.
 //!
 //! The windows of such a run tell latencies and the cache's hits before the merge, during it and after it. Felt is what
 //! the worst of them has beyond what was usual before: a mean over the merge would hide the moment in which everybody
@@ -7,8 +8,9 @@
 use crate::compare::median;
 use crate::record::{FigureRecord, RunRecord, Stage, Window};
 
-/// The workload that the bars are for.
-const WORKLOAD: &str = "unseen";
+/// The workloads that the bars are for.
+const IN_THE_MIDDLE: &str = "unseen";
+const AS_THEY_COME: &str = "felt:p50";
 /// Whom they are for.
 const STORE: &str = "siltstone";
 
@@ -62,42 +64,72 @@ impl Felt {
     }
 }
 
-/// A bar: what is measured, how much of it there may be.
+/// A bar: of which workload, what is measured, how much of it there may be.
 struct Bar {
+    workload: &'static str,
     what: &'static str,
     at_most: f64,
-    ours: fn(&Felt) -> Option<f64>,
+    ours: fn(&RunRecord) -> Option<f64>,
 }
 
-const BARS: [Bar; 3] = [
+const BARS: [Bar; 6] = [
     Bar {
+        workload: IN_THE_MIDDLE,
         what: "p99 of gets in the worst window, over that before the merge",
         at_most: 1.10,
-        ours: |felt| Some(felt.p99_ratio()),
+        ours: |run| Some(Felt::of(run)?.p99_ratio()),
     },
-    Bar { what: "points by which the hit ratio falls", at_most: 2.0, ours: Felt::points },
-    Bar { what: "extra memory, % of the cache", at_most: 5.0, ours: |felt| Some(felt.memory? * 100.0) },
+    Bar {
+        workload: IN_THE_MIDDLE,
+        what: "points by which the hit ratio falls",
+        at_most: 2.0,
+        ours: |run| Felt::of(run)?.points(),
+    },
+    Bar {
+        workload: IN_THE_MIDDLE,
+        what: "extra memory, % of the cache",
+        at_most: 5.0,
+        ours: |run| Some(Felt::of(run)?.memory? * 100.0),
+    },
+    Bar {
+        workload: AS_THEY_COME,
+        what: "p99 of gets in seconds with a merge, over that in the others",
+        at_most: 1.10,
+        ours: |run| run.beside_merges.as_ref()?.ratio("read", |l| l.p99_us),
+    },
+    Bar {
+        workload: AS_THEY_COME,
+        what: "p99.9 of gets in seconds with a merge, over that in the others",
+        at_most: 1.5,
+        ours: |run| run.beside_merges.as_ref()?.ratio("read", |l| l.p999_us),
+    },
+    Bar {
+        workload: AS_THEY_COME,
+        what: "longest put, ms",
+        at_most: 20.0,
+        ours: |run| Some(run.latency.get("write")?.max_us / 1000.0),
+    },
 ];
 
 /// Each of our configurations against the bars: medians over its runs.
 pub(crate) fn figures(runs: &[RunRecord]) -> Vec<FigureRecord> {
-    let ours = |run: &&RunRecord| run.workload == WORKLOAD && run.store == STORE;
-    let mut configs: Vec<&str> = Vec::new();
-    for run in runs.iter().filter(ours) {
-        if !configs.contains(&run.config.as_str()) {
-            configs.push(&run.config);
+    let mut configs: Vec<(&str, &str)> = Vec::new();
+    for run in runs.iter().filter(|run| run.store == STORE) {
+        let both = (run.workload.as_str(), run.config.as_str());
+        if !configs.contains(&both) {
+            configs.push(both);
         }
     }
-    let of = |config: &str| -> Vec<Felt> {
-        runs.iter().filter(ours).filter(|run| run.config == config).filter_map(Felt::of).collect()
-    };
-    let figure = |config: &str, bar: &Bar| {
-        let mut values: Vec<f64> = of(config).iter().filter_map(bar.ours).collect();
+    let figure = |workload: &str, config: &str, bar: &Bar| {
+        let is_it = |run: &&RunRecord| {
+            (run.store.as_str(), run.workload.as_str(), run.config.as_str()) == (STORE, workload, config)
+        };
+        let mut values: Vec<f64> = runs.iter().filter(is_it).filter_map(bar.ours).collect();
         values.sort_by(f64::total_cmp);
         let ours = (!values.is_empty()).then(|| median(&values))?;
         Some(FigureRecord {
             kind: "figure".into(),
-            id: format!("{WORKLOAD}: {}, {STORE}:{config}", bar.what),
+            id: format!("{workload}: {}, {STORE}:{config}", bar.what),
             paper: Some(bar.at_most),
             simulated: None,
             ours,
@@ -105,13 +137,17 @@ pub(crate) fn figures(runs: &[RunRecord]) -> Vec<FigureRecord> {
             holds: ours <= bar.at_most,
         })
     };
-    configs.iter().flat_map(|config| BARS.iter().filter_map(|bar| figure(config, bar))).collect()
+    let of = |(workload, config): &(&str, &str)| {
+        let bars = BARS.iter().filter(|bar| bar.workload == *workload);
+        bars.filter_map(|bar| figure(workload, config, bar)).collect::<Vec<_>>()
+    };
+    configs.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up_around_a_merge as made_up;
+    use crate::report::{made_up_around_a_merge as made_up, made_up_beside_merges};
 
     #[test]
     fn the_worst_window_counts_and_hits_before_are_weighted_by_gets() {
@@ -140,6 +176,15 @@ mod tests {
         assert!(figures[0].id.ends_with("siltstone:default") && figures[0].goal == "at most 1.1");
         let other = RunRecord { workload: "offload".into(), ..run("siltstone", 1.0) };
         assert!(super::figures(&[other]).is_empty());
+    }
+
+    #[test]
+    fn merges_that_came_are_held_to_the_contrast_of_seconds_with_and_without_them() {
+        let runs = [made_up_beside_merges(STORE, 109.0), made_up_beside_merges("rocksdb", 900.0)];
+        let told: Vec<_> = figures(&runs).iter().map(|f| (digits(f.ours), f.holds)).collect();
+        assert_eq!(told, [(1.09, true), (1.09, true), (3.1, true)]);
+        let told: Vec<_> = figures(&[made_up_beside_merges(STORE, 160.0)]).iter().map(|f| f.holds).collect();
+        assert_eq!(told, [false, false, true]);
     }
 
     fn digits(value: f64) -> f64 {

@@ -187,7 +187,7 @@ fn open(home: &Path, tables: Option<&str>, stores: &ObjectStores, data: u64) -> 
         memory_budget: 2 * write_memory,
         write_memory,
         direct_reads: true,
-        experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+        experimental: Experimental { merge_rest: 0, ..Experimental::default() },
         ..Options::default()
     };
     let stores = stores.clone();

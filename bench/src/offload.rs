@@ -139,7 +139,7 @@ impl Costs {
             write_memory: 64 << 20,
             cache_fill: way.fill,
             direct_reads: true,
-            experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+            experimental: Experimental { merge_rest: 0, ..Experimental::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: way.compression, ..FamilyOptions::default() };

@@ -121,6 +121,29 @@ pub(crate) struct RunRecord {
     /// Of a run with scans beside its puts: the scans of each second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scan_timeline: Vec<Second>,
+    /// Of `felt`: what it was like while merges ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside_merges: Option<BesideMerges>,
+}
+
+/// Latencies told apart by whether a merge of tables was seen in the second in which an operation ended. Stores are looked at
+/// five times a second; a merge that ended between two looks counts too.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct BesideMerges {
+    /// By kind of operation, of the seconds with a merge, and of those without.
+    pub(crate) with: BTreeMap<String, Latency>,
+    pub(crate) without: BTreeMap<String, Latency>,
+    pub(crate) with_seconds: u64,
+    pub(crate) without_seconds: u64,
+    /// Data blocks found in the cache, of all that were looked for; absent where the store does not tell.
+    pub(crate) hit_ratio: Option<f64>,
+    /// Bytes of merging that the store said it owed, in the mean and at most.
+    pub(crate) debt_mean: Option<f64>,
+    pub(crate) debt_max: Option<u64>,
+    /// By kind of operation, each second.
+    pub(crate) timelines: BTreeMap<String, Vec<Second>>,
+    /// Numbers of the seconds with a merge.
+    pub(crate) merging: Vec<u64>,
 }
 
 /// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is `During`.
@@ -177,11 +200,21 @@ pub(crate) struct Second {
     pub(crate) ops: u64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
+    #[serde(default)]
+    pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
 }
 
 fn calm() -> bool {
     true
+}
+
+impl BesideMerges {
+    /// A figure of one kind of operation in the seconds with a merge, over that in the others.
+    pub(crate) fn ratio(&self, kind: &str, figure: fn(&Latency) -> f64) -> Option<f64> {
+        let ratio = figure(self.with.get(kind)?) / figure(self.without.get(kind)?);
+        ratio.is_finite().then_some(ratio)
+    }
 }
 
 impl RunRecord {

@@ -237,6 +237,8 @@ pub struct Statistics {
     pub table_bytes: u64,
     /// Merging still owed.
     pub debt: u64,
+    /// Merges of tables that have begun and not ended, also those that rest or wait.
+    pub merges_running: u64,
     /// Bytes a second that merges may write at present; 0 for no limit.
     pub merge_rate: u64,
     /// Snapshots held.

@@ -109,10 +109,10 @@ pub struct Experimental {
     /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes` of a
     /// strategy, or `f`) make larger steps. Default 64 MiB.
     pub step_bytes: u64,
-    /// Ratio of sleep to work of a compaction that was asked for, while there are readers and no writer is held up. Each sleep is
-    /// a fraction of a millisecond. Readers hardly notice such a compaction, and it takes that much longer. 0 for no sleep.
-    /// Default 7.
-    pub compact_rest: u32,
+    /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed, and none where
+    /// writers would be slowed for merges. A sleep is some milliseconds. Readers hardly notice such merges, which take
+    /// that much longer. 0 for no sleep. Default 7.
+    pub merge_rest: u32,
     /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
     /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.
     pub rate_limit_auto: u64,
@@ -144,7 +144,7 @@ impl Default for Experimental {
             log_flush_threshold: 0.25,
             log_written_ahead: false,
             step_bytes: 64 << 20,
-            compact_rest: 7,
+            merge_rest: 7,
             rate_limit_auto: 0,
             cache_fill_rate: 0,
             scan_one_side: false,

@@ -89,7 +89,7 @@ pub const DATABASE: Values<Options> = &[
     ),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
     ("scan_one_side", &[|o| o.experimental.scan_one_side = false, |o| o.experimental.scan_one_side = true]),
-    ("compact_rest", &[|o| o.experimental.compact_rest = 0, |o| o.experimental.compact_rest = 7]),
+    ("merge_rest", &[|o| o.experimental.merge_rest = 0, |o| o.experimental.merge_rest = 7]),
     (
         "rate_limit_auto",
         &[|o| o.experimental.rate_limit_auto = 0, |o| o.experimental.rate_limit_auto = 64 << 10],

@@ -149,7 +149,7 @@ impl Setup {
                 cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
                 scan_one_side: rng.one_in(3),
                 open_tables: *rng.pick(&[0, 0, 1, 3]),
-                compact_rest: *rng.pick(&[0, 7]),
+                merge_rest: *rng.pick(&[0, 7]),
                 rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
                 events_kept: 10,
                 ..Experimental::default()

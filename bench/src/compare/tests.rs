@@ -47,6 +47,7 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         largest_merge_bytes: None,
         stolen: None,
         scan_timeline: Vec::new(),
+        beside_merges: None,
     }
 }
 

@@ -102,6 +102,17 @@ impl Recorder {
         Instant::now()
     }
 
+    /// When its clock was started.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// What was recorded in each second, by its number, and by kind of operation.
+    pub(super) fn by_second(&mut self) -> impl Iterator<Item = (u64, &'static str, &Buckets)> {
+        self.fold();
+        self.kept.iter().map(|kept| (kept.number, CLASSES[kept.class], &kept.buckets))
+    }
+
     /// Memory that finished seconds take.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.iter().map(|kept| size_of_val(&*kept.buckets) as u64).sum()
@@ -158,13 +169,7 @@ impl Recorded {
         if seconds.len() > 1 {
             seconds.retain(|number, _| *number < took.as_secs());
         }
-        let timeline = seconds.iter().map(|(number, histogram)| Second {
-            at: *number as f64,
-            ops: histogram.len(),
-            p50_us: us(histogram.value_at_quantile(0.5)),
-            p99_us: us(histogram.value_at_quantile(0.99)),
-            max_us: us(histogram.max()),
-        });
+        let timeline = seconds.iter().map(|(number, histogram)| second(*number, histogram));
         let named = |classes: &[Histogram<u64>]| {
             let named = CLASSES.iter().zip(classes).filter(|(_, histogram)| !histogram.is_empty());
             named.map(|(name, histogram)| (name.to_string(), latency(histogram))).collect()
@@ -183,6 +188,18 @@ impl Recorded {
 
 fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
+}
+
+/// What is told of one second.
+pub(super) fn second(number: u64, histogram: &Histogram<u64>) -> Second {
+    Second {
+        at: number as f64,
+        ops: histogram.len(),
+        p50_us: us(histogram.value_at_quantile(0.5)),
+        p99_us: us(histogram.value_at_quantile(0.99)),
+        p999_us: us(histogram.value_at_quantile(0.999)),
+        max_us: us(histogram.max()),
+    }
 }
 
 pub(super) fn latency(histogram: &Histogram<u64>) -> Latency {

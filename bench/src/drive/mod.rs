@@ -5,6 +5,7 @@
 //! after a merge. In a phase of puts at a rate one more thread may scan what has been put by then. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
 //! `live` counts what should be there in the end.
 
+mod beside;
 mod latency;
 mod live;
 pub(crate) mod open;
@@ -63,17 +64,24 @@ impl<'a> Bench<'a> {
         self.store.slow_down()?;
         let picks = Picks::new(workload, seed);
         match workload.pace {
-            Pace::Closed => Ok(vec![self.measure(workload, &picks, &values, None)?]),
-            Pace::Due(rate) => Ok(vec![self.measure(workload, &picks, &values, Some(rate))?]),
+            Pace::Closed => Ok(vec![self.measure(workload, &picks, &values, Rate::Most)?]),
+            Pace::Due(rate) => Ok(vec![self.measure(workload, &picks, &values, Rate::All(rate))?]),
+            Pace::Apart(share) => {
+                let (puts, reads) = workload.most.ok_or("the most that stores can do is not known")?;
+                let (puts, reads) = (puts * share, reads * share);
+                let mut timed = workload.clone();
+                timed.ops = ((puts * workload.seconds) as u64).max(1);
+                Ok(vec![self.measure(&timed, &picks, &values, Rate::Apart { puts, reads })?])
+            }
             Pace::ThenOpen(share) => {
-                let mut closed = self.measure(workload, &picks, &values, None)?;
+                let mut closed = self.measure(workload, &picks, &values, Rate::Most)?;
                 closed.workload = format!("{}:max", workload.name);
                 let rate = closed.ops_s * share;
                 let mut open = workload.clone();
                 if workload.seconds > 0.0 {
                     open.ops = ((rate * workload.seconds) as u64).max(1);
                 }
-                let mut open = self.measure(&open, &picks, &values, Some(rate))?;
+                let mut open = self.measure(&open, &picks, &values, Rate::All(rate))?;
                 open.settings.insert("rate".into(), format!("{rate:.0}"));
                 Ok(vec![closed, open])
             }
@@ -133,7 +141,7 @@ impl<'a> Bench<'a> {
         workload: &Workload,
         picks: &Picks,
         values: &Values,
-        rate: Option<f64>,
+        rate: Rate,
     ) -> Result<RunRecord> {
         let seed = self.identity.seed;
         let live = self.live.as_ref().map_or(0, Live::count);
@@ -155,12 +163,13 @@ impl<'a> Bench<'a> {
         let work = |thread: u32| {
             let (worker, began) = (new_worker(), start());
             let mut worker = worker?;
-            let ops = Stream::new(workload, picks, seed, thread);
-            let ended = match rate {
-                Some(rate) => worker.open(ops, began, Duration::from_secs_f64(threads as f64 / rate)),
-                None if workload.batch > 1 && (thread as usize) < writers => {
-                    worker.batched(ops, began, workload.batch)
-                }
+            let limit = workload.ends_after.map(Duration::from_secs_f64);
+            let ops = Stream::new(workload, picks, seed, thread)
+                .take_while(|_| limit.is_none_or(|limit| began.elapsed() < limit));
+            let is_writer = (thread as usize) < writers;
+            let ended = match rate.every(is_writer, writers, threads - writers) {
+                Some(every) => worker.open(ops, began, every),
+                None if workload.batch > 1 && is_writer => worker.batched(ops, began, workload.batch),
                 None => worker.closed(ops, began),
             };
             if ended.is_err() {
@@ -195,7 +204,7 @@ impl<'a> Bench<'a> {
 
         measure::forget_peak();
         let (before, processors) = (Usage::now(), Processors::now());
-        let written_before = self.store.written();
+        let (written_before, cache_before) = (self.store.written(), self.store.cache());
         let (mut recorders, scanned, user_bytes, settle_seconds, (used, stolen)) =
             std::thread::scope(|scope| -> Result<_> {
                 let watching = watch.spawn(scope);
@@ -234,11 +243,17 @@ impl<'a> Bench<'a> {
             .flat_map(|scans| Recorded::of(vec![scans.clone()], |_, _| true).timeline)
             .collect();
         recorders.extend(scanned);
-        let (runs_max, looks) = (watch.peak_runs(), watch.stolen());
-        let recorded = Recorded::of(recorders, |began, second| looks.is_calm(began, second));
+        let (runs_max, (stolen_looks, merges)) = (watch.peak_runs(), watch.looks());
+        let cache = self.store.cache().zip(cache_before).and_then(|(now, before)| now.since(&before).ratio());
+        let beside_merges =
+            workload.beside_merges.then(|| beside::of(&mut recorders, &merges, cache)).flatten();
+        let recorded = Recorded::of(recorders, |began, second| stolen_looks.is_calm(began, second));
         let mut live_bytes = 0;
         if let Some(live) = &mut self.live {
-            live.apply(workload, picks, seed);
+            // One that ends by the clock updates what was loaded.
+            if workload.ends_after.is_none() {
+                live.apply(workload, picks, seed);
+            }
             live_bytes = live.bytes(workload);
         }
         let settings = workload.settings().into_iter().chain(self.store.settings());
@@ -256,8 +271,37 @@ impl<'a> Bench<'a> {
             peak_rss_bytes,
             runs_max,
             largest_merge_bytes: self.store.largest_merge_bytes(),
+            settled: self.store.merging() != Some(true),
         };
-        Ok(RunRecord { scan_timeline, ..self.identity.record(workload, settings, recorded, phase) })
+        Ok(RunRecord {
+            scan_timeline,
+            beside_merges,
+            ..self.identity.record(workload, settings, recorded, phase)
+        })
+    }
+}
+
+/// How fast operations come.
+#[derive(Clone, Copy)]
+enum Rate {
+    /// Each when the one before has ended.
+    Most,
+    /// So many a second of all threads.
+    All(f64),
+    /// So many a second of those that write, and of those that read.
+    Apart { puts: f64, reads: f64 },
+}
+
+impl Rate {
+    /// How often an operation of a thread is due, if it is by the clock.
+    fn every(self, is_writer: bool, writers: usize, readers: usize) -> Option<Duration> {
+        let (threads, rate) = match self {
+            Rate::Most => return None,
+            Rate::All(rate) => (writers + readers, rate),
+            Rate::Apart { puts, .. } if is_writer => (writers, puts),
+            Rate::Apart { reads, .. } => (readers, reads),
+        };
+        Some(Duration::from_secs_f64(threads as f64 / rate))
     }
 }
 
@@ -275,6 +319,8 @@ struct Phase {
     peak_rss_bytes: u64,
     runs_max: Option<u64>,
     largest_merge_bytes: Option<u64>,
+    /// No merge ran any more at the end, as far as the store tells.
+    settled: bool,
 }
 
 impl Identity {
@@ -319,7 +365,7 @@ impl Identity {
             peak_disk_bytes: phase.peak_disk_bytes,
             durability: workload.durability,
             compression: named.compression.into(),
-            settled: true,
+            settled: phase.settled,
             settle_seconds: phase.settle_seconds,
             latency: recorded.classes,
             calm: recorded.calm,
@@ -332,6 +378,7 @@ impl Identity {
             largest_merge_bytes: phase.largest_merge_bytes,
             stolen: phase.stolen,
             scan_timeline: Vec::new(),
+            beside_merges: None,
         }
     }
 }

@@ -88,6 +88,7 @@ fn opened(
         peak_rss_bytes: measure::peak_rss_bytes(),
         runs_max: None,
         largest_merge_bytes: None,
+        settled: true,
     };
     let mut recorded = Recorded::of(vec![recorder], |_, _| true);
     // Its seconds are mostly those between the openings.

@@ -146,6 +146,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
         peak_rss_bytes,
         runs_max: None,
         largest_merge_bytes: None,
+        settled: true,
     };
     let recorded = Recorded::of(std::mem::take(&mut part.recorders), |_, _| true);
     let settings = workload.settings().into_iter().chain(store.settings());

@@ -1,5 +1,6 @@
 //! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how large the
-//! directory has become, what others take of the processors, and how many runs of tables there are, for the peaks.
+//! directory has become, what others take of the processors, whether a merge runs, and how many runs of tables there are,
+//! for the peaks.
 
 use super::worker::Shared;
 use crate::measure::{Stolen, directory_bytes};
@@ -9,9 +10,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) struct Watch<'a> {
     dir: &'a Path,
@@ -22,6 +23,16 @@ pub(super) struct Watch<'a> {
     peak_runs: AtomicU64,
     over: AtomicBool,
     stolen: Mutex<Stolen>,
+    merges: Mutex<Vec<Look>>,
+}
+
+/// What a store said of its merges.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub(super) at: Instant,
+    /// Whether one ran, or ended since the look before.
+    pub(super) merging: bool,
+    pub(super) debt: Option<u64>,
 }
 
 /// The thread that watches.
@@ -51,14 +62,17 @@ impl<'a> Watch<'a> {
             peak_runs,
             over: AtomicBool::new(false),
             stolen: Mutex::default(),
+            merges: Mutex::default(),
         }
     }
 
     pub(super) fn spawn<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Watching<'scope> {
         let look = || {
+            let mut ended = 0;
             while !self.over.load(Ordering::Relaxed) {
                 self.peak.fetch_max(directory_bytes(self.dir), Ordering::Relaxed);
                 self.look_at_processors();
+                self.look_at_merges(&mut ended);
                 self.peak_runs.fetch_max(self.store.runs().unwrap_or(0), Ordering::Relaxed);
                 self.bar.set_position(self.shared.done.load(Ordering::Relaxed));
                 std::thread::park_timeout(LOOK_EVERY);
@@ -73,9 +87,17 @@ impl<'a> Watch<'a> {
         self.stolen.lock().unwrap_or_else(PoisonError::into_inner).look();
     }
 
-    /// What others took of the processors.
-    pub(super) fn stolen(self) -> Stolen {
-        self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner)
+    fn look_at_merges(&self, ended: &mut u64) {
+        let (Some(runs), at) = (self.store.merging(), Instant::now()) else { return };
+        let before = std::mem::replace(ended, self.store.written().map_or(0, |written| written.merges));
+        let look = Look { at, merging: runs || before != *ended, debt: self.store.debt() };
+        self.merges.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+    }
+
+    /// What others took of the processors, and what the store said of its merges; nothing, if it does not tell.
+    pub(super) fn looks(self) -> (Stolen, Vec<Look>) {
+        let stolen = self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (stolen, self.merges.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The most bytes the directory was seen to take.

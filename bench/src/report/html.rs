@@ -6,8 +6,8 @@ use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{classes, escape};
 use super::{
-    Block, LATENCIES, Records, blocks, compression_of_both, describe, digits, figure_cells, repeats, store,
-    sweep, unseen,
+    Block, LATENCIES, Records, beside, blocks, compression_of_both, describe, digits, figure_cells, repeats,
+    store, sweep, unseen,
 };
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +89,10 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
     if !around.is_empty() {
         text += &format!("<h3>A merge in the middle</h3>\n{}", tabled("", &unseen::HEADS, &around));
     }
+    let beside = beside::rows(block);
+    if !beside.is_empty() {
+        text += &format!("<h3>Beside merges</h3>\n{}", tabled("", &beside::HEADS, &beside));
+    }
     text += "<ul class=\"legend\">\n";
     for row in &block.rows {
         let (classes, name) = (classes(style(&row.store)), escape(&row.store));
@@ -98,8 +102,8 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
         );
     }
     text += "</ul>\n<div class=\"charts\">\n";
-    let around = unseen::charts(block, &style);
-    for chart in around.into_iter().chain(sweep::charts(block)).chain(charts(block, style)) {
+    let around = unseen::charts(block, &style).into_iter().chain(beside::charts(block, &style));
+    for chart in around.chain(sweep::charts(block)).chain(charts(block, style)) {
         if let Some(svg) = chart.svg() {
             text += &format!("<figure><figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&chart.title));
         }

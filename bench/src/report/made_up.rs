@@ -2,8 +2,8 @@
 
 use super::Records;
 use crate::record::{
-    Durability, FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord, Second, Stage,
-    Window,
+    BesideMerges, Durability, FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord,
+    Second, Stage, Window,
 };
 
 pub(super) fn records() -> Records {
@@ -75,6 +75,7 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         ops: ops_s as u64 - 20_000 * (at % 3),
         p50_us: 2.0,
         p99_us: 20.0 + 5.0 * at as f64,
+        p999_us: 80.0,
         max_us: 900.0 * (1 + at % 4) as f64,
     };
     RunRecord {
@@ -123,6 +124,7 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         largest_merge_bytes: None,
         stolen: Some(0.02),
         scan_timeline: Vec::new(),
+        beside_merges: None,
     }
 }
 
@@ -157,6 +159,39 @@ pub(crate) fn around_a_merge(
     run.settings.insert("memory_cache".into(), "100000000".into());
     run.extra_memory_bytes = Some(10_000_000);
     run.before_p99_us = Some(200.0);
+    run
+}
+
+/// A run of `felt` of four seconds, in one of which a merge ran and gets took so long.
+pub(crate) fn beside_merges(store: &str, beside_us: f64) -> RunRecord {
+    let of = |p99_us: f64| Latency {
+        count: 100,
+        p99_us,
+        p999_us: 2.0 * p99_us,
+        max_us: 3.0 * p99_us,
+        ..latency(1.0)
+    };
+    let second = |at: u64| Second {
+        at: at as f64,
+        ops: 100,
+        p50_us: 1.0,
+        p99_us: if at == 2 { beside_us } else { 100.0 },
+        p999_us: 200.0,
+        max_us: 900.0,
+    };
+    let mut run = run("felt:p50", store, "default", 1, 200_000.0);
+    let timeline: Vec<Second> = (0..4).map(second).collect();
+    run.beside_merges = Some(BesideMerges {
+        with: [("read".to_string(), of(beside_us))].into(),
+        without: [("read".to_string(), of(100.0))].into(),
+        with_seconds: 1,
+        without_seconds: 3,
+        hit_ratio: Some(0.6),
+        debt_mean: Some(5e6),
+        debt_max: Some(9_000_000),
+        timelines: ["read", "write"].map(|kind| (kind.to_string(), timeline.clone())).into(),
+        merging: vec![2],
+    });
     run
 }
 

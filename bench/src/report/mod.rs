@@ -6,10 +6,11 @@
 //! listed once, in `columns`.
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block gets.
-//!   `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge. `bars`: figures of papers.
-//!   `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
+//!   `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge that was asked for, `beside`: of those that came.
+//!   `bars`: figures of papers. `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
 
 mod bars;
+mod beside;
 mod charts;
 mod columns;
 mod costs;
@@ -25,7 +26,9 @@ mod made_up;
 pub(crate) use costs::{Cost, Panel, costs};
 pub(crate) use html::html;
 #[cfg(test)]
-pub(crate) use made_up::{around_a_merge as made_up_around_a_merge, run as made_up_run};
+pub(crate) use made_up::{
+    around_a_merge as made_up_around_a_merge, beside_merges as made_up_beside_merges, run as made_up_run,
+};
 pub(crate) use table::table;
 
 use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};
@@ -41,11 +44,20 @@ pub(crate) fn run(file: &Path, page: Option<&Path>, svg: Option<&Path>) -> io::R
         std::fs::write(page, html(&records))?;
     }
     if let Some(svg) = svg {
-        let drawn = unseen::svg(&records);
-        let none = || io::Error::other(format!("{}: no run with a merge in its middle", file.display()));
+        let drawn = around_merges(&records);
+        let none = || io::Error::other(format!("{}: no run of `unseen` or `felt`", file.display()));
         std::fs::write(svg, drawn.ok_or_else(none)?)?;
     }
     io::stdout().lock().write_all(table(&records).as_bytes())
+}
+
+/// The plot of latency of the first workload with a merge in its middle, or beside merges that came, as a file of its own.
+fn around_merges(records: &Records) -> Option<String> {
+    blocks(&records.runs).iter().find_map(|block| {
+        let style = |name: &str| block.rows.iter().position(|row| row.store == name).unwrap_or_default();
+        let mut charts = unseen::charts(block, style).into_iter().chain(beside::charts(block, style));
+        charts.next()?.file()
+    })
 }
 
 /// Records by kind.

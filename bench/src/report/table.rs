@@ -2,7 +2,9 @@
 //! the machine can do.
 
 use super::columns::COLUMNS;
-use super::{Block, Records, Row, blocks, compression_of_both, describe, digits, figure_cells, unseen};
+use super::{
+    Block, Records, Row, beside, blocks, compression_of_both, describe, digits, figure_cells, unseen,
+};
 use crate::record::{FigureRecord, LimitRecord};
 use std::fmt::Write;
 
@@ -47,6 +49,11 @@ fn results(block: &Block<'_>) -> String {
     if !around.is_empty() {
         let heads = unseen::HEADS.map(|(head, _)| head.to_string()).to_vec();
         text += &align(&[&[heads], &around[..]].concat(), 1);
+    }
+    let beside = beside::rows(block);
+    if !beside.is_empty() {
+        let heads = beside::HEADS.map(|(head, _)| head.to_string()).to_vec();
+        text += &align(&[&[heads], &beside[..]].concat(), 1);
     }
     text
 }

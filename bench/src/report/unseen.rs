@@ -4,7 +4,7 @@
 //! time and end when they end.
 
 use super::plot::{Axis, Chart, Line, micros, plain, share};
-use super::{Block, Records, Row, blocks, digits};
+use super::{Block, Row, digits};
 use crate::felt::Felt;
 use crate::record::{RunRecord, Stage, Window};
 
@@ -90,15 +90,6 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
     charts.into_iter().filter(|chart| !chart.lines.is_empty()).collect()
 }
 
-/// The plot of latency of the first workload that has one, as a file of its own.
-pub(crate) fn svg(records: &Records) -> Option<String> {
-    let blocks = blocks(&records.runs);
-    let style = |block: &Block<'_>, name: &str| block.rows.iter().position(|row| row.store == name);
-    let mut charts =
-        blocks.iter().flat_map(|block| charts(block, |name| style(block, name).unwrap_or_default()));
-    charts.next()?.file()
-}
-
 /// How long a window is.
 fn width(run: &RunRecord) -> Option<f64> {
     Some(run.windows.get(1)?.at - run.windows.first()?.at)
@@ -114,7 +105,7 @@ fn merged(run: &RunRecord, width: f64) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up_around_a_merge as made_up;
+    use crate::report::{Records, around_merges, blocks, made_up_around_a_merge as made_up};
 
     fn records() -> Records {
         let runs = ["siltstone", "rocksdb"]
@@ -143,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_file_stands_alone_and_runs_without_a_merge_have_none() {
-        let file = svg(&records()).unwrap();
+        let file = around_merges(&records()).unwrap();
         assert!(file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
         for part in [
             "prefers-color-scheme: dark",
@@ -157,6 +148,6 @@ mod tests {
         assert_eq!(file.matches("<svg").count(), 1);
         let mut records = records();
         records.runs.iter_mut().for_each(|run| run.windows.clear());
-        assert!(svg(&records).is_none() && rows(&blocks(&records.runs)[0]).is_empty());
+        assert!(around_merges(&records).is_none() && rows(&blocks(&records.runs)[0]).is_empty());
     }
 }

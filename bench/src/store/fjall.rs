@@ -27,8 +27,9 @@ fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
     let db = Database::builder(wanted.dir).cache_size(memory.cache).open()?;
     let keyspace =
         db.keyspace("bench", || KeyspaceCreateOptions::default().max_memtable_size(memory.write))?;
-    let settings =
+    let mut settings =
         vec![("cache_size", memory.cache.to_string()), ("max_memtable_size", memory.write.to_string())];
+    settings.extend(super::no_direct_reads(wanted));
     Ok(Box::new(Fjall { db, keyspace, sync: wanted.durability == Durability::Sync, settings }))
 }
 
@@ -57,6 +58,10 @@ impl Store for Fjall {
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         self.settings.clone()
+    }
+
+    fn merging(&self) -> Option<bool> {
+        Some(self.db.active_compactions() > 0)
     }
 }
 

@@ -30,7 +30,7 @@ const READERS: u32 = 256;
 struct Lmdb {
     env: Env,
     database: Database<'static, Bytes, Bytes>,
-    flags: EnvFlags,
+    settings: Vec<(&'static str, String)>,
 }
 
 fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
@@ -49,7 +49,9 @@ fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
         opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
     })?;
     let database = created.unwrap_commit();
-    Ok(Box::new(Lmdb { env, database, flags }))
+    let mut settings = vec![("flags", format!("{flags:?}")), ("map_size", MAP_BYTES.to_string())];
+    settings.extend(super::no_direct_reads(wanted));
+    Ok(Box::new(Lmdb { env, database, settings }))
 }
 
 impl Store for Lmdb {
@@ -63,7 +65,7 @@ impl Store for Lmdb {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        vec![("flags", format!("{:?}", self.flags)), ("map_size", MAP_BYTES.to_string())]
+        self.settings.clone()
     }
 }
 

@@ -31,6 +31,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) direct_reads: bool,
 }
 
+/// The setting of a store that cannot read past the page cache, where that is wanted.
+#[cfg(feature = "peers")]
+fn no_direct_reads(wanted: &Wanted<'_>) -> Option<(&'static str, String)> {
+    wanted
+        .direct_reads
+        .then(|| ("direct_reads", "not with this store: it reads through the page cache".into()))
+}
+
 /// How often a store found data blocks in its cache, since some beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCount {
@@ -110,6 +118,14 @@ pub(crate) trait Store: Sync {
     }
     /// How its cache of blocks does, if it tells; merges not counted.
     fn cache(&self) -> Option<CacheCount> {
+        None
+    }
+    /// Whether a merge of tables runs now, if it tells.
+    fn merging(&self) -> Option<bool> {
+        None
+    }
+    /// Bytes of merging that it owes, if it tells.
+    fn debt(&self) -> Option<u64> {
         None
     }
 }

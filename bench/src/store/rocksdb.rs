@@ -24,13 +24,18 @@ const fn named(config: &'static str, what: &'static str) -> Named {
     Named { store: "rocksdb", config, compression: "lz4", what, package: "librocksdb-sys", open }
 }
 
-pub(super) const NAMED: [Named; 8] = [
+pub(super) const NAMED: [Named; 9] = [
     named(
         "tuned",
-        "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, level base 4 \
+        "lz4, bloom 10, HyperClockCache, pipelined writes, 2 background jobs, 4 write buffers, log files used again, level base 4 \
          memtables (at least 64 MiB), data block hash index",
     ),
     named("default", "its defaults, with lz4 and the memory wanted"),
+    named(
+        LIMITED,
+        "as tuned, flushes and compactions held to a rate that it tunes itself, files synced by the MiB as they are \
+         written",
+    ),
     named(MEMPURGE, "as tuned, with experimental_mempurge_threshold 1.0"),
     named(UNIVERSAL, "as tuned, with universal compaction"),
     named(PREPOPULATE_FLUSH, "as tuned, prepopulate_block_cache kFlushOnly"),
@@ -39,10 +44,14 @@ pub(super) const NAMED: [Named; 8] = [
     named("universal+prepopulate", "both"),
 ];
 
+const LIMITED: &str = "limited";
 const MEMPURGE: &str = "mempurge";
 const UNIVERSAL: &str = "universal";
 const PREPOPULATE_FLUSH: &str = "prepopulate-flush";
 const PREPOPULATE: &str = "prepopulate";
+
+/// Bytes a second, at most, of the limiter that tunes itself.
+const RATE: i64 = 400 << 20;
 
 struct RocksDb {
     db: DB,
@@ -80,6 +89,14 @@ fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
         options.set_experimental_mempurge_threshold(1.0);
         settings.push(("experimental_mempurge_threshold", "1.0".to_string()));
     }
+    if has(LIMITED) {
+        // Up to a rate that the device has; what it says of itself between a twentieth of that and that.
+        options.set_auto_tuned_ratelimiter(RATE, 100_000, 10);
+        options.set_bytes_per_sync(1 << 20);
+        options.set_wal_bytes_per_sync(512 << 10);
+        settings.push(("auto_tuned_rate_limiter", RATE.to_string()));
+        settings.push(("bytes_per_sync", "1 MiB, log 512 KiB".to_string()));
+    }
     if has(UNIVERSAL) {
         options.set_compaction_style(DBCompactionStyle::Universal);
         settings.push(("compaction_style", "universal".to_string()));
@@ -91,6 +108,8 @@ fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
         table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         options.set_enable_pipelined_write(true);
         options.set_max_background_jobs(2);
+        // A sync of a file that was written before needs no metadata.
+        options.set_recycle_log_file_num(4);
         options.set_max_write_buffer_number(4);
         let level_base = (4 * memory.write).max(64 << 20);
         options.set_max_bytes_for_level_base(level_base);
@@ -100,6 +119,7 @@ fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
             ("data_block_index", "binary_and_hash".to_string()),
             ("enable_pipelined_write", "true".to_string()),
             ("max_background_jobs", "2".to_string()),
+            ("recycle_log_file_num", "4".to_string()),
             ("max_write_buffer_number", "4".to_string()),
             ("max_bytes_for_level_base", level_base.to_string()),
         ]);
@@ -167,6 +187,14 @@ impl Store for RocksDb {
             flushes,
             merges: compactions(&table, "Sum").saturating_sub(flushes),
         })
+    }
+
+    fn merging(&self) -> Option<bool> {
+        Some(self.db.property_int_value("rocksdb.num-running-compactions").ok()?? > 0)
+    }
+
+    fn debt(&self) -> Option<u64> {
+        self.db.property_int_value("rocksdb.estimate-pending-compaction-bytes").ok()?
     }
 
     fn major(&self) -> Result<()> {

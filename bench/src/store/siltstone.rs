@@ -243,9 +243,9 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     (
         "warm+rest0",
-        "a major merge rests 0 times as long as it works while others read",
+        "merges rest at most 0 times as long as they work while others read",
         |Setup { options, .. }, rest| {
-            options.experimental.compact_rest = rest as u32;
+            options.experimental.merge_rest = rest as u32;
             rest.fract() == 0.0
         },
     ),
@@ -446,7 +446,7 @@ impl Store for Siltstone {
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
-        settings.push(("compact_rest", options.experimental.compact_rest.to_string()));
+        settings.push(("merge_rest", options.experimental.merge_rest.to_string()));
         settings.push(("active_share", family.active_share.to_string()));
         if self.setup.families > 1 {
             settings.push(("families", self.setup.families.to_string()));
@@ -491,6 +491,14 @@ impl Store for Siltstone {
 
     fn largest_merge_bytes(&self) -> Option<u64> {
         Some(self.largest_merge_bytes.load(Ordering::Relaxed))
+    }
+
+    fn merging(&self) -> Option<bool> {
+        Some(self.db.statistics().merges_running > 0)
+    }
+
+    fn debt(&self) -> Option<u64> {
+        Some(self.db.statistics().debt)
     }
 
     fn cache(&self) -> Option<CacheCount> {

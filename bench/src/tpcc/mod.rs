@@ -199,7 +199,7 @@ impl Tpcc {
                     memory_budget: self.memory,
                     write_memory: self.memory / 4,
                     cache_fill: self.cache_fill,
-                    experimental: Experimental { compact_rest: 0, ..Experimental::default() },
+                    experimental: Experimental { merge_rest: 0, ..Experimental::default() },
                     ..Options::default()
                 };
                 let mut builder = Db::builder().options(options);

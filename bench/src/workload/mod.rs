@@ -47,6 +47,12 @@ pub(crate) struct Scale {
     /// Read tables past the page cache, so that a store's own is the only one (default: per workload).
     #[arg(long)]
     pub(crate) direct_reads: bool,
+    /// Puts a second of which `felt` takes a share (default: the least that a store reaches in `felt:max`).
+    #[arg(long, requires = "most_reads", value_name = "PUTS")]
+    pub(crate) most_puts: Option<f64>,
+    /// Gets and scans a second of which it takes that share.
+    #[arg(long, requires = "most_puts", value_name = "READS")]
+    pub(crate) most_reads: Option<f64>,
 }
 
 /// Which keys are asked for.
@@ -110,6 +116,8 @@ pub(crate) enum Pace {
     Due(f64),
     /// First so; then once more at this share of the rate seen, each operation measured from when it was due.
     ThenOpen(f64),
+    /// Writers and readers each at this share of the most that [`Scale`] says of them.
+    Apart(f64),
 }
 
 /// Scans beside the puts of a [`Kind::FillShuffled`], from keys that were put before.
@@ -144,8 +152,13 @@ pub(crate) struct Workload {
     /// Cells of a row, which one put writes together; a get reads one of them.
     pub(crate) columns: usize,
     pub(crate) threads: u32,
-    /// So many of the threads only get, until the others are done.
+    /// So many of the threads only read, until the others are done, and what they do.
     pub(crate) readers: u32,
+    pub(crate) reads: Mix,
+    /// Updates are of all keys alike, whatever is read.
+    pub(crate) updates_all_alike: bool,
+    /// The most puts and reads a second of which a share is due.
+    pub(crate) most: Option<(f64, f64)>,
     pub(crate) memory: Memory,
     pub(crate) preload: Preload,
     pub(crate) kind: Kind,
@@ -167,6 +180,10 @@ pub(crate) struct Workload {
     pub(crate) from_begin: bool,
     /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the closed one.
     pub(crate) seconds: f64,
+    /// The closed loop ends after so many seconds.
+    pub(crate) ends_after: Option<f64>,
+    /// Latencies are told apart by whether a merge ran.
+    pub(crate) beside_merges: bool,
     /// Tables are read past the page cache.
     pub(crate) direct_reads: bool,
     /// Files are not in the page cache when a store is opened.
@@ -206,6 +223,11 @@ impl Workload {
             1 => self.key.write(number, key),
             columns => self.key.write_column(number, number as usize % columns, key),
         }
+    }
+
+    /// Whether it takes a share of what stores can do at most, which is not known.
+    pub(crate) fn wants_most(&self) -> bool {
+        matches!(self.pace, Pace::Apart(_)) && self.most.is_none()
     }
 
     /// Bytes of keys in a row.
@@ -268,6 +290,10 @@ impl Workload {
         }
         if self.batch > 1 {
             settings.push(("batch", self.batch.to_string()));
+        }
+        if let (Pace::Apart(share), Some((puts, reads))) = (self.pace, self.most) {
+            settings.push(("puts_s", format!("{:.0}", puts * share)));
+            settings.push(("reads_s", format!("{:.0}", reads * share)));
         }
         if let Some(rate) = self.companion {
             settings.push(("companion_puts_s", rate.to_string()));

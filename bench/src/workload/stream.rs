@@ -76,10 +76,8 @@ impl<'a> Stream<'a> {
         let (ops, threads, at) =
             (workload.ops, u64::from(workload.threads - workload.readers), u64::from(thread));
         let (kind, todo) = match workload.kind {
-            // As many as all writers together: they are ended when those are done.
-            _ if thread >= workload.threads - workload.readers => {
-                (Kind::Mix(Mix { read: 1.0, ..Mix::default() }), ops)
-            }
+            // They are ended when the writers are done.
+            _ if thread >= workload.threads - workload.readers => (Kind::Mix(workload.reads), u64::MAX),
             Kind::Walk => (Kind::Walk, 1),
             kind => (kind, ops / threads + u64::from(at < ops % threads)),
         };
@@ -139,6 +137,9 @@ impl<'a> Stream<'a> {
         } else if falls(mix.insert) {
             let number = self.new_key(self.inserted);
             self.inserted += 1;
+            self.put(number)
+        } else if self.workload.updates_all_alike {
+            let number = self.rng.below(self.workload.keys);
             self.put(number)
         } else {
             let number = self.existing();
@@ -202,7 +203,7 @@ mod tests {
         let (picks, values) = (Picks::new(workload, seed), Values::new(seed, workload.longest_value()));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut hasher = DefaultHasher::new();
-        for op in Stream::new(workload, &picks, seed, thread) {
+        for op in Stream::new(workload, &picks, seed, thread).take(20_000) {
             let (number, salt) = match op {
                 Op::Put { number, salt } | Op::Modify { number, salt } => (number, Some(salt)),
                 Op::Get(number) | Op::Miss(number) | Op::Delete(number) | Op::Scan { number, .. } => {
@@ -242,7 +243,8 @@ mod tests {
                 let loaded: HashSet<u64> = workload.loaded(9).collect();
                 for thread in 0..workload.threads {
                     let mut there = loaded.clone();
-                    for op in Stream::new(&workload, &picks, 9, thread) {
+                    // Readers beside writers read without an end.
+                    for op in Stream::new(&workload, &picks, 9, thread).take(20_000) {
                         match op {
                             Op::Put { number, .. } => drop(there.insert(number)),
                             Op::Get(number) | Op::Modify { number, .. } | Op::Scan { number, .. } => {

@@ -1,6 +1,7 @@
 //! The names of the workloads and their default sizes.
 
 use super::*;
+use std::collections::HashSet;
 
 /// Name, what it does.
 const NAMES: &[(&str, &str)] = &[
@@ -38,6 +39,11 @@ const NAMES: &[(&str, &str)] = &[
         "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
     ),
     (
+        "felt",
+        "puts of all keys alike on one thread, zipf gets and short scans on another, merges as they come: as fast as they go \
+         (felt:max), then at 30, 50 and 70 % of the slowest store's (felt:p50), data ten times the cache",
+    ),
+    (
         "offload",
         "the same with a tenth of scans, at 40 % and with all data in the cache, as measured for compaction offloading",
     ),
@@ -63,6 +69,8 @@ const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 const MEMORY_MIN: u64 = 256 << 10;
 /// Less around a merge shows nothing.
 const SECONDS_MIN: f64 = 0.5;
+/// So long it is measured how fast a store can go with its merges: those of its deeper levels come late.
+const MOST_SECONDS: f64 = 60.0;
 /// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
@@ -88,8 +96,17 @@ pub(crate) fn help() -> String {
 
 /// The workloads of a name; several where the name stands for several.
 pub(crate) fn named(name: &str, scale: &Scale) -> Result<Vec<Workload>, String> {
-    if name == "syncput" {
-        return Ok([named("syncput:1", scale)?, named("syncput:8", scale)?].concat());
+    let all = |names: &[&str]| {
+        let each = names.iter().map(|name| named(name, scale));
+        let mut all = each.collect::<Result<Vec<_>, String>>()?.concat();
+        let mut seen = HashSet::new();
+        all.retain(|workload| seen.insert(workload.name.clone()));
+        Ok(all)
+    };
+    match name {
+        "syncput" => return all(&["syncput:1", "syncput:8"]),
+        "felt" => return all(&["felt:p30", "felt:p50", "felt:p70"]),
+        _ => {}
     }
     let mut parts = name.split(':');
     let base = parts.next().unwrap_or_default();
@@ -99,7 +116,9 @@ pub(crate) fn named(name: &str, scale: &Scale) -> Result<Vec<Workload>, String> 
         workload.vary(base, variant).ok_or_else(|| format!("no such variant: {name}"))?;
     }
     workload.scale(scale)?;
-    Ok(vec![workload])
+    // What it takes a share of comes first.
+    let most = if workload.wants_most() { named("felt:max", scale)? } else { Vec::new() };
+    Ok([most, vec![workload]].concat())
 }
 
 /// What most have in common: db_bench's sizes.
@@ -115,6 +134,9 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         columns: 1,
         threads,
         readers: 0,
+        reads: Mix { read: 1.0, ..Mix::default() },
+        updates_all_alike: false,
+        most: None,
         memory: DB_BENCH,
         preload,
         kind,
@@ -128,6 +150,8 @@ fn classic(kind: Kind, preload: Preload, threads: u32) -> Workload {
         merged: None,
         from_begin: false,
         seconds: 0.0,
+        ends_after: None,
+        beside_merges: false,
         direct_reads: false,
         cold: false,
         logged: None,
@@ -174,6 +198,15 @@ fn base_workload(name: &str) -> Option<Workload> {
             ..accordion(Distribution::Zipf)
         },
         "unseen" => unseen(reads),
+        "felt" => Workload {
+            threads: 2,
+            readers: 1,
+            reads: Mix { read: 0.95, scan: 0.05, scan_entries_max: 19, ..Mix::default() },
+            updates_all_alike: true,
+            merged: None,
+            beside_merges: true,
+            ..unseen(updates)
+        },
         // As in the paper half as much cache again as there is data, and processors that have room.
         "offload" => Workload {
             memory: Memory { write: 64 * MIB, cache: 3_072 * MIB },
@@ -312,6 +345,10 @@ impl Workload {
                 self.memory.write = 1536 * MIB;
             }
             "cold" if base == "open" => self.cold = true,
+            "max" if base == "felt" => (self.ends_after, self.ops) = (Some(MOST_SECONDS), u64::MAX),
+            "p30" if base == "felt" => self.pace = Pace::Apart(0.3),
+            "p50" if base == "felt" => self.pace = Pace::Apart(0.5),
+            "p70" if base == "felt" => self.pace = Pace::Apart(0.7),
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,
@@ -334,6 +371,8 @@ impl Workload {
         self.threads = scale.threads.unwrap_or(self.threads);
         self.seconds = scale.seconds.unwrap_or(self.seconds);
         self.direct_reads |= scale.direct_reads;
+        self.most = scale.most_puts.zip(scale.most_reads);
+        self.ends_after = self.ends_after.map(|most| scale.seconds.unwrap_or(most).min(most));
         if let Some(total) = scale.memory {
             let Memory { write, cache } = self.memory;
             let write = (u128::from(total) * u128::from(write) / u128::from(write + cache)) as u64;
@@ -390,7 +429,11 @@ mod tests {
 
     #[test]
     fn every_name_means_what_its_variants_say() {
-        names().for_each(|name| assert_eq!(named(name, &Scale::default()).unwrap().len(), 1, "{name}"));
+        let count = |name: &str| named(name, &Scale::default()).unwrap().len();
+        names().for_each(|name| assert_eq!(count(name), if name == "felt" { 4 } else { 1 }, "{name}"));
+        let rates = Scale { most_puts: Some(1000.0), most_reads: Some(2000.0), ..Scale::default() };
+        let known: Vec<String> = named("felt", &rates).unwrap().into_iter().map(|w| w.name).collect();
+        assert_eq!(known, ["felt:p30", "felt:p50", "felt:p70"], "what is known is not measured");
         assert_eq!(one("ws1:x20").keys, 20_000_000);
         assert_eq!(one("ws1:x20").memory.write, 80 << 20);
         assert_eq!(one("accordion-zipf:d100").keys, 100_000);

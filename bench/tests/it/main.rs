@@ -120,8 +120,8 @@ fn synced_puts_are_of_the_synced_class_with_one_and_with_eight_writers() {
 fn readers_get_beside_the_writers_and_end_with_them() {
     let record = &tiny(&["run", "--workload", "accordion-mix"])[0];
     assert_eq!((&record["threads"], &record["latency"]["write"]["count"]), (&12.into(), &2000.into()));
-    let reads = record["latency"]["read"]["count"].as_u64().unwrap();
-    assert!((1..=4000).contains(&reads), "{reads}");
+    // They would read without an end.
+    assert!(record["latency"]["read"]["count"].as_u64().unwrap() > 0, "{record}");
     assert_eq!(record["user_bytes"], 2000 * 4 * (25 + 25), "of the writers alone");
 }
 
@@ -271,4 +271,28 @@ fn help_names_every_workload_and_the_list_every_store() {
     assert!(["fillseq", "ycsb-f", "ws3", "mixgraph", "stability"].iter().all(|name| help.contains(name)));
     let stores = String::from_utf8(bench(&["peers"]).stdout).unwrap();
     assert!(stores.contains("siltstone"));
+}
+
+#[test]
+fn what_merges_let_others_feel_is_told_apart_and_due_by_the_slowest_store() {
+    let records =
+        tiny(&["run", "--workload", "felt:p50", "--stores", "siltstone,siltstone:rest0", "--seconds", "2"]);
+    let of = |workload: &str| -> Vec<&Value> {
+        records.iter().filter(|record| record["workload"] == workload).collect()
+    };
+    let most = of("felt:max");
+    let puts = |record: &Value| {
+        record["latency"]["write"]["count"].as_u64().unwrap() as f64 / record["seconds"].as_f64().unwrap()
+    };
+    let least = puts(most[0]).min(puts(most[1]));
+    for record in of("felt:p50") {
+        let due: f64 = record["settings"]["puts_s"].as_str().unwrap().parse().unwrap();
+        assert!((due - least / 2.0).abs() <= 1.0, "{due} of {least}");
+        let told = &record["beside_merges"];
+        let seconds = |kind: &str| told[kind].as_u64().unwrap();
+        assert!((1..=4).contains(&(seconds("with_seconds") + seconds("without_seconds"))), "{told}");
+        assert!(told["timelines"]["read"][0]["ops"].as_u64().unwrap() > 0, "{told}");
+        assert!(record["latency"]["scan"]["count"].as_u64().unwrap() > 0, "{record}");
+    }
+    assert_eq!((most.len(), of("felt:p50").len()), (2, 2));
 }

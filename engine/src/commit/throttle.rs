@@ -9,9 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::metrics::Counter;
 use crate::options::Options;
-use crate::schedule::Limiter;
+use crate::schedule::{Limiter, Pace};
 use crate::storage::Clock;
-use crate::strategy::{Delay, Pressure, backpressure, merge_rate};
+use crate::strategy::{Delay, Pressure, backpressure, merge_rate, rest};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::StoreId;
 use std::collections::BTreeMap;
@@ -28,8 +28,9 @@ const DRAIN_NS_PER_BYTE: f64 = 10.0;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// How fast merges may write, and put blocks into the cache.
+/// How fast merges may write, and put blocks into the cache, and when they rest.
 pub(crate) struct Rates {
+    pub(crate) pace: Pace,
     pub(crate) merges: Limiter,
     /// The fixed limit of bytes a second.
     pub(crate) limit: Counter,
@@ -43,6 +44,7 @@ impl Rates {
         let limit = Counter::default();
         limit.set(options.rate_limit);
         Self {
+            pace: Pace::default(),
             merges: Limiter::new(clock.clone(), options.rate_limit),
             limit,
             fills: Limiter::new(clock.clone(), options.experimental.cache_fill_rate),
@@ -75,6 +77,22 @@ impl Commit {
         if rate != self.rates.merges.rate() {
             self.rates.merges.set_rate(rate);
         }
+    }
+
+    /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs too many.
+    pub(crate) fn rest(&self) -> f64 {
+        rest(self.settings.options.experimental.merge_rest, &self.pressure(self.tally.level0_runs.get()))
+    }
+
+    /// For how many nanoseconds merges still rest.
+    pub(crate) fn rest_left(&self, now: u64) -> u64 {
+        let left = self.rates.pace.left(now);
+        if left > 0 && self.rest() == 0.0 {
+            // What is owed has grown meanwhile.
+            self.rates.pace.end();
+            return 0;
+        }
+        left
     }
 
     /// With so many runs in level 0 beyond those that may gather.

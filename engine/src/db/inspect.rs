@@ -259,6 +259,7 @@ impl Inner {
             tables: count_tables(&stores),
             table_bytes: self.commit.tally.table_bytes.get(),
             debt: self.commit.tally.debt.get(),
+            merges_running: self.work.merges_running(),
             merge_rate: self.commit.rates.merges.rate(),
             snapshots: self.commit.snapshots.count() as u64,
             old_versions: self.catalog.graveyard.held() as u64,

@@ -41,8 +41,26 @@ pub(crate) struct Flat {
     fragments: Arc<Fragments>,
     key_range: Option<KeyRange>,
     bytes: usize,
-    dead_bytes: usize,
+    dead: Dead,
     kept_bytes: usize,
+}
+
+/// Cells in a segment's chunks that are in its index no more, as nobody sees them, and the bytes they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Dead {
+    pub(crate) cells: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Dead {
+    pub(super) fn note(&mut self, cell: &CellRef<'_>) {
+        self.add(Dead { cells: 1, bytes: super::cell::room(cell) });
+    }
+
+    pub(super) fn add(&mut self, other: Dead) {
+        self.cells += other.cells;
+        self.bytes += other.bytes;
+    }
 }
 
 /// What a flat segment is made of.
@@ -62,8 +80,7 @@ pub(super) struct Parts {
     pub(super) sketch: Option<Sketch>,
     pub(super) stats: Stats,
     pub(super) fragments: Arc<Fragments>,
-    /// What cells that nobody sees take of the chunks.
-    pub(super) dead_bytes: usize,
+    pub(super) dead: Dead,
     /// What cells take that flushes kept, at most.
     pub(super) kept_bytes: usize,
 }
@@ -116,7 +133,7 @@ impl Flat {
             sketch: Some(build.sketch),
             stats,
             fragments,
-            dead_bytes: build.dead_bytes,
+            dead: build.dead,
             kept_bytes: 0,
         })
     }
@@ -145,7 +162,7 @@ impl Flat {
             key_range: fragments.bounds(),
             fragments,
             bytes: chunk_bytes + arrays + ranges,
-            dead_bytes: parts.dead_bytes,
+            dead: parts.dead,
             kept_bytes: parts.kept_bytes,
         };
         if let Some((first, last)) = flat.ends() {
@@ -218,9 +235,9 @@ impl Flat {
         self.stats.user_bytes()
     }
 
-    /// What of that cells take that nobody sees. A copy of the others would be without them.
-    pub(crate) fn dead_bytes(&self) -> usize {
-        self.dead_bytes
+    /// What nobody sees. A copy of the others would be without it.
+    pub(crate) fn dead(&self) -> Dead {
+        self.dead
     }
 
     /// Number of cells, range tombstones not counted.
@@ -400,7 +417,7 @@ struct Build {
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
     sketch: Sketch,
-    dead_bytes: usize,
+    dead: Dead,
 }
 
 impl Build {
@@ -420,7 +437,7 @@ impl Build {
                 stats.note(&at.get());
                 self.places.push(place);
             } else {
-                self.dead_bytes += super::cell::room(&at.get());
+                self.dead.note(&at.get());
             }
             place = next;
         }

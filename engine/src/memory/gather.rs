@@ -7,7 +7,7 @@
 
 use super::arena::Arena;
 use super::cell;
-use super::flat::{Flat, Parts};
+use super::flat::{Dead, Flat, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{CellRef, KeyRange, common_prefix, prefix64};
@@ -76,7 +76,7 @@ impl Flat {
             sketch: None,
             stats,
             fragments,
-            dead_bytes: 0,
+            dead: Dead::default(),
             kept_bytes: 0,
         }))
     }

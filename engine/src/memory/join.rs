@@ -14,7 +14,7 @@
 use super::MemoryOptions;
 use super::arena::{Arena, Chunk, Places};
 use super::cell;
-use super::flat::{Flat, Parts};
+use super::flat::{Dead, Flat, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
@@ -46,7 +46,7 @@ pub(crate) struct Join {
     taken: usize,
     keys: usize,
     /// Cells left out, where their chunks stay.
-    dead_bytes: usize,
+    dead: Dead,
 }
 
 struct Source {
@@ -141,7 +141,7 @@ impl Join {
             updated: 0,
             taken: 0,
             keys: 0,
-            dead_bytes: 0,
+            dead: Dead::default(),
         };
         let mut order: Vec<usize> = (0..join.sources.len()).filter(|&i| !join.at_end(i)).collect();
         order.sort_by(|&a, &b| join.compare(a, b));
@@ -223,7 +223,7 @@ impl Join {
                 self.judge.next_key(cell.key);
             }
             if !self.judge.keeps(cell.timestamp, cell.seq, cell.kind) {
-                self.dead_bytes += cell::room(cell);
+                self.dead.note(cell);
                 return;
             }
         }
@@ -250,9 +250,10 @@ impl Join {
         self.updated = 0;
     }
 
-    /// Cells and keys taken so far.
+    /// Cells and keys taken so far. The cells with those that the sources' chunks still hold and their indices do not.
     pub(crate) fn taken(&self) -> (usize, usize) {
-        (self.taken, self.keys)
+        let dead: usize = self.sources.iter().map(|source| source.flat.dead().cells).sum();
+        (self.taken + dead, self.keys)
     }
 
     /// Memory that it takes beside its sources, capacity counted.
@@ -277,16 +278,17 @@ impl Join {
         let mut sketch = Sketch::default();
         self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
         let fragments = self.fragments;
-        let (chunks, addressing, dead_bytes): (Vec<Arc<Chunk>>, Places, usize) = match self.arena {
+        let (chunks, addressing, dead): (Vec<Arc<Chunk>>, Places, Dead) = match self.arena {
             Some(arena) => {
                 let addressing = arena.places();
-                (arena.into_chunks(), addressing, 0)
+                (arena.into_chunks(), addressing, Dead::default())
             }
             None => {
                 self.sources.iter().for_each(|source| self.stats.absorb(source.flat.stats()));
                 let all = self.sources.iter().flat_map(|s| s.flat.chunk_list().iter().cloned());
-                let dead: usize = self.sources.iter().map(|source| source.flat.dead_bytes()).sum();
-                (all.collect(), self.sources[0].flat.addressing(), dead + self.dead_bytes)
+                let mut dead = self.dead;
+                self.sources.iter().for_each(|source| dead.add(source.flat.dead()));
+                (all.collect(), self.sources[0].flat.addressing(), dead)
             }
         };
         for tombstone in fragments.tombstones_within(&KeyRange::all()) {
@@ -306,7 +308,7 @@ impl Join {
             sketch: Some(sketch),
             stats: self.stats,
             fragments,
-            dead_bytes,
+            dead,
             kept_bytes,
         })
     }

@@ -118,7 +118,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
     };
     let visible = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
     let flatten = |cells: &[Cell]| Segment::from(active_of(cells)).flatten(&visible);
-    let dead = |segment: &Segment| segment.as_flat().unwrap().dead_bytes();
+    let dead = |segment: &Segment| segment.as_flat().unwrap().dead().bytes;
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
     // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
     assert_eq!((dead(&once), dead(&thrice)), (0, 80 * 80));

@@ -6,7 +6,7 @@
 use super::MemoryOptions;
 use super::arena::{Arena, Sizes};
 use super::cell;
-use super::flat::{Flat, Parts};
+use super::flat::{Dead, Flat, Parts};
 use super::stats::Stats;
 use crate::types::{Fragments, Generation, KeptCell, common_prefix, prefix64};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Flat {
             sketch: None,
             stats,
             fragments: Arc::new(Fragments::default()),
-            dead_bytes: 0,
+            dead: Dead::default(),
             kept_bytes: cells.iter().map(|kept| cell::room(&kept.cell.as_ref())).sum(),
         })
     }

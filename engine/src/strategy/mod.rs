@@ -59,7 +59,7 @@ pub use pipeline::{Adaptive, MemoryPolicy, Segments};
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
-pub(crate) use rate::merge_rate;
+pub(crate) use rate::{merge_rate, rest};
 pub(crate) use runs::long_bytes;
 pub use sma::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};

@@ -1,25 +1,36 @@
-//! How fast merges may write where the limit follows what is owed.
+//! How long merges rest beside readers, and how fast they may write where the limit follows what is owed.
 //!
-//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by writers. So there
-//! is a *floor* at which they write while nothing is owed, and the rate rises from there the nearer writers come to being
-//! slowed for merges. With `x` the way to that point, between 0 (nothing owed) and 1 (writers begin to be slowed), by
-//! debt or by runs in level 0, whichever is further, it is
+//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by writers. So merges
+//! hold back most while nothing is owed, and less the nearer writers come to being slowed for merges. With `x` the way to
+//! that point, between 0 (nothing owed) and 1 (writers begin to be slowed), by debt or by runs in level 0, whichever is
+//! further, they rest for each second of work, and write in a second,
 //!
 //! ```text
-//! floor / (1 - x)^2
+//! most * (1 - x)^2        floor / (1 - x)^2
 //! ```
 //!
-//! four times the floor half-way, a hundred times at nine tenths, and no limit from 1 on. So it has no jump; under a steady
-//! load it settles where merges are as fast as that load needs them; and no writer is ever slowed for the limit's sake, however
-//! low the floor. A fixed limit stays above all that. Flushes take from the same bucket and never wait, so memory plays no
-//! part in it.
+//! a quarter of the longest rest and four times the floor half-way, a hundredth and a hundred times at nine tenths, and no
+//! rest and no limit from 1 on. So neither has a jump; under a steady load both settle where merges are as fast as that load
+//! needs them; and no writer is ever slowed for their sake, however long the rests or low the floor. A fixed limit stays
+//! above all that. Flushes take from the same bucket and never wait, so memory plays no part in it.
 
 use super::Pressure;
 use super::backpressure::fill;
 
+/// How many times as long as they work merges rest beside readers, if it is `most` where nothing is owed.
+pub(crate) fn rest(most: u32, pressure: &Pressure) -> f64 {
+    let left = 1.0 - way(pressure);
+    f64::from(most) * left * left
+}
+
+/// How far it is to where writers begin to be slowed for merges, from 0 to 1.
+fn way(pressure: &Pressure) -> f64 {
+    fill(pressure.debt, 0, pressure.debt_low).max(fill(pressure.level0_runs, 0, pressure.level0_low))
+}
+
 /// Bytes a second that merges may write, 0 for no limit; `most` is the fixed limit, where 0 is none, too.
 pub(crate) fn merge_rate(floor: u64, most: u64, pressure: &Pressure) -> u64 {
-    let x = fill(pressure.debt, 0, pressure.debt_low).max(fill(pressure.level0_runs, 0, pressure.level0_low));
+    let x = way(pressure);
     if floor == 0 || x >= 1.0 {
         return most;
     }
@@ -46,6 +57,16 @@ mod tests {
             assert!(rate >= last && rate - last <= last / 400 + 1, "{last} to {rate} at {debt}");
             last = rate;
         }
+    }
+
+    #[test]
+    fn rests_become_shorter_with_what_is_owed_and_end_where_writers_would_be_slowed() {
+        assert_eq!(rest(7, &owing(0)), 7.0);
+        assert_eq!(rest(8, &owing(50_000)), 2.0);
+        assert_eq!(rest(7, &owing(100_000)), 0.0);
+        let runs = Pressure { level0_runs: 4, level0_low: 8, level0_hard: 36, ..owing(1000) };
+        assert_eq!(rest(8, &runs), 2.0);
+        assert_eq!(rest(0, &owing(0)), 0.0);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Queue {
 pub(super) struct Slot {
     pub(super) id: u32,
     pub(super) urgency: Urgency,
-    /// A merge that was asked for. It takes no other merge's place, as it may last for hours and rests beside readers.
+    /// A merge that was asked for. It takes no other merge's place, as it may last for hours.
     pub(super) asked: bool,
     /// Whose it is; `None` of one that cleans the log.
     pub(super) store: Option<StoreId>,
@@ -99,6 +99,12 @@ pub(super) enum Urgency {
     Join,
     Clean,
     Flush,
+}
+
+impl Urgency {
+    fn is_of_merge(self) -> bool {
+        matches!(self, Urgency::Merge | Urgency::Level0Merge)
+    }
 }
 
 /// Takes turns on behalf of a database, as long as that is there.
@@ -152,11 +158,20 @@ impl Work {
         Turn::Worked
     }
 
+    /// Merges of tables that have begun and not ended. O(jobs).
+    pub(crate) fn merges_running(&self) -> u64 {
+        self.queue.list.lock().iter().filter(|slot| slot.urgency.is_of_merge()).count() as u64
+    }
+
     /// Until when there is nothing to do.
     pub(super) fn idle(&self, now: u64) -> Turn {
+        let rest = self.commit.rest_left(now);
         let list = self.queue.list.lock();
-        let next = list.iter().filter(|s| s.job.is_some()).map(|s| s.not_before_ns.saturating_sub(now)).min();
-        match next {
+        let wait = |slot: &Slot| {
+            let wait = slot.not_before_ns.saturating_sub(now);
+            if slot.urgency.is_of_merge() { wait.max(rest) } else { wait }
+        };
+        match list.iter().filter(|slot| slot.job.is_some()).map(wait).min() {
             Some(ns) => Turn::Until(ns.max(1)),
             None => Turn::Idle,
         }
@@ -175,11 +190,14 @@ impl Work {
         self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
+    /// The most urgent job that is ready. Merges rest together: no job needs a turn to find that out.
     pub(super) fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
+        let resting = self.commit.rest_left(now) > 0;
         let mut list = self.queue.list.lock();
         let best = list
             .iter_mut()
             .filter(|slot| slot.job.is_some() && slot.not_before_ns <= now)
+            .filter(|slot| !(resting && slot.urgency.is_of_merge()))
             .max_by_key(|slot| slot.order(now))?;
         Some((best.id, best.urgency, best.job.take()?))
     }

@@ -21,7 +21,7 @@ fn open(world: &SimWorld, scan_one_side: bool) -> Db {
         experimental: Experimental {
             log_file_bytes: 64 << 10,
             step_bytes: 64 << 10,
-            compact_rest: 0,
+            merge_rest: 0,
             scan_one_side,
             ..Experimental::default()
         },

@@ -26,7 +26,7 @@ fn options() -> Options {
 }
 
 fn open(world: &SimWorld, strategy: &str) -> (Db, Arc<SimScheduler>) {
-    let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
+    let scheduler = Arc::new(SimScheduler::for_world(world));
     let family = FamilyOptions {
         strategy: strategy.parse().unwrap(),
         compression: Compression::None,

@@ -17,18 +17,18 @@ const POLICIES: [CacheFill; 4] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
-    open_resting(world, fill, cache, Options::default().experimental.compact_rest)
+    open_resting(world, fill, cache, Options::default().experimental.merge_rest)
 }
 
-fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32) -> Db {
-    open_as(world, fill, cache, compact_rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}")
+fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32) -> Db {
+    open_as(world, fill, cache, merge_rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}")
 }
 
-fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, strategy: &str) -> Db {
-    builder(world, fill, cache, compact_rest, strategy).open("/db").unwrap()
+fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32, strategy: &str) -> Db {
+    builder(world, fill, cache, merge_rest, strategy).open("/db").unwrap()
 }
 
-fn builder(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, strategy: &str) -> Builder {
+fn builder(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32, strategy: &str) -> Builder {
     let write_memory = 256 << 10;
     let options = Options {
         write_memory,
@@ -38,7 +38,7 @@ fn builder(world: &SimWorld, fill: CacheFill, cache: u64, compact_rest: u32, str
         experimental: Experimental {
             log_file_bytes: 64 << 10,
             step_bytes: 64 << 10,
-            compact_rest,
+            merge_rest,
             ..Experimental::default()
         },
         ..Options::default()
@@ -484,9 +484,9 @@ fn a_throttled_merge_takes_as_long_as_its_fills() {
 
 #[test]
 fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
-    let took = |compact_rest: u32, reads: bool| {
+    let took = |merge_rest: u32, reads: bool| {
         let world = SimWorld::new(20);
-        let db = open_resting(&world, CacheFill::Step, 8 << 20, compact_rest);
+        let db = open_resting(&world, CacheFill::Step, 8 << 20, merge_rest);
         fill(&db);
         let reader = db.clone();
         let hook = move |_: &str| (0..4).filter(|_| reads).for_each(|n| check(&reader, n));
@@ -501,7 +501,7 @@ fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
 
 /// Merges that run elsewhere, and the database that has them run there.
 fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damaged: bool) -> (Db, Elsewhere) {
-    let rest = Options::default().experimental.compact_rest;
+    let rest = Options::default().experimental.merge_rest;
     let builder = builder(world, fill, cache, rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}");
     let elsewhere = match damaged {
         true => Elsewhere::faulty(&builder, &[MergeFault::Damage], 1),

@@ -288,7 +288,7 @@ pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
     for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
         cells += flat.cells();
         live += flat.user_bytes();
-        dead += flat.dead_bytes();
+        dead += flat.dead().bytes;
         flat.sketch_into(&mut keys);
     }
     if cells == 0 {
@@ -319,9 +319,9 @@ fn facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts 
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
         distinct: sketch.estimate(),
         bytes: flats.iter().map(|flat| flat.bytes() as u64).sum(),
-        dead_bytes: flats.iter().map(|flat| flat.dead_bytes() as u64).sum(),
+        dead_bytes: flats.iter().map(|flat| flat.dead().bytes as u64).sum(),
         newest_bytes: flats[0].bytes() as u64,
-        newest_dead_bytes: flats[0].dead_bytes() as u64,
+        newest_dead_bytes: flats[0].dead().bytes as u64,
         flush_ns: catalog.commit.drain_ns_per_byte() * written_again(catalog),
         copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
         draw: catalog.commit.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),

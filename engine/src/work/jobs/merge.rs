@@ -16,7 +16,6 @@ use crate::offload::{
     Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, RemoteFile, There,
 };
 use crate::options::CacheFill;
-use crate::schedule::Pace;
 use crate::shape::TableInfo;
 use crate::storage::ReadFile;
 use crate::strategy::{InputRun, MergeKind, MergePlan, RunningMerge, validate};
@@ -31,7 +30,7 @@ use std::sync::atomic::Ordering;
 /// Merges read this much of an input at once.
 pub(crate) const READ_AHEAD: usize = 512 << 10;
 
-/// One that rests beside readers, as a large read delays the small ones behind it.
+/// One that begins beside readers, as a large read delays the small ones behind it.
 const READ_AHEAD_RESTING: usize = 64 << 10;
 
 /// Beside readers it syncs whenever it has written this much: a device that is given more at once keeps readers waiting
@@ -71,8 +70,6 @@ pub(crate) struct MergeJob {
     /// Up to where it is done.
     clip: Option<Vec<u8>>,
     manual: Option<Arc<Manual>>,
-    /// Of one that was asked for.
-    pace: Pace,
     reported: u64,
     /// A step of which blocks are brought into the cache.
     publishing: Option<Publishing>,
@@ -104,13 +101,9 @@ impl MergeJob {
             return Ok(None);
         }
         let settings = store.settings();
-        let rest =
-            if manual.is_some() { catalog.commit.settings.options.experimental.compact_rest } else { 0 };
-        let pace = Pace::new(rest, catalog.cache.blocks_asked_for());
-        let read_ahead = if pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         let spec = match plan.kind {
             MergeKind::Move => None,
-            MergeKind::Merge => Some(spec(catalog, store, &version, &plan, id, read_ahead)),
+            MergeKind::Merge => Some(spec(catalog, store, &version, &plan, id)),
         };
         work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
         drop(work);
@@ -130,7 +123,6 @@ impl MergeJob {
             failures: 0,
             clip: None,
             manual,
-            pace,
             reported: 0,
             publishing: None,
             fills: Fills::default(),
@@ -154,30 +146,33 @@ impl MergeJob {
         &self.store
     }
 
-    /// Does a little, and rests after it where that is wanted.
+    /// Does a little. What runs here rests after it beside readers, by as much as what is owed allows.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
-        if !self.pace.rests() {
+        let commit = &catalog.commit;
+        let times = commit.rest();
+        if times == 0.0 || !self.runs_here() {
             return self.work(catalog);
         }
-        let began_ns = catalog.commit.env.clock.monotonic_ns();
-        let mut worked = self.work(catalog)?;
+        let began_ns = commit.env.clock.monotonic_ns();
+        let worked = self.work(catalog)?;
         // (An object store is given an object as a whole, once.)
-        let syncs = self.pace.is_beside_readers() && catalog.tables.store().writes_in_pieces();
+        let syncs = commit.rates.pace.is_beside_readers() && catalog.tables.store().writes_in_pieces();
         if let Some(running) = self.run.as_mut().filter(|_| syncs) {
             running.run.sync_written(SYNC_RESTING)?;
         }
-        let rest = self
-            .pace
-            .worked(catalog.commit.env.clock.monotonic_ns() - began_ns, catalog.cache.blocks_asked_for());
-        if rest > 0 && !catalog.commit.merges_press(&self.store) {
-            worked = match worked {
-                Advanced::More => Advanced::Wait(rest),
-                Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),
-                Advanced::NotYet(wait) => Advanced::NotYet(wait.max(rest)),
-                Advanced::Done => Advanced::Done,
-            };
-        }
-        Ok(worked)
+        let now = commit.env.clock.monotonic_ns();
+        let rest = commit.rates.pace.worked(now - began_ns, now, catalog.cache.blocks_asked_for(), times);
+        Ok(match worked {
+            worked if rest == 0 => worked,
+            Advanced::More => Advanced::Wait(rest),
+            Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),
+            Advanced::NotYet(wait) => Advanced::NotYet(wait.max(rest)),
+            Advanced::Done => Advanced::Done,
+        })
+    }
+
+    fn runs_here(&self) -> bool {
+        self.run.as_ref().is_some_and(|running| running.verifier.is_none())
     }
 
     fn work(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
@@ -325,9 +320,8 @@ impl MergeJob {
         catalog.commit.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
-        let read_ahead = if self.pace.rests() { READ_AHEAD_RESTING } else { READ_AHEAD };
         // Names of its own: what was written elsewhere may still appear.
-        let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job(), read_ahead);
+        let mut spec = spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
         spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
         self.run = Some(match self.failures < FAILURES_ELSEWHERE {
             true => begin(catalog, &self.store, &version, &spec)?,
@@ -548,10 +542,10 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
     Running::here(catalog, spec)
 }
 
-/// The merge in steps of which each brings about as much into the cache as a step of one that runs here may: who runs it knows
-/// nothing of the cache. Tables end with them, but not below an eighth of their size.
+/// The merge as it is run elsewhere: in steps of which each brings about as much into the cache as a step of one that runs here
+/// may, as who runs it knows nothing of the cache. Tables end with them, but not below an eighth of their size.
 fn in_small_steps(catalog: &Catalog, store: &Store, spec: &MergeSpec, cached: &dyn Fn() -> u64) -> MergeSpec {
-    let mut spec = spec.clone();
+    let mut spec = MergeSpec { read_ahead: READ_AHEAD as u64, ..spec.clone() };
     if catalog.commit.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
         let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
@@ -619,15 +613,10 @@ pub(super) fn table_sources(version: &Version, plan: &MergePlan, read_ahead: usi
 }
 
 /// The merge that the plan asks for, as plain data, of those of its tables that are still there.
-fn spec(
-    catalog: &Catalog,
-    store: &Store,
-    version: &Version,
-    plan: &MergePlan,
-    id: u32,
-    read_ahead: usize,
-) -> MergeSpec {
+fn spec(catalog: &Catalog, store: &Store, version: &Version, plan: &MergePlan, id: u32) -> MergeSpec {
     let settings = store.settings();
+    let beside_readers = catalog.commit.rates.pace.begin(catalog.cache.blocks_asked_for());
+    let resting = beside_readers && catalog.commit.rest() > 0.0 && catalog.tables.store().writes_in_pieces();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
     let infos: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, &open.info)).collect();
     let of_run = |input: &InputRun| {
@@ -653,7 +642,7 @@ fn spec(
         keep: keep_spec(catalog, &settings, Below::new(below.collect())),
         output: output_spec(catalog, store, plan, id, last, Vec::new()),
         step_bytes: catalog.commit.settings.step_bytes(),
-        read_ahead: read_ahead as u64,
+        read_ahead: if resting { READ_AHEAD_RESTING } else { READ_AHEAD } as u64,
     }
 }
 

@@ -1,0 +1,96 @@
+//! Latencies beside merges: those of the seconds in which a merge of tables ran, and those of the others.
+
+use super::latency::{Recorder, add, empty, latency, second};
+use super::watch::{LOOK_EVERY, Look};
+use crate::record::BesideMerges;
+use hdrhistogram::Histogram;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// Nothing where the store does not tell of its merges. All recorders began at the same instant.
+pub(super) fn of(recorders: &mut [Recorder], looks: &[Look], hit_ratio: Option<f64>) -> Option<BesideMerges> {
+    let began = recorders.first()?.began();
+    // A merge seen at one look may have run since the look before.
+    let number = |at: Instant| at.saturating_duration_since(began).as_secs();
+    let merging = looks.iter().filter(|look| look.merging);
+    let merging = merging.flat_map(|look| [number(look.at - LOOK_EVERY), number(look.at)]);
+    let merging: BTreeSet<u64> = merging.collect();
+    looks.first()?;
+
+    let (mut split, mut seconds) = ([BTreeMap::new(), BTreeMap::new()], BTreeMap::new());
+    let mut numbers = BTreeSet::new();
+    for recorder in recorders {
+        for (number, kind, buckets) in recorder.by_second() {
+            numbers.insert(number);
+            let of = &mut split[usize::from(merging.contains(&number))];
+            add(of.entry(kind).or_insert_with(empty), buckets);
+            let timeline: &mut BTreeMap<u64, Histogram<u64>> = seconds.entry(kind).or_default();
+            add(timeline.entry(number).or_insert_with(empty), buckets);
+        }
+    }
+    let [without, with] = split.map(|kinds: BTreeMap<&str, _>| {
+        kinds.iter().map(|(kind, histogram)| (kind.to_string(), latency(histogram))).collect()
+    });
+    let debts: Vec<u64> = looks.iter().filter_map(|look| look.debt).collect();
+    let with_seconds = numbers.intersection(&merging).count() as u64;
+    Some(BesideMerges {
+        with,
+        without,
+        with_seconds,
+        without_seconds: numbers.len() as u64 - with_seconds,
+        hit_ratio,
+        debt_mean: (!debts.is_empty()).then(|| debts.iter().sum::<u64>() as f64 / debts.len() as f64),
+        debt_max: debts.iter().copied().max(),
+        timelines: seconds
+            .into_iter()
+            .map(|(kind, seconds)| {
+                let seconds = seconds.iter().map(|(number, histogram)| second(*number, histogram));
+                (kind.to_string(), seconds.collect())
+            })
+            .collect(),
+        merging: numbers.intersection(&merging).copied().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::latency::Class;
+    use std::time::Duration;
+
+    #[test]
+    fn seconds_with_a_merge_are_told_apart_from_the_others() {
+        let began = Instant::now();
+        let recorder = |class, us: [u64; 3]| {
+            let mut recorder = Recorder::new();
+            recorder.begin(began);
+            for (second, us) in us.into_iter().enumerate() {
+                let at = |tenth: u64| began + Duration::from_millis(1000 * second as u64 + 100 * tenth + 1);
+                (0..10).for_each(|tenth| {
+                    recorder.record(class, Duration::from_micros(us), at(tenth), 1);
+                });
+            }
+            recorder
+        };
+        let look = |millis, merging, debt| Look { at: began + Duration::from_millis(millis), merging, debt };
+        let looks = [
+            look(500, false, Some(10)),
+            look(1500, true, Some(30)),
+            look(1700, false, None),
+            look(2500, false, Some(20)),
+        ];
+        let mut recorders = [recorder(Class::Read, [10, 70, 10]), recorder(Class::Write, [5, 5, 6])];
+        let told = of(&mut recorders, &looks, Some(0.5)).unwrap();
+        assert_eq!((told.with_seconds, told.without_seconds, &told.merging[..]), (1, 2, &[1][..]));
+        assert!(
+            (told.with["read"].max_us - 70.0).abs() < 0.1 && (told.without["read"].max_us - 10.0).abs() < 0.1
+        );
+        assert_eq!((told.with["write"].count, told.without["write"].count), (10, 20));
+        assert_eq!((told.debt_mean, told.debt_max, told.hit_ratio), (Some(20.0), Some(30), Some(0.5)));
+        assert_eq!(told.timelines["read"].iter().map(|s| s.ops).collect::<Vec<_>>(), [10, 10, 10]);
+        // Just after a second began: the merge may have run in the one before.
+        let early = of(&mut recorders, &[look(1100, true, None)], None).unwrap();
+        assert_eq!((&early.merging[..], early.debt_max), (&[0, 1][..], None));
+        assert!(of(&mut recorders, &[], None).is_none(), "a store that does not tell");
+    }
+}
