@@ -121,6 +121,10 @@ pub(crate) struct RunRecord {
     /// Of a run with scans beside its puts: the scans of each second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scan_timeline: Vec<Second>,
+    /// Of operations at due times: how late a thread was that did nothing at such times. So late the machine makes one, and the
+    /// store's own threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) control: Option<Latency>,
     /// Of `felt`: what it was like while merges ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside_merges: Option<BesideMerges>,

@@ -21,7 +21,7 @@ use prost::{Message, Oneof};
 use siltstone::offload::KeepOutputs;
 
 /// Of these messages. Who gets a message of another version refuses it.
-pub(crate) const PROTOCOL_VERSION: u32 = 2;
+pub(crate) const PROTOCOL_VERSION: u32 = 3;
 
 /// Bytes of one message, at most: a merge names all its tables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;

@@ -110,8 +110,8 @@ pub struct Experimental {
     /// strategy, or `f`) make larger steps. Default 64 MiB.
     pub step_bytes: u64,
     /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed, and none where
-    /// writers would be slowed for merges. A sleep is some milliseconds. Readers hardly notice such merges, which take
-    /// that much longer. 0 for no sleep. Default 7.
+    /// writers would be slowed for merges. All merges of a database sleep together, for some milliseconds mostly and 100 at
+    /// most. Readers notice such merges less, which take that much longer. 0 for no sleep. Default 7.
     pub merge_rest: u32,
     /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
     /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.

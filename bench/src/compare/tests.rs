@@ -48,6 +48,7 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         stolen: None,
         scan_timeline: Vec::new(),
         beside_merges: None,
+        control: None,
     }
 }
 

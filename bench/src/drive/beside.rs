@@ -1,7 +1,7 @@
 //! Latencies beside merges: those of the seconds in which a merge of tables ran, and those of the others.
 
 use super::latency::{Recorder, add, empty, latency, second};
-use super::watch::{LOOK_EVERY, Look};
+use super::watch::Look;
 use crate::record::BesideMerges;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,17 +10,26 @@ use std::time::Instant;
 /// Nothing where the store does not tell of its merges. All recorders began at the same instant.
 pub(super) fn of(recorders: &mut [Recorder], looks: &[Look], hit_ratio: Option<f64>) -> Option<BesideMerges> {
     let began = recorders.first()?.began();
-    // A merge seen at one look may have run since the look before.
-    let number = |at: Instant| at.saturating_duration_since(began).as_secs();
-    let merging = looks.iter().filter(|look| look.merging);
-    let merging = merging.flat_map(|look| [number(look.at - LOOK_EVERY), number(look.at)]);
-    let merging: BTreeSet<u64> = merging.collect();
+    let ended = recorders.iter().map(Recorder::ended).max()?;
+    // Before and after it there are other merges, and while the store settles less is owed.
+    let looks: Vec<&Look> = looks.iter().filter(|look| (began..=ended).contains(&look.at)).collect();
     looks.first()?;
+    // A merge that was seen may have run since the look before.
+    let number = |at: Instant| at.saturating_duration_since(began).as_secs();
+    let before = std::iter::once(began).chain(looks.iter().map(|look| look.at));
+    let merging = looks.iter().zip(before).filter(|(look, _)| look.merging);
+    let merging: BTreeSet<u64> =
+        merging.flat_map(|(look, before)| number(before)..=number(look.at)).collect();
+    // A last second that was cut short would be one of few operations.
+    let whole = (ended - began).as_secs().max(1);
 
     let (mut split, mut seconds) = ([BTreeMap::new(), BTreeMap::new()], BTreeMap::new());
     let mut numbers = BTreeSet::new();
     for recorder in recorders {
         for (number, kind, buckets) in recorder.by_second() {
+            if number >= whole {
+                continue;
+            }
             numbers.insert(number);
             let of = &mut split[usize::from(merging.contains(&number))];
             add(of.entry(kind).or_insert_with(empty), buckets);
@@ -75,21 +84,24 @@ mod tests {
         let look = |millis, merging, debt| Look { at: began + Duration::from_millis(millis), merging, debt };
         let looks = [
             look(500, false, Some(10)),
+            look(1100, false, None),
             look(1500, true, Some(30)),
-            look(1700, false, None),
             look(2500, false, Some(20)),
+            // While the store settles.
+            look(3500, true, Some(1000)),
         ];
         let mut recorders = [recorder(Class::Read, [10, 70, 10]), recorder(Class::Write, [5, 5, 6])];
         let told = of(&mut recorders, &looks, Some(0.5)).unwrap();
-        assert_eq!((told.with_seconds, told.without_seconds, &told.merging[..]), (1, 2, &[1][..]));
+        // The third second was cut short.
+        assert_eq!((told.with_seconds, told.without_seconds, &told.merging[..]), (1, 1, &[1][..]));
         assert!(
             (told.with["read"].max_us - 70.0).abs() < 0.1 && (told.without["read"].max_us - 10.0).abs() < 0.1
         );
-        assert_eq!((told.with["write"].count, told.without["write"].count), (10, 20));
+        assert_eq!((told.with["write"].count, told.without["write"].count), (10, 10));
         assert_eq!((told.debt_mean, told.debt_max, told.hit_ratio), (Some(20.0), Some(30), Some(0.5)));
-        assert_eq!(told.timelines["read"].iter().map(|s| s.ops).collect::<Vec<_>>(), [10, 10, 10]);
+        assert_eq!(told.timelines["read"].iter().map(|s| s.ops).collect::<Vec<_>>(), [10, 10]);
         // Just after a second began: the merge may have run in the one before.
-        let early = of(&mut recorders, &[look(1100, true, None)], None).unwrap();
+        let early = of(&mut recorders, &[look(900, false, None), look(1100, true, None)], None).unwrap();
         assert_eq!((&early.merging[..], early.debt_max), (&[0, 1][..], None));
         assert!(of(&mut recorders, &[], None).is_none(), "a store that does not tell");
     }

@@ -17,9 +17,10 @@ pub(crate) enum Class {
     Scan,
     Modify,
     Open,
+    Nothing,
 }
 
-const CLASSES: [&str; 5] = ["read", "write", "scan", "modify", "open"];
+const CLASSES: [&str; 6] = ["read", "write", "scan", "modify", "open", "nothing"];
 
 /// Nanoseconds; longer ones count as this.
 const LONGEST: u64 = 600_000_000_000;
@@ -107,6 +108,11 @@ impl Recorder {
         self.began
     }
 
+    /// When its last operation ended.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended
+    }
+
     /// What was recorded in each second, by its number, and by kind of operation.
     pub(super) fn by_second(&mut self) -> impl Iterator<Item = (u64, &'static str, &Buckets)> {
         self.fold();
@@ -184,6 +190,13 @@ impl Recorded {
             all: latency(&all),
         }
     }
+}
+
+/// The latencies of all that one thread recorded.
+pub(super) fn total(recorder: &mut Recorder) -> Latency {
+    let mut all = empty();
+    recorder.by_second().for_each(|(_, _, buckets)| add(&mut all, buckets));
+    latency(&all)
 }
 
 fn us(nanos: u64) -> f64 {

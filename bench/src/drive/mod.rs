@@ -33,6 +33,9 @@ use worker::{Shared, Worker};
 const LOAD_BATCH: u64 = 100;
 const LOAD_BATCH_SHARE: u64 = 16;
 
+/// Operations at a rate of their own are due by this much together.
+const TOGETHER: Duration = Duration::from_millis(1);
+
 /// Who measures what, as the records name it.
 pub(crate) struct Identity {
     pub(crate) named: Named,
@@ -152,7 +155,10 @@ impl<'a> Bench<'a> {
         };
         let threads = workload.threads as usize;
         let writers = threads - workload.readers as usize;
-        let beside = usize::from(workload.companion.is_some()) + usize::from(workload.scans.is_some());
+        let controlled = rate.every(true, writers, threads - writers).is_some();
+        let beside = usize::from(workload.companion.is_some())
+            + usize::from(workload.scans.is_some())
+            + usize::from(controlled);
         let gate = Barrier::new(threads + beside);
         let began = OnceLock::new();
         let start = || {
@@ -167,15 +173,17 @@ impl<'a> Bench<'a> {
             let ops = Stream::new(workload, picks, seed, thread)
                 .take_while(|_| limit.is_none_or(|limit| began.elapsed() < limit));
             let is_writer = (thread as usize) < writers;
+            let cache_before = if is_writer { None } else { worker.cache() };
             let ended = match rate.every(is_writer, writers, threads - writers) {
-                Some(every) => worker.open(ops, began, every),
+                Some(every) => worker.open(ops, began, every, rate.together(every)),
                 None if workload.batch > 1 && is_writer => worker.batched(ops, began, workload.batch),
                 None => worker.closed(ops, began),
             };
             if ended.is_err() {
                 shared.stop.store(true, Ordering::Relaxed);
             }
-            ended.map(|()| (worker.recorder, worker.user_bytes))
+            let cache = cache_before.zip(worker.cache()).map(|(before, now)| now.since(&before));
+            ended.map(|()| (worker.recorder, worker.user_bytes, cache))
         };
 
         let beside = |rate: f64| {
@@ -205,7 +213,7 @@ impl<'a> Bench<'a> {
         measure::forget_peak();
         let (before, processors) = (Usage::now(), Processors::now());
         let (written_before, cache_before) = (self.store.written(), self.store.cache());
-        let (mut recorders, scanned, user_bytes, settle_seconds, (used, stolen)) =
+        let (mut recorders, caches, scanned, control, user_bytes, settle_seconds, (used, stolen)) =
             std::thread::scope(|scope| -> Result<_> {
                 let watching = watch.spawn(scope);
                 let (work, beside, scan) = (&work, &beside, &scan);
@@ -213,23 +221,31 @@ impl<'a> Bench<'a> {
                     (0..workload.threads).map(|thread| scope.spawn(move || work(thread))).collect();
                 let companion = workload.companion.map(|rate| scope.spawn(move || beside(rate)));
                 let scanner = workload.scans.map(|scans| scope.spawn(move || scan(scans)));
+                let (shared, start) = (&shared, &start);
+                let control = controlled.then(|| scope.spawn(move || Ok(worker::nothing(shared, start()))));
                 let readers = spawned.split_off(writers);
                 let mut joined: Vec<Result<_>> = spawned.into_iter().map(join).collect();
                 shared.stop.store(true, Ordering::Relaxed);
                 joined.extend(readers.into_iter().map(join));
                 let beside = companion.map_or(Ok(0), join);
                 let scanned = scanner.map(join).transpose();
+                let control = control.map(join).transpose();
                 let ended = Instant::now();
                 let outcome = joined.into_iter().collect::<Result<Vec<_>>>().and_then(|recorded| {
-                    let (recorders, bytes): (Vec<_>, Vec<u64>) = recorded.into_iter().unzip();
-                    let (user_bytes, scanned) = (bytes.iter().sum::<u64>() + beside?, scanned?);
+                    let (mut recorders, mut caches, mut user_bytes) = (Vec::new(), Vec::new(), beside?);
+                    for (recorder, bytes, cache) in recorded {
+                        recorders.push(recorder);
+                        caches.extend(cache);
+                        user_bytes += bytes;
+                    }
+                    let (scanned, control) = (scanned?, control?);
                     if workload.keeps_memory {
                         self.store.drain()?
                     } else {
                         self.store.settle()?
                     }
                     let used = (Usage::now().since(&before), Processors::now().stolen_since(&processors));
-                    Ok((recorders, scanned, user_bytes, ended.elapsed().as_secs_f64(), used))
+                    Ok((recorders, caches, scanned, control, user_bytes, ended.elapsed().as_secs_f64(), used))
                 });
                 watching.end();
                 outcome
@@ -244,7 +260,8 @@ impl<'a> Bench<'a> {
             .collect();
         recorders.extend(scanned);
         let (runs_max, (stolen_looks, merges)) = (watch.peak_runs(), watch.looks());
-        let cache = self.store.cache().zip(cache_before).and_then(|(now, before)| now.since(&before).ratio());
+        let of_store = self.store.cache().zip(cache_before).map(|(now, before)| now.since(&before));
+        let cache = caches.into_iter().chain(of_store).next().and_then(|count| count.ratio());
         let beside_merges =
             workload.beside_merges.then(|| beside::of(&mut recorders, &merges, cache)).flatten();
         let recorded = Recorded::of(recorders, |began, second| stolen_looks.is_calm(began, second));
@@ -273,9 +290,11 @@ impl<'a> Bench<'a> {
             largest_merge_bytes: self.store.largest_merge_bytes(),
             settled: self.store.merging() != Some(true),
         };
+        let control = control.map(|mut recorder| latency::total(&mut recorder));
         Ok(RunRecord {
             scan_timeline,
             beside_merges,
+            control,
             ..self.identity.record(workload, settings, recorded, phase)
         })
     }
@@ -302,6 +321,15 @@ impl Rate {
             Rate::Apart { reads, .. } => (readers, reads),
         };
         Some(Duration::from_secs_f64(threads as f64 / rate))
+    }
+
+    /// How many operations of a thread that come so often are due at once. A thread that waits for less than it takes to wake up
+    /// keeps a processor busy with that, which those would need who are measured beside it.
+    fn together(self, every: Duration) -> usize {
+        match self {
+            Rate::Apart { .. } => (TOGETHER.as_secs_f64() / every.as_secs_f64()).max(1.0) as usize,
+            Rate::Most | Rate::All(_) => 1,
+        }
     }
 }
 
@@ -379,6 +407,7 @@ impl Identity {
             stolen: phase.stolen,
             scan_timeline: Vec::new(),
             beside_merges: None,
+            control: None,
         }
     }
 }

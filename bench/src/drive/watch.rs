@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) struct Watch<'a> {
     dir: &'a Path,
@@ -68,7 +68,7 @@ impl<'a> Watch<'a> {
 
     pub(super) fn spawn<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Watching<'scope> {
         let look = || {
-            let mut ended = 0;
+            let mut ended = self.ended_merges();
             while !self.over.load(Ordering::Relaxed) {
                 self.peak.fetch_max(directory_bytes(self.dir), Ordering::Relaxed);
                 self.look_at_processors();
@@ -89,9 +89,13 @@ impl<'a> Watch<'a> {
 
     fn look_at_merges(&self, ended: &mut u64) {
         let (Some(runs), at) = (self.store.merging(), Instant::now()) else { return };
-        let before = std::mem::replace(ended, self.store.written().map_or(0, |written| written.merges));
+        let before = std::mem::replace(ended, self.ended_merges());
         let look = Look { at, merging: runs || before != *ended, debt: self.store.debt() };
         self.merges.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+    }
+
+    fn ended_merges(&self) -> u64 {
+        self.store.written().map_or(0, |written| written.merges)
     }
 
     /// What others took of the processors, and what the store said of its merges; nothing, if it does not tell.

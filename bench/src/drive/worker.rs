@@ -1,7 +1,7 @@
 //! One thread that issues a stream's operations, checks the answers, and records how long each took.
 
 use super::latency::{Class, Recorder};
-use crate::store::{Result, Session};
+use crate::store::{CacheCount, Result, Session};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Scans, Workload};
@@ -19,6 +19,9 @@ pub(crate) struct Shared {
 
 /// Operations between two looks at what is shared.
 const LOOK_EVERY: u64 = 256;
+
+/// How often the control is due: seldom enough to take a hundredth of a processor.
+const CONTROL_EVERY: Duration = Duration::from_millis(5);
 
 /// The work of one thread.
 pub(crate) struct Worker<'a> {
@@ -50,6 +53,11 @@ impl<'a> Worker<'a> {
         Worker { session, workload, values, shared, live, key, row, found_key, recorder, user_bytes: 0 }
     }
 
+    /// How the cache does for its session, if the store tells.
+    pub(crate) fn cache(&mut self) -> Option<CacheCount> {
+        self.session.cache()
+    }
+
     /// Issues each operation when the one before has ended.
     pub(crate) fn closed(&mut self, ops: impl Iterator<Item = Op>, began: Instant) -> Result<()> {
         self.recorder.begin(began);
@@ -73,21 +81,24 @@ impl<'a> Worker<'a> {
     }
 
     /// Issues each operation when it is due, or as soon after as the one before has ended; measured from when it was
-    /// due, so that a stall counts for all who would have waited.
+    /// due, so that a stall counts for all who would have waited. So many are due at the same time.
     pub(crate) fn open(
         &mut self,
         ops: impl Iterator<Item = Op>,
         began: Instant,
         every: Duration,
+        together: usize,
     ) -> Result<()> {
         self.recorder.begin(began);
         for (at, op) in ops.enumerate() {
-            let due = began + every.mul_f64(at as f64);
+            let due = began + every.mul_f64((at / together * together) as f64);
             wait_until(due);
             let class = self.apply(op)?;
             let now = Instant::now();
             self.recorder.record(class, now.saturating_duration_since(due), now, 1);
-            if (at as u64 + 1).is_multiple_of(LOOK_EVERY) && self.look() {
+            // Who reads seldom would read on long after the writers are done.
+            let over = self.shared.stop.load(Ordering::Relaxed);
+            if over || (at as u64 + 1).is_multiple_of(LOOK_EVERY) && self.look() {
                 break;
             }
         }
@@ -318,6 +329,23 @@ impl<'a> Worker<'a> {
 fn wrong(number: u64, found: bool) -> crate::store::Error {
     let what = if found { "has a value that was never written for it" } else { "was not found" };
     format!("key number {number} {what}").into()
+}
+
+/// The control: does nothing, at due times, until the others are done. It is as late as the machine and the store's threads make
+/// it.
+pub(super) fn nothing(shared: &Shared, began: Instant) -> Recorder {
+    let mut recorder = Recorder::new();
+    recorder.begin(began);
+    for at in 1.. {
+        let due = began + CONTROL_EVERY * at;
+        wait_until(due);
+        let now = Instant::now();
+        recorder.record(Class::Nothing, now.saturating_duration_since(due), now, 1);
+        if shared.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    recorder
 }
 
 /// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation, and one who only

@@ -5,7 +5,7 @@ use super::{Block, Row, digits};
 use crate::record::{BesideMerges, Latency, RunRecord, Second};
 
 /// The heads of the table, and what they mean.
-pub(super) const HEADS: [(&str, &str); 13] = [
+pub(super) const HEADS: [(&str, &str); 15] = [
     ("store", ""),
     ("merging %", "Seconds of the run in which a merge of tables ran, in percent"),
     ("get p99 us", "p99 of gets in the seconds without a merge"),
@@ -17,6 +17,11 @@ pub(super) const HEADS: [(&str, &str); 13] = [
     ("scan p99", "p99 of scans in the seconds with a merge"),
     ("put p99.9", "p99.9 of all puts"),
     ("longest put", "The slowest put"),
+    (
+        "idle p99",
+        "By how much a thread was late at p99 that did nothing at due times, for the machine and for the store's threads",
+    ),
+    ("p99.9", "The same at p99.9"),
     ("hits %", "Data blocks found in the cache"),
     ("debt MB", "Merging that the store said it owed, in the mean"),
 ];
@@ -45,6 +50,8 @@ pub(super) fn rows(block: &Block<'_>) -> Vec<Vec<String>> {
             told(|told| Some(told.with.get("scan")?.p99_us)),
             puts(|l| l.p999_us),
             puts(|l| l.max_us),
+            cell(&|run| Some(run.control.as_ref()?.p99_us)),
+            cell(&|run| Some(run.control.as_ref()?.p999_us)),
             told(|told| Some(told.hit_ratio? * 100.0)),
             told(|told| Some(told.debt_mean? / 1e6)),
         ])
@@ -92,7 +99,7 @@ mod tests {
         let blocks = blocks(&runs);
         let rows = rows(&blocks[0]);
         assert_eq!(rows[1][..5], ["rocksdb:default", "25.0", "100", "900", "9.00"]);
-        assert_eq!(rows[0][11..], ["60.0", "5.00"]);
+        assert_eq!(rows[0][11..], ["-", "-", "60.0", "5.00"]);
         assert_eq!((rows[0].len(), rows.len()), (HEADS.len(), 2));
         let charts = charts(&blocks[0], |_| 0);
         assert_eq!((charts.len(), charts[0].lines.len(), charts[0].lines[0].points.len()), (2, 2, 4));

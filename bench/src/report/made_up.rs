@@ -125,6 +125,7 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
         stolen: Some(0.02),
         scan_timeline: Vec::new(),
         beside_merges: None,
+        control: None,
     }
 }
 

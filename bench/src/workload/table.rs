@@ -392,6 +392,9 @@ impl Workload {
         if scale.seconds.is_some_and(|seconds| !(0.1..=3600.0).contains(&seconds)) {
             return Err("--seconds is between 0.1 and 3600".into());
         }
+        if self.most.is_some_and(|(puts, reads)| !(puts >= 1.0 && reads >= 1.0)) {
+            return Err("--most-puts and --most-reads are at least 1".into());
+        }
         if self.key.bytes < 8 {
             return Err("--key-size is at least 8".into());
         }

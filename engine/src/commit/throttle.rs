@@ -72,7 +72,7 @@ impl Commit {
         let rate = merge_rate(
             self.settings.options.experimental.rate_limit_auto,
             self.rates.limit.get(),
-            &Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) },
+            &self.pressure_of_merges(),
         );
         if rate != self.rates.merges.rate() {
             self.rates.merges.set_rate(rate);
@@ -81,18 +81,23 @@ impl Commit {
 
     /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs too many.
     pub(crate) fn rest(&self) -> f64 {
-        rest(self.settings.options.experimental.merge_rest, &self.pressure(self.tally.level0_runs.get()))
+        rest(self.settings.options.experimental.merge_rest, &self.pressure_of_merges())
     }
 
     /// For how many nanoseconds merges still rest.
     pub(crate) fn rest_left(&self, now: u64) -> u64 {
-        let left = self.rates.pace.left(now);
+        let left = self.rates.pace.until().saturating_sub(now);
         if left > 0 && self.rest() == 0.0 {
             // What is owed has grown meanwhile.
             self.rates.pace.end();
             return 0;
         }
         left
+    }
+
+    /// With all that is owed, also what no writer is held up for.
+    fn pressure_of_merges(&self) -> Pressure {
+        Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) }
     }
 
     /// With so many runs in level 0 beyond those that may gather.

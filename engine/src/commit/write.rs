@@ -371,12 +371,17 @@ impl Commit {
     }
 
     pub(super) fn append(&self, appender: &mut Appender, frame: &mut FrameEncoder) -> Result<Appended> {
-        appender.append(frame).inspect_err(|_| {
+        let appended = appender.append(frame).inspect_err(|_| {
             // Failing to reserve a file is no poison; the log knows.
             if let Err(poison) = self.log().and_then(|log| log.check()) {
                 self.poison(&poison);
             }
-        })
+        })?;
+        if appended.ends_piece() {
+            // It is written back in the background.
+            self.scheduler.notify();
+        }
+        Ok(appended)
     }
 
     /// Whether memory has come over the mark at which flushing begins.

@@ -221,6 +221,7 @@ impl Inner {
         let (log, log_bytes, log_kept_bytes, log_disk_bytes) = log.unwrap_or_default();
         let cache = self.catalog.cache.stats();
         let stores = self.catalog.stores();
+        let poisoned = self.commit.health.poisoned.lock().clone();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
@@ -274,14 +275,7 @@ impl Inner {
             cache_capacity: cache.capacity,
             table_memory: self.catalog.table_memory(),
             families_planned: m.planned.get(),
-            background_error: self
-                .commit
-                .health
-                .poisoned
-                .lock()
-                .clone()
-                .or_else(|| self.commit.background_failure())
-                .map(|error| error.to_string()),
+            background_error: poisoned.or_else(|| self.commit.background_failure()).map(|e| e.to_string()),
         }
     }
 }

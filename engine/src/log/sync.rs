@@ -18,6 +18,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
 
+/// Bytes of a log file that are written back together.
+pub(super) const PIECE: u64 = 512 << 10;
+
+/// A piece that is full sooner is not written back by itself: some 100 MB a second.
+const PIECE_NS: u64 = 5_000_000;
+
+/// The last position before which there are whole pieces of a file.
+fn whole_pieces(end: LogPosition) -> LogPosition {
+    LogPosition { offset: end.offset / PIECE * PIECE, ..end }
+}
+
 /// Whether the log failed, and why.
 #[derive(Default)]
 pub(super) struct Poison {
@@ -75,11 +86,35 @@ impl Log {
                 return Err(self.poison.set(&failed));
             }
             kill_point!("log-part-synced");
+            // Somebody else may have met an error meanwhile.
+            self.poison.check()?;
             self.set_synced(part.to);
         }
         self.unmap_synced();
         assert!(self.synced() >= target, "a sync must reach {target}, not only {}", self.synced());
         Ok(self.synced())
+    }
+
+    /// Whether there is a piece more of the newest file to write back. Cheap.
+    pub(crate) fn needs_write_back(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) < self.pack(whole_pieces(self.end()))
+    }
+
+    /// For a background job, `ns` after the last piece: lets the device begin to write the newest file, piece by piece, as it is
+    /// appended to. Written by the sync at its end alone, a log file would keep whoever reads waiting for as long as that
+    /// takes. Where the file is soon full, and then synced, it is left to that, as pieces cost writers processor time.
+    pub(crate) fn write_back(&self, ns: u64) -> Result<()> {
+        self.poison.check()?;
+        let to = whole_pieces(self.end());
+        let from = self.unpack(self.begun.fetch_max(self.pack(to), Ordering::Relaxed));
+        // What is left of an older file is synced as that is complete.
+        let from = if from.file == to.file { from.offset } else { 0 };
+        if from >= to.offset || ns < PIECE_NS {
+            return Ok(());
+        }
+        let map = self.live.lock().iter().find(|live| live.file == to.file).and_then(|live| live.map.clone());
+        let begun = map.map_or(Ok(()), |map| map.begin_write_back(from, to.offset));
+        begun.map_err(|e| self.poison.set(&Error::io("write back the log", file_path(&self.dir, to.file), e)))
     }
 
     /// Waits until the log is durable up to `target` (`None`) or nobody is syncing: then it is the caller's turn.

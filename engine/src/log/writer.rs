@@ -21,7 +21,7 @@ use super::follow::Kept;
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
-use super::sync::Poison;
+use super::sync::{PIECE, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
@@ -129,6 +129,14 @@ pub(crate) struct Appended {
     pub(crate) end: LogPosition,
 }
 
+impl Appended {
+    /// Whether there is a piece more to write back.
+    #[inline]
+    pub(crate) fn ends_piece(&self) -> bool {
+        self.start.offset / PIECE != self.end.offset / PIECE
+    }
+}
+
 /// The shared side of a log.
 // Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
 pub(crate) struct Log {
@@ -142,6 +150,8 @@ pub(crate) struct Log {
     first: LogFileId,
     end: AtomicU64,
     synced: AtomicU64,
+    /// Before this the device was let begin to write.
+    pub(super) begun: AtomicU64,
     /// Everything before this must be synced before another file is begun: the end of the complete files.
     complete_to: AtomicU64,
     /// Length of the newest file, zero before there is one.
@@ -179,7 +189,7 @@ pub(super) struct LiveFile {
     /// Before this offset every block was written, by this history or one before it; known when the file is complete.
     written_to: u64,
     pub(super) first_seq: SeqNo,
-    map: Option<Arc<dyn MappedFile>>,
+    pub(super) map: Option<Arc<dyn MappedFile>>,
 }
 
 impl LiveFile {
@@ -246,6 +256,7 @@ impl Log {
             first: start.file,
             end: AtomicU64::new(0),
             synced: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             complete_to: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             named: AtomicU64::new(0),
@@ -504,13 +515,13 @@ impl Log {
     }
 
     /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. Order is kept.
-    fn pack(&self, position: LogPosition) -> u64 {
+    pub(super) fn pack(&self, position: LogPosition) -> u64 {
         let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
         assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
         (files << 32) | (position.offset / ALIGN)
     }
 
-    fn unpack(&self, word: u64) -> LogPosition {
+    pub(super) fn unpack(&self, word: u64) -> LogPosition {
         let offset = (word & u64::from(u32::MAX)) * ALIGN;
         LogPosition { file: LogFileId(self.first.0 + (word >> 32)), offset }
     }

@@ -34,11 +34,6 @@ pub(crate) trait MergeRun: Send {
         Vec::new()
     }
 
-    /// Syncs what it has written of the present table if at least so many bytes of it are not.
-    fn sync_written(&mut self, _at_least: u64) -> Result<()> {
-        Ok(())
-    }
-
     /// A step also ends after so many bytes that it put into the cache.
     fn end_steps_at_filled(&mut self, _bytes: u64) {}
 }

@@ -233,10 +233,6 @@ impl MergeRun for Merge {
         self.output.leftovers()
     }
 
-    fn sync_written(&mut self, at_least: u64) -> Result<()> {
-        self.output.sync_written(at_least)
-    }
-
     /// For that a table may end at an eighth of its size: until the step is published what it put into the cache is there
     /// beside what that replaces. May change at any time.
     fn end_steps_at_filled(&mut self, bytes: u64) {

@@ -204,11 +204,6 @@ impl Output {
         Ok(())
     }
 
-    /// Syncs the current table if at least so many bytes of it are not.
-    pub(crate) fn sync_written(&mut self, at_least: u64) -> Result<()> {
-        self.builder.as_mut().map_or(Ok(()), |builder| builder.sync_written(at_least))
-    }
-
     /// Where the first table goes.
     pub(crate) fn place(&self) -> PathBuf {
         self.rules.tables.path(self.rules.spec.id)

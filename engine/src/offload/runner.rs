@@ -17,9 +17,6 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// It syncs whenever it has written this much: a device that is given more at once keeps readers of the database waiting.
-const SYNC_BYTES: u64 = 256 << 10;
-
 /// The object store that tables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
 
@@ -128,8 +125,7 @@ impl MergeRunner {
             writes_over: false,
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
-        let writes_in_pieces = local.tables.store().writes_in_pieces();
-        Ok(RunningMerge { run: Some(local.begin(spec)?), writes_in_pieces, kept, steps: VecDeque::new() })
+        Ok(RunningMerge { run: Some(local.begin(spec)?), kept, steps: VecDeque::new() })
     }
 
     /// Removes a table of the merge, as whoever else reaches its storage could.
@@ -168,7 +164,6 @@ impl MergeRunner {
 pub struct RunningMerge {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,
-    writes_in_pieces: bool,
     /// What it keeps of its outputs, if that is wanted.
     kept: Option<Arc<KeptMerge>>,
     /// The last table of each step that was handed out and is not published.
@@ -190,9 +185,6 @@ impl RunningMerge {
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;
-        if self.writes_in_pieces {
-            run.sync_written(SYNC_BYTES)?;
-        }
         let totals = run.totals();
         let step = match advance {
             Advance::Working | Advance::NotYet(_) => None,

@@ -2,8 +2,8 @@
 //! the [`Scheduler`]. On threads (`threads`) workers run beside the callers; in a simulation (`sim`, feature
 //! `testing`) everything happens on the caller's thread, in an order drawn from a seed.
 //!
-//! `limiter` is the one rate limiter of flushes and merges, `pace` how a merge gives way to readers. What is worth running is not decided here (see
-//! `strategy` and `work/queue.rs`).
+//! `limiter` is the one rate limiter of flushes and merges, `pace` how merges give way to readers. What is worth running is
+//! not decided here (see `strategy` and `work/queue.rs`).
 
 mod limiter;
 mod pace;

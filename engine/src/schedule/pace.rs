@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 
 /// Work between two rests is at least this long.
 const MOMENT_NS: u64 = 500_000;
-/// No single rest is longer: a sync that took a second need not stop everything for many.
+/// None rests for longer than this from now on: a sync that took a second need not stop everything for many.
 const REST_MAX_NS: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
@@ -38,15 +38,15 @@ impl Pace {
             let worked = std::mem::take(&mut state.worked_ns);
             if state.beside_readers && times > 0.0 {
                 let rest = (worked as f64 * times) as u64;
-                state.until_ns = state.until_ns.max(now) + rest.min(REST_MAX_NS);
+                state.until_ns = (state.until_ns.max(now) + rest).min(now + REST_MAX_NS);
             }
         }
         state.until_ns.saturating_sub(now)
     }
 
-    /// How many nanoseconds merges still rest.
-    pub(crate) fn left(&self, now: u64) -> u64 {
-        self.0.lock().until_ns.saturating_sub(now)
+    /// Until when merges rest, or did last.
+    pub(crate) fn until(&self) -> u64 {
+        self.0.lock().until_ns
     }
 
     /// Nobody rests any longer.
@@ -60,11 +60,6 @@ impl Pace {
         let before = std::mem::replace(&mut state.reads, reads);
         state.beside_readers || reads != before
     }
-
-    /// Whether somebody read when that was last looked at.
-    pub(crate) fn is_beside_readers(&self) -> bool {
-        self.0.lock().beside_readers
-    }
 }
 
 #[cfg(test)]
@@ -76,15 +71,13 @@ mod tests {
         let pace = Pace::default();
         assert_eq!(pace.worked(MOMENT_NS - 1, 10, 1, 7.0), 0, "a moment is not over");
         assert_eq!(pace.worked(1, 10, 1, 7.0), 7 * MOMENT_NS);
-        assert!(pace.is_beside_readers());
-        assert_eq!(pace.left(10 + MOMENT_NS), 6 * MOMENT_NS);
+        assert_eq!(pace.until(), 10 + 7 * MOMENT_NS);
         let later = 10 + 8 * MOMENT_NS;
         assert_eq!(
-            (pace.left(later), pace.worked(MOMENT_NS, later, 1, 7.0)),
+            (pace.until().saturating_sub(later), pace.worked(MOMENT_NS, later, 1, 7.0)),
             (0, 0),
             "nobody read meanwhile"
         );
-        assert!(!pace.is_beside_readers());
         assert!(pace.begin(2) && !pace.begin(2), "somebody read since");
         assert_eq!(pace.worked(MOMENT_NS, later, 2, 7.0), 0, "but not since it began");
         assert_eq!(pace.worked(MOMENT_NS, later, 3, 0.0), 0, "where much is owed nobody rests");
@@ -97,6 +90,6 @@ mod tests {
         pace.worked(MOMENT_NS, 0, 1, 7.0);
         assert_eq!(pace.worked(MOMENT_NS, MOMENT_NS, 2, 7.0), 13 * MOMENT_NS, "two worked at the same time");
         pace.end();
-        assert_eq!(pace.left(0), 0);
+        assert_eq!(pace.until(), 0);
     }
 }

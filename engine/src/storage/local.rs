@@ -7,6 +7,7 @@ use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile, check_reser
 use crate::types::random::{STEP, mix};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -266,25 +267,30 @@ impl LocalWrite {
         Self { file, len, begun: len }
     }
 
-    /// Waits for nothing, and decides nothing: only a sync says what is durable. But what fails here fails the file now, before
-    /// more is written to it.
-    fn begin_write_back(&mut self) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            let (from, len) = (self.begun as i64, (self.len - self.begun) as i64);
-            // SAFETY: the descriptor is open as long as the file is, and no memory is passed.
-            let result = unsafe {
-                libc::sync_file_range(self.file.as_raw_fd(), from, len, libc::SYNC_FILE_RANGE_WRITE)
-            };
-            let error = (result != 0).then(io::Error::last_os_error);
-            if let Some(e) = error.filter(is_lost) {
-                return Err(e);
-            }
-        }
+    fn write_back(&mut self) -> io::Result<()> {
+        write_back(&self.file, self.begun..self.len)?;
         self.begun = self.len;
         Ok(())
     }
+}
+
+/// Lets the kernel begin to write a part of a file. Waits for none of it, and decides nothing: only a sync says what is durable,
+/// so this must not take an error away from it, as waiting would. But what fails here fails the file now, before more is
+/// written to it.
+fn write_back(file: &File, part: Range<u64>) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if !part.is_empty() {
+        use std::os::fd::AsRawFd;
+        let (from, len) = (part.start as i64, (part.end - part.start) as i64);
+        // SAFETY: the descriptor is open as long as the file is, and no memory is passed.
+        let result =
+            unsafe { libc::sync_file_range(file.as_raw_fd(), from, len, libc::SYNC_FILE_RANGE_WRITE) };
+        let error = (result != 0).then(io::Error::last_os_error);
+        if let Some(e) = error.filter(is_lost) {
+            return Err(e);
+        }
+    }
+    Ok(())
 }
 
 impl WriteFile for LocalWrite {
@@ -292,7 +298,7 @@ impl WriteFile for LocalWrite {
         self.file.write_all(bytes)?;
         self.len += bytes.len() as u64;
         if self.len - self.begun >= WRITE_BACK {
-            self.begin_write_back()?;
+            self.write_back()?;
         }
         Ok(())
     }
@@ -376,6 +382,11 @@ impl MappedFile for LocalMapped {
         self.file.sync_data()
     }
 
+    fn begin_write_back(&self, from: u64, to: u64) -> io::Result<()> {
+        self.let_go();
+        write_back(&self.file, from..to)
+    }
+
     /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one fault each, and of
     /// which each is written to the device as a whole.
     fn zero(&self, offset: u64, len: u64, piece: u64) -> io::Result<()> {
@@ -409,6 +420,10 @@ impl MappedFile for LocalReserved {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn begin_write_back(&self, from: u64, to: u64) -> io::Result<()> {
+        write_back(&self.file, from..to)
     }
 
     /// What was reserved anew reads as zeros, and blocks written twice cost twice.

@@ -261,6 +261,12 @@ pub trait MappedFile: Send + Sync {
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
+    /// Lets the device begin to write those bytes, so that a sync has less to wait for and others find it less busy then. Does not
+    /// wait until they are written, and decides nothing: only a sync says what is durable, and an error here must not be
+    /// taken away from it. One that is told here is of bytes that may be lost.
+    fn begin_write_back(&self, _from: u64, _to: u64) -> io::Result<()> {
+        Ok(())
+    }
     /// A handle of the same file that can only sync, where that is cheaper than keeping this one: the caller
     /// writes no more and drops this one. `None` where it makes no difference.
     fn sealed(&self) -> Option<Box<dyn MappedFile>> {

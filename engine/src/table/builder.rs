@@ -89,15 +89,8 @@ impl TableBuilder {
         let compressor =
             Compressor::new(options.compression).map_err(|e| Error::io("set up compression for", path, e))?;
         let file = storage.create(path).map_err(|e| Error::io("create table", path, e))?;
-        let mut out = Output {
-            file,
-            path: path.to_path_buf(),
-            buffer: Vec::new(),
-            written: 0,
-            synced: 0,
-            identity,
-            compressor,
-        };
+        let mut out =
+            Output { file, path: path.to_path_buf(), buffer: Vec::new(), written: 0, identity, compressor };
         out.append(&Header { id, identity }.encode())?;
         Ok(Self {
             out,
@@ -268,11 +261,6 @@ impl TableBuilder {
         self.out.offset()
     }
 
-    /// Syncs what was given to the file if at least so many bytes of it are not.
-    pub(crate) fn sync_written(&mut self, at_least: u64) -> Result<()> {
-        self.out.sync_written(at_least)
-    }
-
     /// Whether neither a cell nor a range tombstone was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.properties.cells == 0 && self.tombstones.is_empty()
@@ -417,9 +405,8 @@ struct Output {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes already given to the file, and those of them that were synced ahead of its end.
+    /// Bytes already given to the file.
     written: u64,
-    synced: u64,
     identity: u64,
     compressor: Compressor,
 }
@@ -474,12 +461,7 @@ impl Output {
         Ok(())
     }
 
-    fn sync_written(&mut self, at_least: u64) -> Result<()> {
-        if self.written - self.synced >= at_least { self.sync() } else { Ok(()) }
-    }
-
     fn sync(&mut self) -> Result<()> {
-        self.synced = self.written;
         self.file.sync().map_err(|e| Error::io("sync table", &self.path, e))
     }
 }

@@ -72,11 +72,15 @@ impl Work {
     /// Small work that belongs to no job; whether there was any.
     pub(super) fn chores(&self) -> bool {
         let mut worked = false;
-        if let Ok(log) = self.commit.log()
-            && log.needs_prepare()
-        {
-            // A full disk shows again when the file is really needed.
-            worked |= log.prepare().unwrap_or(false);
+        if let Ok(log) = self.commit.log() {
+            // A full disk shows again when the file is really needed; a log that failed, at the next write.
+            if log.needs_write_back() {
+                let now = self.commit.env.clock.monotonic_ns();
+                let _ = log.write_back(now.saturating_sub(self.log_written_ns.swap(now, Ordering::Relaxed)));
+            }
+            if log.needs_prepare() {
+                worked |= log.prepare().unwrap_or(false);
+            }
         }
         for store in self.catalog.touched() {
             worked |= lay_out_one(&self.catalog, &store);

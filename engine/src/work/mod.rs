@@ -29,6 +29,8 @@ pub(crate) struct Work {
     /// Compactions that were asked for.
     manual: Mutex<Vec<Arc<Manual>>>,
     events_saved: AtomicU64,
+    /// When a piece of the log was last looked at, to be written back (monotonic ns).
+    log_written_ns: AtomicU64,
 }
 
 impl Work {
@@ -39,6 +41,7 @@ impl Work {
             queue: Queue::default(),
             manual: Mutex::default(),
             events_saved: AtomicU64::new(0),
+            log_written_ns: AtomicU64::new(0),
         })
     }
 }

@@ -231,7 +231,8 @@ impl Work {
                 false
             }
             Ok(Some(job)) => {
-                let (id, job) = (job.id(), Some(Job::Merge(Box::new(job))));
+                let (id, rests) = (job.id(), job.runs_here());
+                let job = Some(Job::Merge(Box::new(job)));
                 let store = Some(store.id);
                 self.queue.list.lock().push(Slot {
                     id,
@@ -239,6 +240,7 @@ impl Work {
                     asked,
                     store,
                     job,
+                    rests,
                     not_before_ns: 0,
                     since_ns,
                 });

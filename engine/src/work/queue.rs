@@ -68,6 +68,8 @@ pub(super) struct Slot {
     pub(super) store: Option<StoreId>,
     /// `None` while a worker has it.
     pub(super) job: Option<Job>,
+    /// It is a merge that runs here, which rests beside readers.
+    pub(super) rests: bool,
     pub(super) not_before_ns: u64,
     /// Since when it could go on.
     pub(super) since_ns: u64,
@@ -77,8 +79,9 @@ impl Slot {
     /// The most urgent first. Of flushes the oldest, as only its last step frees memory; merges take turns. One that has
     /// waited long goes before other merges, however urgent: else one over all data would never end under a load whose
     /// merges of level 0 keep the only worker busy, or take all that a limited rate allows.
-    fn order(&self, now: u64) -> impl Ord + use<> {
-        let waited = now.saturating_sub(self.since_ns);
+    fn order(&self, now: u64, rested_until: u64) -> impl Ord + use<> {
+        // A rest of all is no waiting.
+        let waited = now.saturating_sub(self.since_ns.max(rested_until));
         let (urgency, waited) = match self.urgency {
             Urgency::Merge | Urgency::Level0Merge if waited > MERGE_WAITS_NS => {
                 (Urgency::LongWaiting, waited)
@@ -169,7 +172,7 @@ impl Work {
         let list = self.queue.list.lock();
         let wait = |slot: &Slot| {
             let wait = slot.not_before_ns.saturating_sub(now);
-            if slot.urgency.is_of_merge() { wait.max(rest) } else { wait }
+            if slot.rests { wait.max(rest) } else { wait }
         };
         match list.iter().filter(|slot| slot.job.is_some()).map(wait).min() {
             Some(ns) => Turn::Until(ns.max(1)),
@@ -193,12 +196,13 @@ impl Work {
     /// The most urgent job that is ready. Merges rest together: no job needs a turn to find that out.
     pub(super) fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
         let resting = self.commit.rest_left(now) > 0;
+        let rested_until = self.commit.rates.pace.until();
         let mut list = self.queue.list.lock();
         let best = list
             .iter_mut()
             .filter(|slot| slot.job.is_some() && slot.not_before_ns <= now)
-            .filter(|slot| !(resting && slot.urgency.is_of_merge()))
-            .max_by_key(|slot| slot.order(now))?;
+            .filter(|slot| !(resting && slot.rests))
+            .max_by_key(|slot| slot.order(now, rested_until))?;
         Some((best.id, best.urgency, best.job.take()?))
     }
 
@@ -220,6 +224,7 @@ impl Work {
     /// Puts a job back: not before that moment, and since when it could go on if that is another moment than before.
     pub(super) fn put_back(&self, id: u32, job: Job, not_before_ns: u64, since_ns: Option<u64>) {
         if let Some(slot) = self.queue.list.lock().iter_mut().find(|slot| slot.id == id) {
+            slot.rests = job.rests();
             slot.job = Some(job);
             slot.not_before_ns = not_before_ns;
             slot.since_ns = since_ns.unwrap_or(slot.since_ns);
@@ -388,14 +393,18 @@ impl Work {
     pub(super) fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
         let id = job.id();
         let since_ns = self.commit.env.clock.monotonic_ns();
-        let slot = Slot { id, urgency, asked: false, store, job: Some(job), not_before_ns: 0, since_ns };
+        let rests = job.rests();
+        let slot =
+            Slot { id, urgency, asked: false, store, job: Some(job), rests, not_before_ns: 0, since_ns };
         self.queue.list.lock().push(slot);
     }
 
     /// Drops all jobs; their finished steps stay.
     pub(crate) fn abandon_jobs(&self) {
         let closed = Error::new(ErrorKind::Closed, "the database was closed");
-        for slot in std::mem::take(&mut *self.queue.list.lock()) {
+        // Without the lock: what a job gives up may ask what runs.
+        let all = std::mem::take(&mut *self.queue.list.lock());
+        for slot in all {
             if let Some(job) = slot.job {
                 drop(job.abandon(&self.catalog, &closed));
             }

@@ -17,6 +17,7 @@ pub(super) enum Call {
     MapWrite,
     Sync,
     SyncDir,
+    WriteBack,
     Rename,
     Remove,
 }
@@ -64,6 +65,8 @@ struct State {
     durable_names: Names,
     fail: Option<(Call, u32)>,
     syncs: usize,
+    /// What was let be written ahead of a sync, in order.
+    written_back: Vec<(u64, u64)>,
 }
 
 /// The disk. Clones are the same disk.
@@ -81,6 +84,9 @@ impl Disk {
     }
     pub(super) fn syncs(&self) -> usize {
         self.0.lock().syncs
+    }
+    pub(super) fn written_back(&self) -> Vec<(u64, u64)> {
+        self.0.lock().written_back.clone()
     }
     /// Power loss: every unsynced sector and name survives or not as `keep` says.
     pub(super) fn crash(&self, keep: &mut dyn FnMut() -> bool) {
@@ -238,6 +244,11 @@ impl MappedFile for Handle {
             return Err(e);
         }
         self.inode.lock().sync();
+        Ok(())
+    }
+    fn begin_write_back(&self, from: u64, to: u64) -> io::Result<()> {
+        self.disk.gate(Call::WriteBack, io::ErrorKind::Other)?;
+        self.disk.0.lock().written_back.push((from, to));
         Ok(())
     }
 }

@@ -143,6 +143,47 @@ fn a_file_made_after_a_failed_one_gets_its_own_name_synced() {
 }
 
 #[test]
+fn a_log_file_is_written_back_piece_by_piece_and_each_once() {
+    const KIB: u64 = 1024;
+    const LONG: u64 = 1_000_000_000;
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 1300 * KIB);
+    let mut n = 0;
+    let mut put_to = |file: u64, offset: u64| {
+        let mut pieces = 0;
+        while log.end() < position(file, offset) {
+            pieces += u32::from(put(&mut appender, n, 50_000).unwrap().ends_piece());
+            n += 1;
+        }
+        pieces
+    };
+    assert_eq!(put_to(1, 100 * KIB), 0);
+    assert!(!log.needs_write_back(), "not a whole piece");
+    assert_eq!(put_to(1, 530 * KIB), 1);
+    assert!(log.needs_write_back());
+    log.write_back(LONG).unwrap();
+    log.write_back(LONG).unwrap();
+    assert!(!log.needs_write_back());
+    assert_eq!(disk.written_back(), [(0, 512 * KIB)]);
+    assert_eq!(log.synced(), position(1, 0), "it decides nothing");
+    // The rest of the file is synced, as it is complete.
+    put_to(2, 600 * KIB);
+    log.write_back(LONG).unwrap();
+    assert_eq!(disk.written_back()[1..], [(0, 512 * KIB)]);
+    put_to(2, 1100 * KIB);
+    log.write_back(LONG).unwrap();
+    assert_eq!(disk.written_back()[2..], [(512 * KIB, 1024 * KIB)]);
+    put_to(3, 600 * KIB);
+    log.write_back(1_000_000).unwrap();
+    assert_eq!(disk.written_back().len(), 3, "it is full soon");
+    put_to(3, 1100 * KIB);
+    disk.fail(Call::WriteBack, 0);
+    assert!(log.write_back(LONG).is_err());
+    assert_eq!(log.write_back(LONG).unwrap_err().kind(), ErrorKind::Poisoned, "bytes are lost");
+    assert!(log.sync().is_err());
+}
+
+#[test]
 fn a_prepared_file_is_what_the_next_rotation_takes() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);

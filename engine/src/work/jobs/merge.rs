@@ -31,11 +31,7 @@ use std::sync::atomic::Ordering;
 pub(crate) const READ_AHEAD: usize = 512 << 10;
 
 /// One that begins beside readers, as a large read delays the small ones behind it.
-const READ_AHEAD_RESTING: usize = 64 << 10;
-
-/// Beside readers it syncs whenever it has written this much: a device that is given more at once keeps readers waiting
-/// until it has written all of it.
-const SYNC_RESTING: u64 = 256 << 10;
+const READ_AHEAD_RESTING: usize = 256 << 10;
 
 /// A merge that has failed elsewhere so often is finished here.
 const FAILURES_ELSEWHERE: u32 = 3;
@@ -155,23 +151,17 @@ impl MergeJob {
         }
         let began_ns = commit.env.clock.monotonic_ns();
         let worked = self.work(catalog)?;
-        // (An object store is given an object as a whole, once.)
-        let syncs = commit.rates.pace.is_beside_readers() && catalog.tables.store().writes_in_pieces();
-        if let Some(running) = self.run.as_mut().filter(|_| syncs) {
-            running.run.sync_written(SYNC_RESTING)?;
-        }
         let now = commit.env.clock.monotonic_ns();
         let rest = commit.rates.pace.worked(now - began_ns, now, catalog.cache.blocks_asked_for(), times);
         Ok(match worked {
-            worked if rest == 0 => worked,
-            Advanced::More => Advanced::Wait(rest),
-            Advanced::Wait(wait) => Advanced::Wait(wait.max(rest)),
-            Advanced::NotYet(wait) => Advanced::NotYet(wait.max(rest)),
-            Advanced::Done => Advanced::Done,
+            // Whoever takes jobs passes over all that rest.
+            Advanced::More if rest > 0 => Advanced::Wait(0),
+            worked => worked,
         })
     }
 
-    fn runs_here(&self) -> bool {
+    /// Whether it is this process that works, and rests: of one elsewhere there is little to do here, which others wait for.
+    pub(crate) fn runs_here(&self) -> bool {
         self.run.as_ref().is_some_and(|running| running.verifier.is_none())
     }
 

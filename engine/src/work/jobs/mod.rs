@@ -63,6 +63,11 @@ impl Job {
         }
     }
 
+    /// Whether it rests beside readers.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self, Job::Merge(job) if job.runs_here())
+    }
+
     pub(super) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
         match self {
             Job::Flush(job) => job.advance(catalog),
