@@ -129,12 +129,12 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
-    wrong.push(ask(&channel, begin(2, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(3, b"no merge")).await.err().unwrap());
     wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
     let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
-    wrong.push(ask(&channel, begin(2, &outside)).await.err().unwrap());
-    wrong.push(ask(&channel, begin(2, &vec![b' '; 17 << 20])).await.err().unwrap());
-    let kept_somehow = Some(Ask::Begin(Begin { version: 2, merge: merge.clone(), keep: 9 }));
+    wrong.push(ask(&channel, begin(3, &outside)).await.err().unwrap());
+    wrong.push(ask(&channel, begin(3, &vec![b' '; 17 << 20])).await.err().unwrap());
+    let kept_somehow = Some(Ask::Begin(Begin { version: 3, merge: merge.clone(), keep: 9 }));
     wrong.push(ask(&channel, kept_somehow).await.err().unwrap());
     let wanted = |table: &str, starts: &[u64], ends: &[u64]| Read {
         database: spec.database(),
@@ -150,7 +150,7 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     }
     seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
     // Two steps come without a word, and no third.
-    let (asks, mut stream) = ask(&channel, begin(2, &merge)).await.unwrap();
+    let (asks, mut stream) = ask(&channel, begin(3, &merge)).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
     seen.push(format!("{:?} bytes", read(&channel, wanted(&name, &[0, 50], &[40, 90])).await.ok()));
     for (start, end) in [(0, u64::MAX), (9, 3), (u64::MAX, 0), (1 << 40, (1 << 40) + 1)] {

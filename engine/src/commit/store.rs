@@ -376,13 +376,13 @@ impl Store {
     }
 
     pub(crate) fn count_memory(&self, bytes: u64) -> u64 {
-        self.counted.memory.swap(bytes, Ordering::Relaxed)
+        self.counted.memory.swap(bytes, Ordering::AcqRel)
     }
 
-    /// A write took so much.
+    /// A write took so much, which is in the sum of all already.
     #[inline]
     pub(crate) fn grew(&self, bytes: u64) {
-        self.counted.memory.fetch_add(bytes, Ordering::Relaxed);
+        self.counted.memory.fetch_add(bytes, Ordering::Release);
     }
 
     pub(crate) fn count_tables(&self, bytes: u64) -> u64 {

@@ -386,7 +386,7 @@ impl Commit {
 
     /// Whether memory has come over the mark at which flushing begins.
     fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) -> bool {
-        let mut all = 0;
+        let mut is_due = false;
         for (i, op) in ops.iter().enumerate() {
             let seq = SeqNo(first.0 + i as u64);
             let version = op.store.version();
@@ -402,15 +402,14 @@ impl Commit {
             }
             let grown = (version.active.bytes() - before) as u64;
             if grown > 0 {
+                // The sum first: who counts the store anew in between takes what it had from the sum, which would else fall below
+                // zero and stop all writers.
+                let before = self.tally.memory.take_add(grown);
                 op.store.grew(grown);
-                all += grown;
+                is_due |= self.passes_low(before, before + grown);
             }
         }
-        if all == 0 {
-            return false;
-        }
-        let before = self.tally.memory.take_add(all);
-        self.passes_low(before, before + all)
+        is_due
     }
 
     /// Freezes the store's active segment once it is full, and wakes the background.
