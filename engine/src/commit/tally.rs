@@ -59,6 +59,20 @@ fn change(sum: &Counter, before: u64, now: u64) {
 }
 
 impl Tally {
+    /// A write to the store took so much; what all memory was before. The sum first: who counts the store anew in between takes
+    /// what it had from the sum, which would else fall below zero, and stop all writers.
+    #[inline]
+    pub(crate) fn grew(&self, store: &Store, bytes: u64) -> u64 {
+        let before = self.memory.take_add(bytes);
+        store.grew(bytes);
+        before
+    }
+
+    /// The store has so much memory.
+    pub(super) fn count_memory(&self, store: &Store, bytes: u64) {
+        change(&self.memory, store.count_memory(bytes), bytes);
+    }
+
     /// The store has so many runs too many in level 0; whether it had more before.
     fn count_level0(&self, store: &Store, runs: u64) -> bool {
         let before = store.set_level0_over(runs);
@@ -180,8 +194,7 @@ impl Commit {
             return;
         }
         let version = store.version();
-        let memory = version.memory_bytes();
-        change(&self.tally.memory, store.count_memory(memory), memory);
+        self.tally.count_memory(store, version.memory_bytes());
         let tables = version.shape.live_bytes();
         change(&self.tally.table_bytes, store.count_tables(tables), tables);
         let kept = version.kept_bytes();
@@ -198,7 +211,7 @@ impl Commit {
     pub(crate) fn discount(&self, store: &Arc<Store>) {
         {
             let _counting = store.counted.counting.lock();
-            change(&self.tally.memory, store.count_memory(0), 0);
+            self.tally.count_memory(store, 0);
             change(&self.tally.table_bytes, store.count_tables(0), 0);
             change(&self.tally.kept, store.count_kept(0), 0);
             self.tally.count_level0(store, 0);

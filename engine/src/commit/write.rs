@@ -402,10 +402,7 @@ impl Commit {
             }
             let grown = (version.active.bytes() - before) as u64;
             if grown > 0 {
-                // The sum first: who counts the store anew in between takes what it had from the sum, which would else fall below
-                // zero and stop all writers.
-                let before = self.tally.memory.take_add(grown);
-                op.store.grew(grown);
+                let before = self.tally.grew(op.store, grown);
                 is_due |= self.passes_low(before, before + grown);
             }
         }
