@@ -164,6 +164,13 @@ fn announcement(random: &mut Rng) -> Vec<u8> {
     out
 }
 
+/// A question for the compaction servers that there are.
+fn ring() -> Vec<u8> {
+    let mut out = Vec::new();
+    uint32::encode(1, &PROTOCOL_VERSION, &mut out);
+    out
+}
+
 /// So many messages.
 pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, String> {
     let manager_port = free_port();
@@ -195,7 +202,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                     }
                     4 | 5 => (1, vec![read(&mut random, &noted)]),
                     6 => (2, vec![announcement(&mut random)]),
-                    _ => (3, vec![vec![0x08, 0x02]]),
+                    _ => (3, vec![ring()]),
                 };
                 let (kind, method) = (method, METHODS[method]);
                 let is_manager = method.starts_with("Manager");
