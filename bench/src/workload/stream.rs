@@ -4,7 +4,7 @@
 use super::mixgraph::{self, MixGraph};
 use super::pick::{Pick, Zipf};
 use super::random::{Rng, Shuffle};
-use super::{Distribution, Kind, Mix, Workload};
+use super::{Distribution, Kind, Mix, Pace, Workload};
 
 /// One operation. Keys are numbers; `salt` chooses the value's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,11 @@ impl<'a> Stream<'a> {
         let (ops, threads, at) =
             (workload.ops, u64::from(workload.threads - workload.readers), u64::from(thread));
         let (kind, todo) = match workload.kind {
-            // They are ended when the writers are done.
-            _ if thread >= workload.threads - workload.readers => (Kind::Mix(workload.reads), u64::MAX),
+            // As many as all writers together, unless they have a rate of their own: they are ended when the writers are done.
+            _ if thread >= workload.threads - workload.readers => {
+                let is_apart = matches!(workload.pace, Pace::Apart(_));
+                (Kind::Mix(workload.reads), if is_apart { u64::MAX } else { ops })
+            }
             Kind::Walk => (Kind::Walk, 1),
             kind => (kind, ops / threads + u64::from(at < ops % threads)),
         };
@@ -243,7 +246,7 @@ mod tests {
                 let loaded: HashSet<u64> = workload.loaded(9).collect();
                 for thread in 0..workload.threads {
                     let mut there = loaded.clone();
-                    // Readers beside writers read without an end.
+                    // Readers at a rate of their own read without an end.
                     for op in Stream::new(&workload, &picks, 9, thread).take(20_000) {
                         match op {
                             Op::Put { number, .. } => drop(there.insert(number)),
