@@ -382,12 +382,14 @@ impl BlockCache {
         self.meta.insert(key, meta);
     }
 
-    /// A table that takes so many bytes beside the cache was opened, or (`false`) is gone.
-    pub(crate) fn count_table(&self, bytes: u64, is_open: bool) {
-        match is_open {
-            true => self.tables.0.fetch_add(bytes, Ordering::Relaxed),
-            false => self.tables.0.fetch_sub(bytes, Ordering::Relaxed),
-        };
+    /// An open table takes so many bytes more beside the cache, or (`false`) takes them no more.
+    pub(crate) fn count_table(&self, bytes: u64, is_more: bool) {
+        if is_more {
+            self.tables.0.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            let before = self.tables.0.fetch_sub(bytes, Ordering::Relaxed);
+            debug_assert!(before >= bytes, "{bytes} bytes of tables go where {before} were counted");
+        }
     }
 
     /// Bytes that open tables take beside the cache.

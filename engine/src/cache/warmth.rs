@@ -7,9 +7,10 @@
 //! those leave at once). Two unused periods are forgotten. The bits are a hint: concurrent readers and the end of a period may
 //! lose a mark, never more.
 
+use super::BlockCache;
 use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Parts in a word.
 const PARTS: u64 = 32;
@@ -19,11 +20,12 @@ const NOW: u64 = 0x5555_5555_5555_5555;
 const PART_BYTES_MIN: u64 = 64;
 const PARTS_A_BLOCK: u64 = 8;
 
-/// Of one table. Memory is taken at the first mark.
+/// Of one table. Memory is taken at the first mark, and counted as the table's from then on.
 pub(crate) struct Warmth {
     part_bytes: u64,
     words: usize,
     marks: OnceLock<Marks>,
+    counts: Arc<BlockCache>,
 }
 
 struct Marks {
@@ -33,10 +35,10 @@ struct Marks {
 
 impl Warmth {
     /// For `data_bytes` of blocks that are about `block_bytes` long.
-    pub(crate) fn new(data_bytes: u64, block_bytes: u64) -> Self {
+    pub(crate) fn new(data_bytes: u64, block_bytes: u64, counts: &Arc<BlockCache>) -> Self {
         let part_bytes = (block_bytes / PARTS_A_BLOCK).max(PART_BYTES_MIN);
         let words = data_bytes.div_ceil(part_bytes).div_ceil(PARTS) as usize;
-        Self { part_bytes, words, marks: OnceLock::new() }
+        Self { part_bytes, words, marks: OnceLock::new(), counts: Arc::clone(counts) }
     }
 
     /// What is at that offset was read in this period.
@@ -73,9 +75,10 @@ impl Warmth {
     /// The marks, brought up to this period.
     #[inline]
     fn marks(&self, period: u64) -> &Marks {
-        let marks = self.marks.get_or_init(|| Marks {
-            period: AtomicU64::new(period),
-            words: (0..self.words).map(|_| AtomicU64::new(0)).collect(),
+        let marks = self.marks.get_or_init(|| {
+            let words: Box<[_]> = (0..self.words).map(|_| AtomicU64::new(0)).collect();
+            self.counts.count_table(size_of_val(&*words) as u64, true);
+            Marks { period: AtomicU64::new(period), words }
         });
         let of = marks.period.load(Ordering::Relaxed);
         if of < period {
@@ -84,8 +87,14 @@ impl Warmth {
         marks
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.marks.get().map_or(0, |marks| size_of_val(&*marks.words))
+    fn memory_bytes(&self) -> u64 {
+        self.marks.get().map_or(0, |marks| size_of_val(&*marks.words) as u64)
+    }
+}
+
+impl Drop for Warmth {
+    fn drop(&mut self) {
+        self.counts.count_table(self.memory_bytes(), false);
     }
 }
 
@@ -118,7 +127,7 @@ mod tests {
             block_bytes in 64u64..8192,
             steps in proptest::collection::vec((0..4u8, 0u64..100_000, 0u64..9_000), 1..80),
         ) {
-            let warmth = Warmth::new(100_000, block_bytes);
+            let warmth = Warmth::new(100_000, block_bytes, &BlockCache::new(0));
             let part = (block_bytes / 8).max(64);
             let (mut read, mut period) = (BTreeMap::new(), 7);
             for (what, at, length) in steps {
@@ -148,13 +157,17 @@ mod tests {
 
     #[test]
     fn it_takes_memory_only_once_something_was_read_and_then_little() {
-        let warmth = Warmth::new(64 << 20, 4096);
+        let cache = BlockCache::new(0);
+        let warmth = Warmth::new(64 << 20, 4096, &cache);
         assert!(!warmth.is_warm(0, 1));
-        assert_eq!(warmth.memory_bytes(), 0);
+        assert_eq!((warmth.memory_bytes(), cache.table_memory()), (0, 0));
         warmth.touch(1 << 20, 1);
         assert_eq!(warmth.memory_bytes(), 32 << 10, "two bits for each 512 bytes");
+        assert_eq!(cache.table_memory(), 32 << 10);
         // Behind the end nothing is known, and asking is no harm.
         warmth.touch(u64::MAX, 1);
         assert!(!warmth.is_warm(u64::MAX, 1) && warmth.is_warm((1 << 20) + 511, 2));
+        drop(warmth);
+        assert_eq!(cache.table_memory(), 0);
     }
 }

@@ -192,7 +192,7 @@ impl Table {
     pub(crate) fn memory_bytes(&self) -> usize {
         let covers: usize =
             self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();
-        size_of::<Self>() + self.top.memory_bytes() + self.warmth.memory_bytes() + covers
+        size_of::<Self>() + self.top.memory_bytes() + covers
     }
 
     /// The sketch over its distinct keys, read from the file.
@@ -738,7 +738,7 @@ impl Opened {
             info,
             cache: Arc::clone(cache),
             cache_id,
-            warmth: Warmth::new(data_end, self.properties.block_bytes),
+            warmth: Warmth::new(data_end, self.properties.block_bytes, cache),
             looks: AtomicU64::new(0),
             kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
             top: self.top,
