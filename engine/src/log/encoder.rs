@@ -2,11 +2,14 @@
 //!
 //! Checksums depend on where the frame will lie, which only the appender knows, so the encoder remembers where
 //! its items begin and end and computes all sums in one pass over bytes that are still in the CPU's cache.
+//! Whether the frame is a short one is known as late. It is built behind room for a full head, and a short one is then put
+//! right before what it is the head of.
 
 use super::frame::{
-    ALIGN, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind, HEAD_BYTES, Note, Place,
+    ALIGN, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind, HEAD_BYTES, Head, Note,
     SYNCED_UNKNOWN, TAG_CELL, TAG_PART, TAG_TOMBSTONE, TOMBSTONE_END, TOMBSTONE_TIMES, U56_MAX,
 };
+use super::short::{AloneHead, Base, Behind, SHORT_HEAD_BYTES_MAX, put_batch_head};
 use crate::types::codec::{put_u64, put_varint};
 use crate::types::{CellRef, Generation, Kind, LogPosition, RangeTombstone, SeqNo, StoreId, Timestamp};
 use crc32c::crc32c_append;
@@ -23,8 +26,12 @@ pub(crate) struct FrameEncoder {
     first_seq: u64,
     next_seq: u64,
     wall_us: u64,
+    /// What the first and the last entry belong to.
+    parts: Option<[(StoreId, Generation); 2]>,
     /// Padded and ready: no item may follow.
     closed: bool,
+    /// A short head, as it is put together.
+    head: Vec<u8>,
 }
 
 /// A part header or an entry in the buffer.
@@ -50,7 +57,9 @@ impl FrameEncoder {
             first_seq: 0,
             next_seq: 0,
             wall_us: 0,
+            parts: None,
             closed: false,
+            head: Vec::with_capacity(SHORT_HEAD_BYTES_MAX),
         }
     }
 
@@ -79,6 +88,7 @@ impl FrameEncoder {
         self.first_seq = first_seq.0;
         self.next_seq = first_seq.0;
         self.wall_us = wall_us.min(U56_MAX);
+        self.parts = None;
         self.closed = false;
     }
 
@@ -90,6 +100,8 @@ impl FrameEncoder {
         put_varint(&mut self.bytes, u64::from(store.0));
         put_varint(&mut self.bytes, generation.0);
         self.items.push(Item { start, end: self.bytes.len(), is_entry: false });
+        let part = (store, generation);
+        self.parts = Some([self.parts.map_or(part, |[first, _]| first), part]);
     }
 
     /// Adds a cell, gives it the frame's next sequence number (whatever its own field says) and returns that.
@@ -119,18 +131,9 @@ impl FrameEncoder {
         SeqNo(self.first_seq)
     }
 
-    /// Bytes the frame takes in the log.
+    /// Bytes the frame takes in the log at most: as a full one.
     pub(crate) fn frame_bytes(&self) -> u64 {
         (self.bytes.len() as u64).next_multiple_of(ALIGN)
-    }
-
-    /// Where the entries lie (in the order added) once the frame was appended at `start`.
-    #[allow(dead_code, reason = "for log tables")]
-    pub(crate) fn places(&self, start: LogPosition) -> impl Iterator<Item = Place> + '_ {
-        self.items.iter().filter(|item| item.is_entry).map(move |item| {
-            let at = LogPosition { file: start.file, offset: start.offset + item.start as u64 };
-            Place { at, length: (item.end - item.start) as u64 }
-        })
     }
 
     /// Memory held, for budgets.
@@ -209,50 +212,112 @@ impl FrameEncoder {
         self.items.push(Item { start, end: self.bytes.len(), is_entry: true });
     }
 
-    /// Computes all checksums for a frame at `offset` of the file and returns its bytes, padded.
+    /// Computes all checksums for a frame at `offset` of the file and returns its bytes, padded. It is a short one if it can count
+    /// from `base`; else it is the base from now on.
     pub(super) fn finish(
         &mut self,
         identity: FileIdentity,
         offset: u64,
         synced: Option<LogPosition>,
+        base: &mut Option<Base>,
     ) -> &[u8] {
-        let length = self.frame_bytes();
-        let seed = identity.seed(offset);
-        let mut body_crc = seed;
-        match self.kind {
-            FrameKind::Note => body_crc = crc32c_append(body_crc, &self.bytes[HEAD_BYTES..]),
-            FrameKind::Batch => {
-                for item in &self.items {
-                    if !item.is_entry {
-                        body_crc = crc32c_append(body_crc, &self.bytes[item.start..item.end]);
-                        continue;
-                    }
-                    let entry = &mut self.bytes[item.start..item.end];
-                    let (covered, stored) = entry.split_at_mut(entry.len() - 4);
-                    let seed = identity.seed(offset + item.start as u64);
-                    let crc = crc32c_append(seed, covered).to_le_bytes();
-                    stored.copy_from_slice(&crc);
-                    body_crc = crc32c_append(body_crc, &crc);
-                }
-            }
-        }
-        self.bytes.resize(length as usize, 0);
         self.closed = true;
-        let (back, synced_units) = match synced {
+        let head = Head {
+            kind: self.kind,
+            length: self.frame_bytes(),
+            first_seq: SeqNo(self.first_seq),
+            wall_us: self.wall_us,
+            synced,
+        };
+        let short = base.as_ref().and_then(|base| {
+            let behind = base.behind(offset, &head)?;
+            self.finish_short(identity, offset, behind, base)
+        });
+        let start = short.unwrap_or_else(|| {
+            self.finish_full(identity, offset, &head);
+            *base = Some(head.base(offset, self.parts.map(|[_, last]| last)));
+            0
+        });
+        let padded = (self.bytes.len() - start).next_multiple_of(ALIGN as usize);
+        self.bytes.resize(start + padded, 0);
+        &self.bytes[start..]
+    }
+
+    /// Makes it a short frame; where that begins in the buffer, or nothing if it can be none.
+    fn finish_short(
+        &mut self,
+        identity: FileIdentity,
+        offset: u64,
+        behind: Behind,
+        base: &Base,
+    ) -> Option<usize> {
+        let first = *self.items.first().filter(|item| !item.is_entry)?;
+        let new_part = self.parts.map(|[first, _]| first).filter(|first| base.part != Some(*first));
+        self.head.clear();
+        if let [_, Item { start, end, is_entry: true }] = self.items[..]
+            && self.bytes[start] & TAG_CELL != 0
+        {
+            AloneHead::put(&mut self.head, self.bytes[start], behind, new_part);
+            let from = self.put_head(start + 1);
+            let crc = crc32c_append(identity.seed(offset), &self.bytes[from..end - 4]);
+            self.bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+            return Some(from);
+        }
+        let skipped = if new_part.is_none() { 1 } else { 0 };
+        let body = if new_part.is_none() { first.end } else { first.start };
+        put_batch_head(&mut self.head, behind, self.bytes.len() - body);
+        let from = self.put_head(body);
+        let sum = crc32c_append(identity.seed(offset), &self.bytes[from..body]);
+        let sum = self.sum_items(skipped, identity, offset.wrapping_sub(from as u64), sum);
+        self.bytes.extend_from_slice(&sum.to_le_bytes());
+        Some(from)
+    }
+
+    /// Puts the short head before that place; where it begins.
+    fn put_head(&mut self, before: usize) -> usize {
+        let from = before - self.head.len();
+        self.bytes[from..before].copy_from_slice(&self.head);
+        from
+    }
+
+    /// Gives the entries from that item on their checksums; the checksum of all these items. `base` is the offset in the file of
+    /// the buffer's beginning (which may lie before the file's).
+    fn sum_items(&mut self, from: usize, identity: FileIdentity, base: u64, mut sum: u32) -> u32 {
+        for item in &self.items[from..] {
+            if !item.is_entry {
+                sum = crc32c_append(sum, &self.bytes[item.start..item.end]);
+                continue;
+            }
+            let entry = &mut self.bytes[item.start..item.end];
+            let (covered, stored) = entry.split_at_mut(entry.len() - 4);
+            let seed = identity.seed(base.wrapping_add(item.start as u64));
+            let crc = crc32c_append(seed, covered).to_le_bytes();
+            stored.copy_from_slice(&crc);
+            sum = crc32c_append(sum, &crc);
+        }
+        sum
+    }
+
+    fn finish_full(&mut self, identity: FileIdentity, offset: u64, head: &Head) {
+        let seed = identity.seed(offset);
+        let body_crc = match self.kind {
+            FrameKind::Note => crc32c_append(seed, &self.bytes[HEAD_BYTES..]),
+            FrameKind::Batch => self.sum_items(0, identity, offset, seed),
+        };
+        let (back, synced_units) = match head.synced {
             Some(s) => match u8::try_from(identity.file.0 - s.file.0) {
                 Ok(back) if back < SYNCED_UNKNOWN => (back, (s.offset / ALIGN) as u32),
                 _ => (SYNCED_UNKNOWN, 0),
             },
             None => (SYNCED_UNKNOWN, 0),
         };
-        let head = &mut self.bytes[..HEAD_BYTES];
-        head[4..8].copy_from_slice(&((length / ALIGN) as u32).to_le_bytes());
-        head[8..12].copy_from_slice(&body_crc.to_le_bytes());
-        head[12..16].copy_from_slice(&synced_units.to_le_bytes());
-        head[16..24].copy_from_slice(&(self.first_seq | ((self.kind as u64) << 56)).to_le_bytes());
-        head[24..32].copy_from_slice(&(self.wall_us | (u64::from(back) << 56)).to_le_bytes());
-        let head_crc = crc32c_append(seed, &head[4..]);
-        head[..4].copy_from_slice(&head_crc.to_le_bytes());
-        &self.bytes
+        let out = &mut self.bytes[..HEAD_BYTES];
+        out[4..8].copy_from_slice(&((head.length / ALIGN) as u32).to_le_bytes());
+        out[8..12].copy_from_slice(&body_crc.to_le_bytes());
+        out[12..16].copy_from_slice(&synced_units.to_le_bytes());
+        out[16..24].copy_from_slice(&(self.first_seq | ((self.kind as u64) << 56)).to_le_bytes());
+        out[24..32].copy_from_slice(&(self.wall_us | (u64::from(back) << 56)).to_le_bytes());
+        let head_crc = crc32c_append(seed, &out[4..]);
+        out[..4].copy_from_slice(&head_crc.to_le_bytes());
     }
 }

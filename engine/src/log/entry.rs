@@ -6,6 +6,7 @@
 
 use super::file::file_path;
 use super::frame::{FileIdentity, TAG_CELL, read_cell};
+use super::short::{ALONE, ALONE_PART, AloneHead};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoder, Malformed};
@@ -63,9 +64,13 @@ impl ClosedLogFile {
         }
         let malformed = |Malformed(what)| bad(format!("log entry: {what}"));
         let mut rest = Decoder::new(covered);
-        let tag = rest.u8().map_err(malformed)?;
+        let mut tag = rest.u8().map_err(malformed)?;
         if tag & TAG_CELL == 0 {
             return Err(bad("log entry is no cell, expected one".into()));
+        }
+        if tag & ALONE != 0 {
+            AloneHead::read(tag, &mut rest).map_err(malformed)?;
+            tag &= !(ALONE | ALONE_PART);
         }
         let cell = read_cell(tag, &mut rest, 0).map_err(malformed)?;
         rest.finish().map_err(malformed)?;

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 /// Bytes of the header. Fixed for all format versions, so that any release can tell which one it sees.
 pub(crate) const HEADER_BYTES: u64 = 80;
 const MAGIC: [u8; 8] = *b"siltlog\n";
-const VERSION: u32 = 1;
+/// What is written. Format 1 has no short frames.
+const VERSION: u32 = 2;
+const VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=VERSION;
 /// Offsets within a file must fit the head of a frame, which counts them in eights.
 pub(super) const FILE_BYTES_MAX: u64 = FRAME_BYTES_MAX;
 
@@ -93,8 +95,9 @@ impl Header {
             return Ok(Err(Fault::Checksum { of: "a log file header", at: 0, stored, computed }));
         }
         let version = word(8) as u32;
-        if version != VERSION {
-            let message = format!("log format {version} in {}; this release reads {VERSION}", path.display());
+        if !VERSIONS_READ.contains(&version) {
+            let message =
+                format!("log format {version} in {}; this release reads 1 to {VERSION}", path.display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if word(16) != database_id {

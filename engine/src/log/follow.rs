@@ -14,6 +14,7 @@
 use super::file::{HEADER_BYTES, file_path};
 use super::frame::{FileIdentity, Frame};
 use super::scan::LogReader;
+use super::short::Base;
 use super::writer::{LiveFile, Log};
 use super::{Claim, KeptFile, LogFileInfo};
 use crate::error::{Error, Result};
@@ -122,6 +123,8 @@ pub(crate) struct Follower {
     /// The next one to be told of.
     next: SeqNo,
     at: Option<LogPosition>,
+    /// The last full frame before that place.
+    base: Option<Base>,
     reader: Option<LogReader>,
 }
 
@@ -133,7 +136,15 @@ impl Log {
         let id = kept.next_follower;
         // Until it has found its place nothing goes.
         kept.followers.insert(id, LogFileId::ZERO);
-        Follower { log: self.clone(), env: env.clone(), id, next: since.next(), at: None, reader: None }
+        Follower {
+            log: self.clone(),
+            env: env.clone(),
+            id,
+            next: since.next(),
+            at: None,
+            base: None,
+            reader: None,
+        }
     }
 
     /// The oldest file that is kept, if any is, and the files that will be once all before `front` is released: what the manifest is told where files
@@ -262,16 +273,16 @@ impl Follower {
                 let identity = FileIdentity::new(self.log.database(), at.file);
                 self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
             }
-            let frame = match frame(&mut self.reader, at.offset, end) {
+            let frame = match frame(&mut self.reader, at.offset, end, self.base.as_ref()) {
                 Ok(frame) => frame,
                 Err(fault) => match self.unreadable(at, fault)? {
                     Some(missing) => return Ok(missing),
                     None => continue,
                 },
             };
-            let (first, behind) = (frame.head.first_seq, frame.end());
+            let (first, behind, base) = (frame.head.first_seq, frame.end(), Some(frame.base));
             let Some(last) = frame.last_seq.filter(|last| *last >= self.next) else {
-                self.at = Some(behind);
+                (self.at, self.base) = (Some(behind), base);
                 continue;
             };
             if last > visible {
@@ -284,13 +295,13 @@ impl Follower {
                 self.log.sync()?;
             }
             visit(&frame, self.next);
-            (self.next, self.at) = (last.next(), Some(behind));
+            (self.next, self.at, self.base) = (last.next(), Some(behind), base);
             return Ok(Followed::Frame);
         }
     }
 
     fn stand(&mut self, at: LogPosition) {
-        (self.at, self.reader) = (Some(at), None);
+        (self.at, self.base, self.reader) = (Some(at), None, None);
         self.log.kept.lock().followers.insert(self.id, at.file);
     }
 
@@ -321,10 +332,15 @@ impl Follower {
 }
 
 /// The frame there, in a file whose history ends at `end`; or why there is none.
-fn frame(reader: &mut Option<LogReader>, offset: u64, end: u64) -> Result<Frame<'_>, String> {
+fn frame<'r>(
+    reader: &'r mut Option<LogReader>,
+    offset: u64,
+    end: u64,
+    base: Option<&Base>,
+) -> Result<Frame<'r>, String> {
     let Some(reader) = reader else { return Err("no such file".into()) };
     reader.length = end;
-    reader.frame(offset).map_err(|e| e.to_string())?.map_err(|fault| fault.to_string())
+    reader.frame(offset, base).map_err(|e| e.to_string())?.map_err(|fault| fault.to_string())
 }
 
 impl std::fmt::Debug for Follower {

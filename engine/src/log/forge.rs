@@ -4,6 +4,7 @@
 use super::encoder::FrameEncoder;
 use super::file::Header;
 use super::frame::{FileIdentity, HEAD_BYTES, Note, decode_frame, sign_frame};
+use super::short::{self, Base};
 use crate::hooks::Target;
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
@@ -15,6 +16,7 @@ const OFFSET: u64 = 80;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "log-frame", seeds: frame_seeds, sign, decode: frame },
+    Target { name: "log-short-frame", seeds: short_seeds, sign: sign_short, decode: short_frame },
     Target { name: "log-header", seeds: header_seeds, sign: sign_header, decode: header },
 ];
 
@@ -46,9 +48,9 @@ fn frame_seeds() -> Vec<Vec<u8>> {
             seq: SeqNo(n),
         });
     }
-    seeds.push(encoder.finish(identity(), OFFSET, synced).to_vec());
+    seeds.push(encoder.finish(identity(), OFFSET, synced, &mut None).to_vec());
     encoder.note(Note { manifest: 3, length: 4000 }, SeqNo(7), 1);
-    seeds.push(encoder.finish(identity(), OFFSET, None).to_vec());
+    seeds.push(encoder.finish(identity(), OFFSET, None, &mut None).to_vec());
     seeds
 }
 
@@ -63,7 +65,47 @@ fn sign(bytes: &mut Vec<u8>) {
 }
 
 fn frame(bytes: &[u8]) {
-    let Ok(frame) = decode_frame(bytes, identity(), OFFSET) else { return };
+    decode(bytes, None);
+}
+
+/// The full frame that short ones count from.
+fn base() -> Base {
+    let part = Some((StoreId(1), Generation(3)));
+    Base { offset: OFFSET - 80, first_seq: SeqNo(97), wall_us: 5_000_000, synced: None, part }
+}
+
+fn short_seeds() -> Vec<Vec<u8>> {
+    let mut encoder = FrameEncoder::new();
+    let mut seeds = Vec::new();
+    for n in 0..8u64 {
+        encoder.begin(SeqNo(100), 5_000_000 + n * 1000);
+        encoder.part(StoreId(1 + n as u32 % 2), Generation(3));
+        for cell in 0..=n / 3 {
+            let kind = [Kind::Value, Kind::Tombstone, Kind::Operand][(n + cell) as usize % 3];
+            let value = if kind == Kind::Tombstone { &[][..] } else { b"some value" };
+            let timestamp = Timestamp(n * cell);
+            let cell = CellRef { key: b"key", timestamp, seq: SeqNo(n), kind, written: n % 4, value };
+            if n == 7 {
+                encoder.copied_cell(&cell);
+            } else {
+                encoder.cell(&cell);
+            }
+        }
+        seeds.push(encoder.finish(identity(), OFFSET, None, &mut Some(base())).to_vec());
+    }
+    seeds
+}
+
+fn sign_short(bytes: &mut Vec<u8>) {
+    short::sign(bytes, identity(), OFFSET, &base());
+}
+
+fn short_frame(bytes: &[u8]) {
+    decode(bytes, Some(&base()));
+}
+
+fn decode(bytes: &[u8], base: Option<&Base>) {
+    let Ok(frame) = decode_frame(bytes, identity(), OFFSET, base) else { return };
     let entries = frame.entries().count();
     assert!(entries <= bytes.len(), "more entries than bytes");
     let _ = (frame.note(), frame.end());

@@ -9,7 +9,11 @@
 //! All of them start from a seed made of database, file number and offset. Two seeds of one offset differ
 //! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a frame
 //! left over in a recycled file is refused with certainty, not just with high odds.
+//!
+//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`): they count from
+//! the last full one and say only what differs.
 
+use super::short::{self, ALONE, ALONE_PART, AloneHead, Base};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
@@ -125,7 +129,6 @@ pub(crate) struct Head {
     pub(crate) wall_us: u64,
     /// Up to where the log was known synced when the frame was written.
     pub(crate) synced: Option<LogPosition>,
-    body_crc: u32,
 }
 
 impl Head {
@@ -162,7 +165,13 @@ impl Head {
             return Err(malformed("a synced position behind the frame that tells it"));
         }
         let (first_seq, wall_us) = (SeqNo(u56_at(16)), u56_at(24));
-        Ok(Self { kind, length, first_seq, wall_us, synced, body_crc: u32_at(8) })
+        Ok(Self { kind, length, first_seq, wall_us, synced })
+    }
+
+    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to `part`.
+    pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
+        let Self { first_seq, wall_us, synced, .. } = *self;
+        Base { offset, first_seq, wall_us, synced, part }
     }
 }
 
@@ -173,7 +182,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) start: LogPosition,
     /// The highest sequence number given out by this frame, if it gave any.
     pub(crate) last_seq: Option<SeqNo>,
-    body: &'a [u8],
+    /// What short frames behind it count from: itself, if it is a full one.
+    pub(super) base: Base,
+    items: Items<'a>,
 }
 
 /// A cell or range tombstone of a frame, with what it belongs to.
@@ -212,7 +223,7 @@ impl<'a> Frame<'a> {
 
     /// The note this frame is, if it is one.
     pub(crate) fn note(&self) -> Option<Note> {
-        let mut body = Decoder::new(self.body);
+        let mut body = self.items.rest;
         match self.head.kind {
             FrameKind::Batch => None,
             FrameKind::Note => Some(Note { manifest: body.u64().ok()?, length: body.u64().ok()? }),
@@ -222,7 +233,10 @@ impl<'a> Frame<'a> {
     /// The cells and range tombstones, in the order written. None in a note.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Logged<'a>> + use<'a> {
         let file = self.start.file;
-        let mut items = Items::new(self);
+        let mut items = match self.head.kind {
+            FrameKind::Batch => self.items,
+            FrameKind::Note => Items { rest: Decoder::new(&[]), ..self.items },
+        };
         // Decoding verified every item, so an error cannot come up here; it would end the iteration.
         std::iter::from_fn(move || {
             loop {
@@ -234,31 +248,61 @@ impl<'a> Frame<'a> {
             }
         })
     }
+
+    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame, which is its own base
+    /// if it has no other, and that checksum.
+    pub(super) fn verified(
+        head: Head,
+        identity: FileIdentity,
+        items: Items<'a>,
+        base: Option<&Base>,
+        sum: u32,
+    ) -> Result<(Self, u32), Fault> {
+        let mut walked = items;
+        let sum = walked.verify(identity, sum)?;
+        let last_seq = (walked.next_seq > head.first_seq.0).then(|| SeqNo(walked.next_seq - 1));
+        let offset = items.frame_at;
+        let base = base.copied().unwrap_or(head.base(offset, walked.part));
+        let start = LogPosition { file: identity.file, offset };
+        Ok((Self { head, start, last_seq, base, items }, sum))
+    }
 }
 
-/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the frame.
-/// Any bytes are allowed; nothing is allocated.
-pub(crate) fn decode_frame(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Frame<'_>, Fault> {
+/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the frame; `base` is the last
+/// full frame before it in the file, if that was read. Any bytes are allowed; nothing is allocated.
+pub(crate) fn decode_frame<'a>(
+    bytes: &'a [u8],
+    identity: FileIdentity,
+    offset: u64,
+    base: Option<&Base>,
+) -> Result<Frame<'a>, Fault> {
+    // A full frame may begin like a short one, but not verify as one.
+    match base.and_then(|base| short::decode(bytes, identity, offset, base)) {
+        None => decode_full(bytes, identity, offset),
+        Some(Err(fault)) => decode_full(bytes, identity, offset).map_err(|_| fault),
+        Some(Ok(frame)) => Ok(frame),
+    }
+}
+
+fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Frame<'_>, Fault> {
     let head = Head::decode(bytes, identity, offset)?;
     let have = bytes.len() as u64;
     let whole = usize::try_from(head.length).ok().and_then(|n| bytes.get(..n));
     let Some(whole) = whole else { return Err(Fault::Short { need: head.length, have }) };
-    let start = LogPosition { file: identity.file, offset };
-    let mut frame = Frame { head, start, last_seq: None, body: &whole[HEAD_BYTES..] };
-    let computed = match head.kind {
-        FrameKind::Batch => {
-            let mut items = Items::new(&frame);
-            let sum = items.verify(identity)?;
-            if items.next_seq > head.first_seq.0 {
-                frame.last_seq = Some(SeqNo(items.next_seq - 1));
-            }
-            sum
+    let body = &whole[HEAD_BYTES..];
+    let items = Items::new(body, offset, offset + HEAD_BYTES as u64, head.first_seq);
+    let (frame, computed) = match head.kind {
+        FrameKind::Batch => Frame::verified(head, identity, items, None, identity.seed(offset))?,
+        FrameKind::Note if body.len() == 16 => {
+            let start = LogPosition { file: identity.file, offset };
+            let frame = Frame { head, start, last_seq: None, base: head.base(offset, None), items };
+            (frame, crc32c_append(identity.seed(offset), body))
         }
-        FrameKind::Note if frame.body.len() == 16 => crc32c_append(identity.seed(offset), frame.body),
         FrameKind::Note => return Err(Fault::Malformed { what: "a note of wrong length", at: offset }),
     };
-    if computed != head.body_crc && !planted!(Bug::SkipLogChecksum) {
-        return Err(Fault::Checksum { of: "a frame body", at: offset, stored: head.body_crc, computed });
+    let stored = u32::from_le_bytes([whole[8], whole[9], whole[10], whole[11]]);
+    if computed != stored && !planted!(Bug::SkipLogChecksum) {
+        return Err(Fault::Checksum { of: "a frame body", at: offset, stored, computed });
     }
     Ok(frame)
 }
@@ -272,9 +316,7 @@ pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) 
     if bytes[23] == FrameKind::Note as u8 {
         sum = crc32c_append(sum, body);
     } else {
-        let body_end = offset + bytes.len() as u64;
-        let rest = Decoder::new(body);
-        let mut items = Items { rest, body_end, next_seq: 1, part: None, frame_at: offset };
+        let mut items = Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1));
         loop {
             match items.next() {
                 Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
@@ -296,27 +338,30 @@ pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) 
 }
 
 /// Walks a batch's body. Trusts nothing, so that it serves for verifying and for reading afterwards.
-struct Items<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Items<'a> {
     rest: Decoder<'a>,
     /// Offset in the file where the body ends.
     body_end: u64,
     next_seq: u64,
-    part: Option<(StoreId, Generation)>,
+    pub(super) part: Option<(StoreId, Generation)>,
     frame_at: u64,
+    /// The body is one cell, which begins with a short frame's head.
+    pub(super) is_alone: bool,
 }
 
-enum Item<'a> {
+pub(super) enum Item<'a> {
     Part(&'a [u8]),
     Entry(RawEntry<'a>),
     End,
 }
 
-struct RawEntry<'a> {
+pub(super) struct RawEntry<'a> {
     store: StoreId,
     generation: Generation,
-    at: u64,
+    pub(super) at: u64,
     /// From the tag to before the checksum.
-    bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     crc: u32,
     copied: bool,
     what: Raw<'a>,
@@ -328,17 +373,15 @@ enum Raw<'a> {
 }
 
 impl<'a> Items<'a> {
-    fn new(frame: &Frame<'a>) -> Self {
-        let body = match frame.head.kind {
-            FrameKind::Batch => frame.body,
-            FrameKind::Note => &[],
-        };
+    /// The body of the frame at `frame_at`, itself at `body_at`.
+    pub(super) fn new(body: &'a [u8], frame_at: u64, body_at: u64, first_seq: SeqNo) -> Self {
         Self {
             rest: Decoder::new(body),
-            body_end: frame.start.offset + (HEAD_BYTES + body.len()) as u64,
-            next_seq: frame.head.first_seq.0,
+            body_end: body_at + body.len() as u64,
+            next_seq: first_seq.0,
             part: None,
-            frame_at: frame.start.offset,
+            frame_at,
+            is_alone: false,
         }
     }
 
@@ -346,9 +389,8 @@ impl<'a> Items<'a> {
         self.body_end - self.rest.rest().len() as u64
     }
 
-    /// Checks every entry's checksum and returns the checksum the head must hold for this body.
-    fn verify(&mut self, identity: FileIdentity) -> Result<u32, Fault> {
-        let mut sum = identity.seed(self.frame_at);
+    /// Checks every entry's checksum and returns the checksum of the whole body, continued from `sum`.
+    fn verify(&mut self, identity: FileIdentity, mut sum: u32) -> Result<u32, Fault> {
         loop {
             let at = self.at();
             match self.next().map_err(|Malformed(what)| Fault::Malformed { what, at })? {
@@ -365,7 +407,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    fn next(&mut self) -> Read<Item<'a>> {
+    pub(super) fn next(&mut self) -> Read<Item<'a>> {
         let (before, at) = (self.rest.rest(), self.at());
         let Some(&tag) = before.first() else { return Ok(Item::End) };
         let mut item = self.rest;
@@ -376,12 +418,18 @@ impl<'a> Items<'a> {
             return if padding { Ok(Item::End) } else { Err(Malformed("padding that is not zero")) };
         }
         if tag == TAG_PART {
-            let store = item.varint()?;
-            let store = u32::try_from(store).map_err(|_| Malformed("a store id over 32 bits"))?;
-            self.part = Some((StoreId(store), Generation(item.varint()?)));
+            self.part = Some(short::read_part(&mut item)?);
             self.rest = item;
             return Ok(Item::Part(&before[..taken(&item)]));
         }
+        let tag = match self.is_alone {
+            true => {
+                let head = AloneHead::read(tag, &mut item)?;
+                self.part = head.part.or(self.part);
+                tag & !(ALONE | ALONE_PART)
+            }
+            false => tag,
+        };
         let (store, generation) = self.part.ok_or(Malformed("an entry outside any part"))?;
         let copied = tag & COPIED != 0;
         let what = if tag & TAG_CELL != 0 {

@@ -1,7 +1,7 @@
 //! The log: the one place every write goes to first, and what a crash is recovered from.
 //!
-//! A log is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `encoder`), each file opening
-//! with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
+//! A log is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `short`, `encoder`), each
+//! file opening with a header that tells where the one before ended (`file`). Appending needs the one [`Appender`]; syncing,
 //! reserving files ahead and giving files back go through the shared [`Log`] from any thread and do not wait
 //! for appends nor block them (`writer`, `sync`, `pool`). `recover` finds the history again and where it ends,
 //! telling a torn end (normal after a crash) from damage (an error); `salvage` reads on behind damage. `places` finds
@@ -24,6 +24,7 @@ mod pool;
 mod recover;
 mod salvage;
 mod scan;
+mod short;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,9 @@ pub(crate) use follow::{Followed, Follower, still_kept};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
 pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
-pub(crate) use places::{PlaceScan, Places, entry_bytes};
+#[cfg(test)]
+pub(crate) use places::entry_bytes;
+pub(crate) use places::{PlaceScan, Places};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};

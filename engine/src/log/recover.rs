@@ -194,6 +194,7 @@ impl<'a> Walk<'a> {
         let Some(mut reader) = LogReader::open(self.env, self.dir, identity)? else {
             return Ok((at, Some(Fault::NoFile)));
         };
+        let mut base = None;
         loop {
             if stop == Some(at.offset) {
                 return Ok((at, None));
@@ -201,7 +202,7 @@ impl<'a> Walk<'a> {
             if planted!(Bug::DropLogTail) && stop.is_none() && at.offset > 1_000 {
                 return Ok((at, Some(Fault::NoFile)));
             }
-            let frame = match reader.frame(at.offset)? {
+            let frame = match reader.frame(at.offset, base.as_ref())? {
                 Ok(frame) => frame,
                 Err(fault) => return Ok((at, Some(fault))),
             };
@@ -216,7 +217,7 @@ impl<'a> Walk<'a> {
             self.max_seq = self.max_seq.max(frame.last_seq);
             self.note = self.note.max(frame.note());
             self.evidence = frame.head.synced.map_or(self.evidence, |synced| synced.max(self.evidence));
-            at = frame.end();
+            (at, base) = (frame.end(), Some(frame.base));
         }
     }
 

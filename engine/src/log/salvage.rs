@@ -135,12 +135,13 @@ impl Walk {
         if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
             let end = stop.unwrap_or(reader.length).min(reader.length);
             cut_short = reader.length < reserved;
+            let mut base = None;
             while at < end {
-                match reader.frame(at) {
+                match reader.frame(at, base.as_ref()) {
                     Ok(Ok(frame)) => {
                         self.frame(&frame);
                         visit(&frame)?;
-                        at = frame.end().offset;
+                        (at, base) = (frame.end().offset, Some(frame.base));
                     }
                     _ => {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };

@@ -2,6 +2,7 @@
 
 use super::file::{HEADER_BYTES, Header, file_path};
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
+use super::short::{Base, SHORT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::{Env, ReadFile};
 use crate::types::LogPosition;
@@ -48,19 +49,19 @@ impl LogReader {
         Header::decode(self.read(0, HEADER_BYTES)?, database_id, file, &path)
     }
 
-    /// The frame at `offset`, or why there is none. Memory is taken for a frame only once its head was verified
-    /// and the file found long enough.
-    pub(super) fn frame(&mut self, offset: u64) -> Result<Result<Frame<'_>, Fault>> {
+    /// The frame at `offset`, with the last full one before it if that was read, or why there is none. Memory is taken for a
+    /// long frame only once its head was verified and the file found long enough.
+    pub(super) fn frame(&mut self, offset: u64, base: Option<&Base>) -> Result<Result<Frame<'_>, Fault>> {
         let identity = self.identity;
-        let head = match Head::decode(self.read(offset, HEAD_BYTES as u64)?, identity, offset) {
-            Ok(head) => head,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        Ok(decode_frame(self.read(offset, head.length)?, identity, offset))
+        let mut want = SHORT_BYTES_MAX;
+        if let Ok(head) = Head::decode(self.read(offset, HEAD_BYTES as u64)?, identity, offset) {
+            want = want.max(head.length);
+        }
+        Ok(decode_frame(self.read(offset, want)?, identity, offset, base))
     }
 
-    /// The highest synced position told by any intact frame head at or behind `from`. Looks at every place where
-    /// a frame can begin, except inside frames, so the work is bounded by the file's length.
+    /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames tell none of their
+    /// own. Looks at every place where a frame can begin, except inside full ones, so the work is bounded by the file's length.
     pub(super) fn highest_synced(&mut self, from: u64) -> Result<Option<LogPosition>> {
         let identity = self.identity;
         let (mut at, mut highest) = (from.next_multiple_of(ALIGN), None);

@@ -21,6 +21,7 @@ use super::follow::Kept;
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
+use super::short::Base;
 use super::sync::{PIECE, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
@@ -221,6 +222,8 @@ struct Newest {
     offset: u64,
     /// Before this offset every block was written at least once.
     zeros_to: u64,
+    /// What short frames to come count from.
+    base: Option<Base>,
 }
 
 impl Log {
@@ -545,9 +548,11 @@ impl Appender {
         self.write_window(length)?;
         let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
         let (file, offset) = (newest.identity.file, newest.offset);
-        let bytes = frame.finish(newest.identity, offset, Some(log.synced()));
+        let bytes = frame.finish(newest.identity, offset, Some(log.synced()), &mut newest.base);
+        let length = bytes.len() as u64;
         if let Err(e) = newest.map.write(offset, bytes) {
-            // What of the frame is there lies behind the log's end, where the next one is written.
+            // What of the frame is there lies behind the log's end, where the next one is written: a full one.
+            newest.base = None;
             return Err(log.write_failed(file, e));
         }
         kill_point!("log-copied-not-ended");
@@ -648,7 +653,7 @@ impl Appender {
         log.newest_bytes.store(map.len(), Ordering::Relaxed);
         let identity = FileIdentity::new(log.database_id, file);
         let zeros_to = reserved.written_to.max(HEADER_BYTES);
-        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to });
+        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to, base: None });
         Ok(())
     }
 }

@@ -185,7 +185,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     for n in (0..17_500u64).filter(|n| n % 5 == 2) {
         put(&more, n);
     }
-    churn(&db, &scheduler, 0, 120_000);
+    churn(&db, &scheduler, 0, 160_000);
     db.settle().unwrap();
     let events = db.events();
     let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");

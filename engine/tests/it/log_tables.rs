@@ -9,7 +9,7 @@ use siltstone::{Builder, CheckReport, Db, Experimental, FamilyOptions, Options, 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const KEYS: u32 = 600;
+const KEYS: u32 = 660;
 const VALUE_BYTES: usize = 400;
 
 fn family(log_tables: bool) -> FamilyOptions {

@@ -1,5 +1,6 @@
-//! Frames alone: what goes in comes out, and nothing else ever does.
+//! Frames alone, full and short: what goes in comes out, and nothing else ever does.
 
+use super::super::short::Base;
 use super::*;
 use crate::types::{Cell, KeyRange, RangeTombstone};
 use proptest::prelude::*;
@@ -37,10 +38,15 @@ fn write() -> impl Strategy<Value = Write> {
 }
 
 /// What one entry must decode to; the flag says whether it is a copy.
-type Expected = (StoreId, Generation, Place, bool, Write);
+type Expected = (StoreId, Generation, bool, Write);
 
-/// Encodes the writes as one frame at `offset`; returns its bytes and the entries it must decode to.
-fn encode(writes: &[Write], offset: u64, synced: Option<LogPosition>) -> (Vec<u8>, Vec<Expected>) {
+/// Encodes the writes as one frame at `offset`, which may count from `base`; its bytes and the entries it must decode to.
+fn encode(
+    writes: &[Write],
+    offset: u64,
+    synced: Option<LogPosition>,
+    mut base: Option<Base>,
+) -> (Vec<u8>, Vec<Expected>) {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(500), 99);
     let (mut part, mut expected) = ((StoreId(0), Generation(0)), Vec::new());
@@ -63,68 +69,105 @@ fn encode(writes: &[Write], offset: u64, synced: Option<LogPosition>) -> (Vec<u8
         }
         expected.push((part.0, part.1, copied, write));
     }
-    let places: Vec<Place> = encoder.places(position(3, offset)).collect();
-    let length = encoder.frame_bytes();
-    let bytes = encoder.finish(FileIdentity::new(DATABASE, LogFileId(3)), offset, synced).to_vec();
-    assert_eq!(bytes.len() as u64, length);
-    let expected = expected.into_iter().zip(places);
-    (bytes, expected.map(|((store, generation, copied, w), p)| (store, generation, p, copied, w)).collect())
+    let most = encoder.frame_bytes();
+    let bytes = encoder.finish(identity(3), offset, synced, &mut base).to_vec();
+    assert!(bytes.len() as u64 <= most);
+    (bytes, expected)
 }
 
-fn decode(bytes: &[u8], file: u64, offset: u64) -> Result<Frame<'_>, Fault> {
-    decode_frame(bytes, FileIdentity::new(DATABASE, LogFileId(file)), offset)
+fn identity(file: u64) -> FileIdentity {
+    FileIdentity::new(DATABASE, LogFileId(file))
+}
+
+fn decode<'a>(bytes: &'a [u8], file: u64, offset: u64, base: Option<&Base>) -> Result<Frame<'a>, Fault> {
+    decode_frame(bytes, identity(file), offset, base)
+}
+
+/// A full frame before one that `encode` makes, written to that store with the log synced up to there.
+fn base(offset: u64, synced: Option<LogPosition>, store: u32) -> Base {
+    let part = Some((StoreId(store), Generation(0)));
+    Base { offset: offset.saturating_sub(4000), first_seq: SeqNo(480), wall_us: 90, synced, part }
+}
+
+fn a_cell() -> Cell {
+    let (key, value) = (b"key".to_vec(), b"value".to_vec());
+    Cell { key, timestamp: Timestamp(300), seq: SeqNo(4), kind: Kind::Value, written: 70_000, value }
 }
 
 /// A frame with every kind of item in it.
-fn sample() -> Vec<u8> {
-    let (key, value) = (b"key".to_vec(), b"value".to_vec());
-    let (timestamp, seq, kind) = (Timestamp(300), SeqNo(4), Kind::Value);
-    let cell = Cell { key, timestamp, seq, kind, written: 70_000, value };
-    let range = KeyRange::new("a", "b");
+fn sample() -> Vec<Write> {
+    let (cell, seq, range) = (a_cell(), SeqNo(4), KeyRange::new("a", "b"));
     let tombstone = RangeTombstone { range, from: Timestamp(2), to: Timestamp(900), seq };
-    let writes = [
+    vec![
         Write::Cell(cell.clone(), false),
         Write::Part(5, 900),
         Write::Cell(cell, true),
         Write::Tombstone(tombstone.clone(), false),
         Write::Tombstone(tombstone, true),
-    ];
-    encode(&writes, 1024, Some(position(2, 808))).0
+    ]
+}
+
+const SYNCED: Option<LogPosition> = Some(LogPosition { file: LogFileId(2), offset: 808 });
+
+/// A full frame, a short batch, and a cell alone with and without its part: what each counts from, and its bytes.
+fn samples() -> Vec<(Option<Base>, Vec<u8>)> {
+    let alone = [Write::Cell(a_cell(), false)];
+    let of = |base, writes: &[Write]| (base, encode(writes, 1024, SYNCED, base).0);
+    let (same, other) = (Some(base(1024, SYNCED, 0)), Some(base(1024, SYNCED, 9)));
+    vec![of(None, &sample()), of(same, &sample()), of(other, &alone), of(same, &alone)]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_is_encoded_is_decoded(writes in proptest::collection::vec(write(), 0..12), eights in 0..1000u64) {
+    fn what_is_encoded_is_decoded(
+        writes in proptest::collection::vec(write(), 0..12),
+        eights in 0..1000u64,
+        kind in 0..3,
+    ) {
         let offset = eights * 8;
         let synced = (eights % 2 == 0).then(|| position(eights % 4, offset));
-        let (bytes, expected) = encode(&writes, offset, synced);
-        let frame = decode(&bytes, 3, offset).unwrap();
+        let told = (kind > 0).then(|| base(offset, synced, kind as u32 - 1));
+        let (bytes, expected) = encode(&writes, offset, synced, told);
+        let frame = decode(&bytes, 3, offset, told.as_ref()).unwrap();
+        let is_short = decode(&bytes, 3, offset, None).is_err();
+        prop_assert_eq!(is_short, told.is_some() && bytes.len() <= 4096);
         prop_assert_eq!(frame.head.synced, synced);
         prop_assert_eq!((frame.head.first_seq, frame.head.wall_us), (SeqNo(500), 99));
         prop_assert_eq!(frame.end(), position(3, offset + bytes.len() as u64));
-        let given = expected.iter().filter(|e| !e.3).count() as u64;
+        let given = expected.iter().filter(|e| !e.2).count() as u64;
         prop_assert_eq!(frame.last_seq, given.checked_sub(1).map(|n| SeqNo(500 + n)));
         let decoded: Vec<_> = frame.entries().map(|logged| {
             let write = match logged.entry {
                 Entry::Cell(cell) => Write::Cell(cell.to_cell(), logged.copied),
                 Entry::RangeTombstone(tombstone) => Write::Tombstone(tombstone, logged.copied),
             };
-            (logged.store, logged.generation, logged.place, logged.copied, write)
+            // Every entry can be verified alone.
+            let at = (logged.place.at.offset - offset) as usize;
+            let entry = &bytes[at..at + logged.place.length as usize];
+            let (covered, stored) = entry.split_last_chunk::<4>().unwrap();
+            let sum = crc32c::crc32c_append(identity(3).seed(logged.place.at.offset), covered);
+            assert_eq!(sum, u32::from_le_bytes(*stored));
+            (logged.store, logged.generation, logged.copied, write)
         }).collect();
         prop_assert_eq!(format!("{decoded:?}"), format!("{expected:?}"));
     }
 
     #[test]
-    fn arbitrary_bytes_are_refused_without_panic(bytes in bytes(400), offset in any::<u64>()) {
-        prop_assert!(decode(&bytes, 3, offset & !7).is_err());
+    fn arbitrary_bytes_are_refused_without_panic(mut bytes in bytes(400), offset in any::<u64>()) {
+        let told = base(offset & !7, None, 1);
+        prop_assert!(decode(&bytes, 3, offset & !7, None).is_err());
+        for first in [2, 0xa1, 0xf1] {
+            bytes.splice(..bytes.len().min(1), [first]);
+            prop_assert!(decode(&bytes, 3, offset & !7, Some(&told)).is_err());
+        }
     }
 
     /// Behind a checksum that holds, the decoder meets arbitrary items; it must refuse or read them, not panic.
     #[test]
     fn arbitrary_items_behind_good_checksums_do_not_panic(body in bytes(200)) {
-        let mut bytes = encode(&[], 0, None).0[..HEAD_BYTES].to_vec();
+        let mut bytes = encode(&[], 0, None, None).0[..HEAD_BYTES].to_vec();
         bytes.extend_from_slice(&body);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let units = (bytes.len() / 8) as u32;
@@ -132,7 +175,7 @@ proptest! {
         let seed = FileIdentity::new(DATABASE, LogFileId(3)).seed(0);
         let crc = crc32c::crc32c_append(seed, &bytes[4..HEAD_BYTES]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        if let Ok(frame) = decode(&bytes, 3, 0) {
+        if let Ok(frame) = decode(&bytes, 3, 0, None) {
             prop_assert!(frame.entries().count() <= body.len());
         }
     }
@@ -140,25 +183,69 @@ proptest! {
 
 #[test]
 fn every_flipped_bit_and_every_truncation_of_a_frame_is_noticed() {
-    let bytes = sample();
-    assert_eq!(decode(&bytes, 3, 1024).unwrap().entries().count(), 4);
-    for bit in 0..bytes.len() * 8 {
-        let mut bad = bytes.clone();
-        bad[bit / 8] ^= 1 << (bit % 8);
-        assert!(decode(&bad, 3, 1024).is_err(), "bit {bit}");
-    }
-    for length in 0..bytes.len() {
-        assert!(matches!(decode(&bytes[..length], 3, 1024), Err(Fault::Short { .. })), "{length} bytes");
+    for (base, bytes) in samples() {
+        let decode =
+            |bytes: &[u8]| decode(bytes, 3, 1024, base.as_ref()).map(|frame| frame.entries().count());
+        assert!(decode(&bytes).is_ok_and(|entries| entries == 4 || entries == 1));
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bad).is_err(), "bit {bit} of {base:?}");
+        }
+        for length in 0..bytes.len() {
+            let cut = decode(&bytes[..length]);
+            assert!(cut.is_err(), "{length} bytes of {base:?}");
+            assert!(base.is_some() || matches!(cut, Err(Fault::Short { .. })), "{length} bytes: {cut:?}");
+        }
     }
 }
 
 #[test]
-fn a_frame_is_refused_at_any_other_place() {
-    let bytes = sample();
-    assert!(decode(&bytes, 3, 1032).is_err());
-    assert!(decode(&bytes, 4, 1024).is_err());
-    let other = FileIdentity::new(DATABASE + 1, LogFileId(3));
-    assert!(decode_frame(&bytes, other, 1024).is_err());
+fn a_frame_is_refused_at_any_other_place_and_a_short_one_with_any_other_base() {
+    for (base, bytes) in samples() {
+        let short = base.is_some();
+        assert!(decode(&bytes, 3, 1032, base.as_ref()).is_err());
+        assert!(decode(&bytes, 4, 1024, base.as_ref()).is_err());
+        let other = FileIdentity::new(DATABASE + 1, LogFileId(3));
+        assert!(decode_frame(&bytes, other, 1024, base.as_ref()).is_err());
+        assert_eq!(decode(&bytes, 3, 1024, None).is_err(), short);
+        let other = base.map(|base| Base { offset: base.offset + 8, ..base });
+        assert_eq!(decode(&bytes, 3, 1024, other.as_ref()).is_err(), short);
+    }
+}
+
+#[test]
+fn a_frame_is_short_only_where_its_base_is_near_and_all_that_it_leaves_out_is_the_same() {
+    let short = |base: Base, offset| {
+        let bytes = encode(&[Write::Cell(a_cell(), false)], offset, SYNCED, Some(base)).0;
+        decode(&bytes, 3, offset, None).is_err()
+    };
+    let like = base(8000, SYNCED, 0);
+    assert!(short(like, 8000) && short(Base { offset: 3912, ..like }, 8000));
+    assert!(!short(Base { offset: 3904, ..like }, 8000), "too far behind its base");
+    assert!(!short(Base { first_seq: SeqNo(501), ..like }, 8000), "sequence numbers went back");
+    assert!(!short(Base { wall_us: 100, ..like }, 8000), "the clock went back");
+    assert!(!short(Base { synced: None, ..like }, 8000), "the log was synced since");
+}
+
+#[test]
+fn a_single_put_takes_at_most_20_bytes_beyond_key_and_value_and_one_of_a_batch_8() {
+    let bytes_of = |cells: usize, store, value: usize| {
+        let value = vec![7; value];
+        let cell = Cell { key: vec![1; 16], timestamp: Timestamp::ZERO, written: 0, value, ..a_cell() };
+        let writes = vec![Write::Cell(cell, false); cells];
+        let told = Some(base(8000, SYNCED, store));
+        encode(&writes, 8000, SYNCED, told).0.len()
+    };
+    let beyond = |store, values: std::ops::Range<usize>| -> Vec<usize> {
+        values.map(|value| bytes_of(1, store, value) - 16 - value).collect()
+    };
+    let mean = |beyond: &[usize]| beyond.iter().sum::<usize>() as f64 / beyond.len() as f64;
+    assert!(beyond(0, 0..128).iter().all(|beyond| *beyond <= 20));
+    assert!(mean(&beyond(0, 0..128)) < 16.0 && mean(&beyond(0, 128..2000)) < 17.0);
+    // In turns to two families.
+    assert!(mean(&beyond(1, 0..2000)) < 20.0);
+    assert!((32..100).all(|cells| bytes_of(cells, 0, 20) - cells * 36 <= cells * 8));
 }
 
 #[test]

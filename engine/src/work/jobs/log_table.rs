@@ -18,7 +18,7 @@ use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::log::{PlaceScan, Places, entry_bytes};
+use crate::log::{PlaceScan, Places};
 use crate::merge::{LeftInLog, Merge};
 use crate::shape::TableInfo;
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
@@ -158,8 +158,8 @@ fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
     if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
         return None;
     }
-    let (file, offset) = places.find(cell.seq)?;
-    Some(Reference { file, offset, length: entry_bytes(cell) })
+    let place = places.find(cell)?;
+    Some(Reference { file: place.at.file, offset: place.at.offset, length: place.length })
 }
 
 /// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.

@@ -1,0 +1,234 @@
+//! Short frames: a batch that counts from the full frame before it, its *base*, so that its head needs few bytes.
+//!
+//! Of what a full head says most is as in the frame before: the file, up to where the log was synced, and as a rule the store and
+//! segment written to. A short frame says what is left: how far behind its base it is, in bytes, sequence numbers and time,
+//! and where that differs, its part. There are two kinds. One *cell alone* has its head in its own entry, right behind the
+//! tag, and its own checksum is the frame's; so it can still be read and verified alone, as log tables do. A *short batch* has
+//! a head of some seven bytes before its items and a checksum of the whole behind them, over head, parts and the checksums of
+//! its entries.
+//!
+//! A frame is full where it cannot be short: the first of a file, where the log was synced since its base was written, where the
+//! clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`] behind its base. So evidence of how far
+//! the log was synced is as in a log of full frames. As a short frame names its base and depends on no frame between, who
+//! reads on behind a damaged one misses no other, unless that was their base.
+//!
+//! That a frame begins at an offset is told by its checksum, in both forms; a short one can be read only by who read its
+//! base. Short is tried first: what lies inside a short frame was given by a user, and must not be taken for a head.
+
+use super::frame::{ALIGN, Fault, FileIdentity, Frame, FrameKind, Head, Item, Items, TAG_CELL, U56_MAX};
+use crate::types::codec::{Decoded as Read, Decoder, Malformed, put_varint};
+use crate::types::{Generation, LogPosition, SeqNo, StoreId};
+use crc32c::crc32c_append;
+
+/// Bit of a cell's tag: the cell is a frame by itself.
+pub(super) const ALONE: u8 = 0x20;
+/// Bit of such a cell's tag: its part follows.
+pub(super) const ALONE_PART: u8 = 0x40;
+/// First byte of a short batch.
+pub(super) const TAG_SHORT: u8 = 0x02;
+/// The longest short frame, padding included: so much is read before any of it is verified.
+pub(super) const SHORT_BYTES_MAX: u64 = 4 << 10;
+/// A short frame begins less than this behind its base.
+pub(super) const REACH_BYTES: u64 = 4 << 10;
+/// And is written less than this after it.
+const LATER_US_MAX: u64 = 1 << 28;
+/// Nor has it more sequence numbers between.
+const LATER_SEQS_MAX: u64 = 1 << 14;
+/// The longest head of either kind: tag, three differences, and store and generation or the length of the body.
+pub(super) const SHORT_HEAD_BYTES_MAX: usize = 1 + (2 + 2 + 4) + (5 + 10);
+
+/// A full frame, for the short ones behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Base {
+    pub(super) offset: u64,
+    pub(super) first_seq: SeqNo,
+    pub(super) wall_us: u64,
+    pub(super) synced: Option<LogPosition>,
+    /// What its last entry belongs to.
+    pub(super) part: Option<(StoreId, Generation)>,
+}
+
+/// How far behind its base a short frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Behind {
+    eights: u64,
+    seqs: u64,
+    micros: u64,
+}
+
+impl Base {
+    /// How far behind it that frame is, if it may be a short one.
+    pub(super) fn behind(&self, offset: u64, head: &Head) -> Option<Behind> {
+        let bytes = offset - self.offset;
+        let seqs = head.first_seq.0.checked_sub(self.first_seq.0).filter(|seqs| *seqs < LATER_SEQS_MAX)?;
+        let micros = head.wall_us.checked_sub(self.wall_us).filter(|micros| *micros < LATER_US_MAX)?;
+        let may = head.kind == FrameKind::Batch
+            && head.synced == self.synced
+            && head.length <= SHORT_BYTES_MAX
+            && bytes < REACH_BYTES;
+        may.then_some(Behind { eights: bytes / ALIGN, seqs, micros })
+    }
+}
+
+impl Behind {
+    fn put(self, out: &mut Vec<u8>) {
+        put_varint(out, self.eights);
+        put_varint(out, self.seqs);
+        put_varint(out, self.micros);
+    }
+
+    fn read(from: &mut Decoder<'_>) -> Read<Self> {
+        Ok(Self { eights: from.varint()?, seqs: from.varint()?, micros: from.varint()? })
+    }
+
+    /// The head of such a frame, whose bytes before padding are the first `end` of these.
+    fn head(self, bytes: &[u8], end: usize, offset: u64, base: &Base) -> Result<Head, Fault> {
+        let malformed = |what| Fault::Malformed { what, at: offset };
+        if self.eights.checked_mul(ALIGN).and_then(|bytes| offset.checked_sub(bytes)) != Some(base.offset) {
+            return Err(malformed("a short frame of another base"));
+        }
+        let (length, have) = ((end as u64).next_multiple_of(ALIGN), bytes.len() as u64);
+        let padding = bytes.get(end..length as usize).ok_or(Fault::Short { need: length, have })?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(malformed("padding that is not zero"));
+        }
+        let sum = |base: u64, more: u64| base.checked_add(more).filter(|sum| *sum <= U56_MAX);
+        let first_seq = sum(base.first_seq.0, self.seqs).ok_or(malformed("sequence numbers over 56 bits"))?;
+        let wall_us = sum(base.wall_us, self.micros).ok_or(malformed("a wall clock over 56 bits"))?;
+        let (kind, synced) = (FrameKind::Batch, base.synced);
+        Ok(Head { kind, length, first_seq: SeqNo(first_seq), wall_us, synced })
+    }
+
+    fn first_seq(self, base: &Base) -> SeqNo {
+        SeqNo(base.first_seq.0.saturating_add(self.seqs))
+    }
+}
+
+/// What a cell alone says behind its tag.
+pub(super) struct AloneHead {
+    behind: Behind,
+    /// Where it is not that of its base.
+    pub(super) part: Option<(StoreId, Generation)>,
+}
+
+impl AloneHead {
+    /// Reads what follows that tag.
+    pub(super) fn read(tag: u8, item: &mut Decoder<'_>) -> Read<Self> {
+        if tag & (TAG_CELL | ALONE) != TAG_CELL | ALONE {
+            return Err(Malformed("no cell alone"));
+        }
+        let behind = Behind::read(item)?;
+        let part = if tag & ALONE_PART != 0 { Some(read_part(item)?) } else { None };
+        Ok(Self { behind, part })
+    }
+
+    /// The head with its tag, for a cell of that tag.
+    pub(super) fn put(out: &mut Vec<u8>, tag: u8, behind: Behind, part: Option<(StoreId, Generation)>) {
+        out.push(tag | ALONE | if part.is_some() { ALONE_PART } else { 0 });
+        behind.put(out);
+        if let Some((store, generation)) = part {
+            put_varint(out, u64::from(store.0));
+            put_varint(out, generation.0);
+        }
+    }
+}
+
+/// Store and generation of a part.
+pub(super) fn read_part(item: &mut Decoder<'_>) -> Read<(StoreId, Generation)> {
+    let store = u32::try_from(item.varint()?).map_err(|_| Malformed("a store id over 32 bits"))?;
+    Ok((StoreId(store), Generation(item.varint()?)))
+}
+
+/// The head of a short batch with a body of that many bytes.
+pub(super) fn put_batch_head(out: &mut Vec<u8>, behind: Behind, body_bytes: usize) {
+    out.push(TAG_SHORT);
+    behind.put(out);
+    put_varint(out, body_bytes as u64);
+}
+
+/// The short frame at `offset`; `None` if none begins with such a byte.
+pub(super) fn decode<'a>(
+    bytes: &'a [u8],
+    identity: FileIdentity,
+    offset: u64,
+    base: &Base,
+) -> Option<Result<Frame<'a>, Fault>> {
+    let bytes = &bytes[..bytes.len().min(SHORT_BYTES_MAX as usize)];
+    match *bytes.first()? {
+        TAG_SHORT => Some(batch(bytes, identity, offset, base)),
+        tag if tag & (TAG_CELL | ALONE) == TAG_CELL | ALONE => Some(alone(bytes, identity, offset, base)),
+        _ => None,
+    }
+}
+
+fn alone<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) -> Result<Frame<'a>, Fault> {
+    let malformed = |Malformed(what)| Fault::Malformed { what, at: offset };
+    let AloneHead { behind, .. } =
+        AloneHead::read(bytes[0], &mut Decoder::new(&bytes[1..])).map_err(malformed)?;
+    let items = |bytes| {
+        let mut items = Items::new(bytes, offset, offset, behind.first_seq(base));
+        (items.part, items.is_alone) = (base.part, true);
+        items
+    };
+    let end = match items(bytes).next().map_err(malformed)? {
+        Item::Entry(entry) => entry.bytes.len() + 4,
+        Item::Part(_) | Item::End => return Err(malformed(Malformed("no cell alone"))),
+    };
+    let head = behind.head(bytes, end, offset, base)?;
+    Ok(Frame::verified(head, identity, items(&bytes[..end]), Some(base), 0)?.0)
+}
+
+fn batch<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) -> Result<Frame<'a>, Fault> {
+    let malformed = |Malformed(what)| Fault::Malformed { what, at: offset };
+    let mut from = Decoder::new(&bytes[1..]);
+    let behind = Behind::read(&mut from).map_err(malformed)?;
+    let body = from.length().map_err(malformed)?;
+    let body_at = bytes.len() - from.rest().len();
+    let body = from.take(body).map_err(malformed)?;
+    let stored = from.u32().map_err(malformed)?;
+    let head = behind.head(bytes, bytes.len() - from.rest().len(), offset, base)?;
+    let mut items = Items::new(body, offset, offset + body_at as u64, head.first_seq);
+    items.part = base.part;
+    let sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
+    let (frame, computed) = Frame::verified(head, identity, items, Some(base), sum)?;
+    if computed != stored && !planted!(Bug::SkipLogChecksum) {
+        return Err(Fault::Checksum { of: "a short batch", at: offset, stored, computed });
+    }
+    Ok(frame)
+}
+
+/// Makes the checksums of a short frame fit its bytes, as far as they can be walked: what a forger would do.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn sign(bytes: &mut [u8], identity: FileIdentity, offset: u64, base: &Base) {
+    let alone = bytes.first() != Some(&TAG_SHORT);
+    let mut head = Decoder::new(bytes.get(1..).unwrap_or_default());
+    let body = if alone { Ok(&*bytes) } else { Behind::read(&mut head).and_then(|_| head.bytes()) };
+    let Ok(body) = body else { return };
+    let body_at = if alone { 0 } else { bytes.len() - head.rest().len() - body.len() };
+    let mut items = Items::new(body, offset, offset + body_at as u64, base.first_seq);
+    (items.part, items.is_alone) = (base.part, alone);
+    let mut sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
+    let mut sums = Vec::new();
+    while let Ok(item) = items.next() {
+        match item {
+            Item::Part(part) => sum = crc32c_append(sum, part),
+            Item::Entry(entry) => {
+                let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
+                sum = crc32c_append(sum, &crc);
+                sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
+            }
+            Item::End => break,
+        }
+        if alone {
+            break;
+        }
+    }
+    if !alone {
+        sums.push((body_at + body.len(), sum.to_le_bytes()));
+    }
+    for (at, crc) in sums {
+        if let Some(stored) = bytes.get_mut(at..at + 4) {
+            stored.copy_from_slice(&crc);
+        }
+    }
+}
