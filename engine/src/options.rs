@@ -301,9 +301,9 @@ pub struct FamilyOptions {
     pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
-    /// Share of its write memory, or of the database's where it has none of its own, at which the segment being written is
-    /// frozen (A): 0.02 to 0.25. Less makes smaller segments, which are searched faster and merged in memory more often.
-    /// Default 0.1.
+    /// Share of what a flush takes at which the segment being written is frozen (A): 0.02 to 0.5. A flush takes half of the
+    /// database's write memory, or the family's own. Less makes smaller segments, which are searched faster and merged in
+    /// memory more often. Default 0.1.
     pub active_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
     pub merge_operator: Option<String>,
@@ -353,8 +353,8 @@ impl FamilyOptions {
         if self.bloom_bits > 64 {
             return refuse("bloom_bits is over 64");
         }
-        if !(0.02..=0.25).contains(&self.active_share) {
-            return refuse("active_share is not between 0.02 and 0.25");
+        if !(0.02..=0.5).contains(&self.active_share) {
+            return refuse("active_share is not between 0.02 and 0.5");
         }
         if !(0.0..=1e6).contains(&self.log_tables_merged_max) {
             return refuse("log_tables_merged_max is not between 0 and 1,000,000");
@@ -372,7 +372,8 @@ impl FamilyOptions {
     /// Bytes at which its active segment is frozen (ACC-2), where the database's write memory is `all`. A few cells at
     /// least, however small a limit of its own is.
     pub(crate) fn active_bytes(&self, all: u64) -> u64 {
-        (self.write_limit(all) as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64
+        let flushed = self.write_limit(all).min(all / 2);
+        (flushed as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64
     }
 
     /// Families that count a TTL from the moment of writing keep that moment in each cell.

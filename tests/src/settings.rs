@@ -145,7 +145,7 @@ pub const FAMILY: Values<FamilyOptions> = &[
             |o| o.hot_keys = HotKeys::Top(HotTop { percent: 10.0 }),
         ],
     ),
-    ("active_share", &[|o| o.active_share = 0.1, |o| o.active_share = 0.02, |o| o.active_share = 0.25]),
+    ("active_share", &[|o| o.active_share = 0.1, |o| o.active_share = 0.02, |o| o.active_share = 0.5]),
     ("log_tables", &[|o| o.log_tables = false, |o| o.log_tables = true]),
     ("log_tables_merged_max", &[|o| o.log_tables_merged_max = 1e6, |o| o.log_tables_merged_max = 1.0]),
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),

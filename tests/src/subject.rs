@@ -189,7 +189,7 @@ impl Setup {
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy,
             write_memory: *rng.pick(&[0, 8 << 10]),
-            active_share: *rng.pick(&[0.1, 0.02, 0.25]),
+            active_share: *rng.pick(&[0.1, 0.02, 0.5]),
             log_tables_merged_max: 1e6,
             ..draw_mechanisms(rng, &FamilyOptions::default())
         }

@@ -32,7 +32,7 @@ pub(crate) struct Simulate {
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
     /// Share of that memory in the active segment, which `rangemerge` does not divide by range; 0 in its paper
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.1)]
     active_share: f64,
     /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is overwritten;
     /// sorted:SHARE with this share of the fill in the order of keys

@@ -49,7 +49,7 @@ pub struct SimulateOptions {
     /// What a flush writes: of a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
     /// The part of it that is the active segment when it is full, which is not yet divided by range where memory is. By
-    /// default a fifth, as with `FamilyOptions::active_share` where flushes begin at half of write memory; 0 in the paper RNG.
+    /// default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
     pub active_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
@@ -75,7 +75,7 @@ impl Default for SimulateOptions {
             strategy: StrategyOptions::default(),
             data_bytes: 100_000_000_000,
             memory_bytes: 256 << 20,
-            active_share: 0.2,
+            active_share: 0.1,
             key_bytes: 100,
             value_bytes: 1000,
             workload: Workload::Uniform,

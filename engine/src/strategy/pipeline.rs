@@ -26,7 +26,7 @@ use std::str::FromStr;
 /// ```
 /// use siltstone::strategy::MemoryPolicy;
 /// let policy: MemoryPolicy = "adaptive{r=0.2}".parse().unwrap();
-/// assert_eq!(policy.to_string(), "adaptive{segments=5, r=0.2}");
+/// assert_eq!(policy.to_string(), "adaptive{segments=2, r=0.2}");
 /// assert!("adaptive{r=2}".parse::<MemoryPolicy>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub struct Adaptive {
 
 impl Default for Adaptive {
     fn default() -> Self {
-        Self { segments: 5, r: 0.5 }
+        Self { segments: 2, r: 0.5 }
     }
 }
 
@@ -423,7 +423,7 @@ mod tests {
         let only =
             PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };
         assert_eq!(plan("sketch", &only), Some(MemoryMerge::CompactNewest));
-        for policy in ["none", "basic", "adaptive"] {
+        for policy in ["none", "basic", "adaptive{segments=5, r=0.5}"] {
             assert_eq!(plan(policy, &only), None, "{policy}");
             assert_eq!(plan(policy, &dead(1_500, 80)), None, "{policy}");
         }

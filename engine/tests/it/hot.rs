@@ -363,7 +363,7 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
         let kept = db.statistics().kept_cells;
         let mut images = crashes_at(&world, point, || {
             let mut at = round + 5;
-            while db.statistics().kept_cells < kept + 30 {
+            while db.statistics().kept_cells < kept + 60 {
                 rounds(&db, at..at + 1);
                 db.settle().unwrap();
                 at += 1;

@@ -323,7 +323,8 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
 #[test]
 fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep_theirs() {
     let run = |text: &str| {
-        let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy(text));
+        let family = FamilyOptions { active_share: 0.2, ..policy(text) };
+        let (db, scheduler) = simulated(&SimWorld::new(1), options(), family);
         overwrite(&db, 0..1);
         let snapshot = db.snapshot();
         // Ten keys ten times each in every segment, and as many written once.
@@ -627,17 +628,37 @@ fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
     let freezes = |active_share: f64, write_memory: u64| -> Statistics {
         let world = SimWorld::new(1);
         let family = FamilyOptions { active_share, write_memory, ..policy("none") };
-        let roomy = Options { write_memory: 2 << 20, memory_budget: 4 << 20, ..options() };
+        let roomy = Options { write_memory: 4 << 20, memory_budget: 8 << 20, ..options() };
         let (db, _) = simulated(&world, roomy, family);
-        fill(&db, 0..3_000);
+        fill(&db, 0..6_000);
         db.settle().unwrap();
         assert_eq!(db.statistics().flushes, 0);
         db.statistics()
     };
     let [little, usual, much, own] =
-        [(0.02, 0), (0.1, 0), (0.25, 0), (0.25, 1 << 20)].map(|(a, own)| freezes(a, own).freezes);
+        [(0.04, 0), (0.2, 0), (0.5, 0), (0.2, 1600 << 10)].map(|(a, own)| freezes(a, own).freezes);
     assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} segments");
-    assert!(own > much, "a share of its own limit: {own} and {much}");
-    assert!(FamilyOptions { active_share: 0.3, ..FamilyOptions::default() }.validate().is_err());
+    assert!(own > usual, "a share of its own limit: {own} and {usual}");
+    assert!(FamilyOptions { active_share: 0.6, ..FamilyOptions::default() }.validate().is_err());
     assert!(FamilyOptions { active_share: 0.01, ..FamilyOptions::default() }.validate().is_err());
+}
+
+#[test]
+fn every_policy_that_merges_in_memory_does_so_at_its_default_settings() {
+    for name in ["basic", "eager", "adaptive", "sketch"] {
+        let world = SimWorld::new(1);
+        let roomy = Options { write_memory: 4 << 20, memory_budget: 8 << 20, ..options() };
+        let (db, scheduler) = simulated(&world, roomy, policy(name));
+        // Four of five writes go to a hundred keys, the others to keys of their own.
+        for n in 0..60_000u32 {
+            let key = if n % 5 == 0 { n } else { n.wrapping_mul(2_654_435_761) % 100 };
+            db.put(key.to_be_bytes(), [7; 200]).unwrap();
+            scheduler.run(u32::from(n % 8 == 0) * 8);
+        }
+        db.settle().unwrap();
+        let done = db.statistics();
+        assert!(done.flushes > 0, "{name}: {done:?}");
+        assert!(done.index_merges + done.memory_compactions >= done.flushes, "{name}: {done:?}");
+        assert_eq!(done.memory_compactions > 0, name != "basic", "{name}: {done:?}");
+    }
 }
