@@ -101,7 +101,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         *bound = segments as u32;
         segments.fract() == 0.0
     }),
-    ("basic+a2", "segments of 2 % of write memory (A)", |Setup { family, .. }, percent| {
+    ("basic+a2", "segments of 2 % of what a flush takes (A)", |Setup { family, .. }, percent| {
         family.active_share = percent / 100.0;
         true
     }),

@@ -221,6 +221,7 @@ impl FrameEncoder {
         synced: Option<LogPosition>,
         base: &mut Option<Base>,
     ) -> &[u8] {
+        assert!(!self.closed, "a frame is finished once: its beginning is written over");
         self.closed = true;
         let head = Head {
             kind: self.kind,
@@ -235,7 +236,8 @@ impl FrameEncoder {
         });
         let start = short.unwrap_or_else(|| {
             self.finish_full(identity, offset, &head);
-            *base = Some(head.base(offset, self.parts.map(|[_, last]| last)));
+            let told_before = base.as_ref().is_some_and(|before| before.synced == synced);
+            *base = Some(Base { told_before, ..head.base(offset, self.parts.map(|[_, last]| last)) });
             0
         });
         let padded = (self.bytes.len() - start).next_multiple_of(ALIGN as usize);

@@ -71,7 +71,14 @@ fn frame(bytes: &[u8]) {
 /// The full frame that short ones count from.
 fn base() -> Base {
     let part = Some((StoreId(1), Generation(3)));
-    Base { offset: OFFSET - 80, first_seq: SeqNo(97), wall_us: 5_000_000, synced: None, part }
+    Base {
+        offset: OFFSET - 80,
+        first_seq: SeqNo(97),
+        wall_us: 5_000_000,
+        synced: None,
+        part,
+        told_before: true,
+    }
 }
 
 fn short_seeds() -> Vec<Vec<u8>> {

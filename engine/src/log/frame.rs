@@ -1,4 +1,4 @@
-//! The frame: one batch, or one note, as it lies in a log file. `docs/format-log.md` has the byte layout.
+//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md` has the byte layout.
 //!
 //! What the checksums are for decides where they are. The *head* has its own, so that one cheap check of 32
 //! bytes tells whether a frame begins somewhere; that is what lets recovery look for later frames behind a
@@ -171,7 +171,7 @@ impl Head {
     /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to `part`.
     pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
         let Self { first_seq, wall_us, synced, .. } = *self;
-        Base { offset, first_seq, wall_us, synced, part }
+        Base { offset, first_seq, wall_us, synced, part, told_before: false }
     }
 }
 

@@ -6,7 +6,7 @@
 //! lose acknowledged writes silently. The two are told apart by evidence of how far the log was synced:
 //!
 //!  - the position the manifest knows, and the recorded ends of earlier recoveries,
-//!  - what every frame and file header told about it when written, including all intact frame heads behind the
+//!  - what every full frame and file header told about it when written, including all intact frame heads behind the
 //!    bad place and in later files (a head's checksum is enough to believe it).
 //!
 //! A bad place below the highest such position is corruption and an error; at or above it, it is the end. That

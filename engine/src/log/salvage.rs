@@ -131,6 +131,8 @@ impl Walk {
         let file = identity.file;
         let mut at = HEADER_BYTES;
         let mut cut_short = false;
+        // Whole frames lie behind the last one that was read, of which the base is lost: history, wherever it ends.
+        let mut orphaned = false;
         // A file that cannot be opened or read on is lost from there, not an error.
         if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
             let end = stop.unwrap_or(reader.length).min(reader.length);
@@ -139,13 +141,16 @@ impl Walk {
             while at < end {
                 match reader.frame(at, base.as_ref()) {
                     Ok(Ok(frame)) => {
+                        orphaned = false;
                         self.frame(&frame);
                         visit(&frame)?;
                         (at, base) = (frame.end().offset, Some(frame.base));
                     }
                     _ => {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
-                        let next = (at + 1).next_multiple_of(ALIGN).min(end);
+                        let orphan = reader.orphan(at);
+                        orphaned |= orphan.is_some();
+                        let next = (at + orphan.unwrap_or(ALIGN)).min(end);
                         self.gap.get_or_insert(gap).bytes.end = next;
                         at = next;
                     }
@@ -166,7 +171,7 @@ impl Walk {
                 let first = self.expected;
                 self.tails.push((Lost { file, bytes: from..reserved, first, last: None }, true));
             }
-            (None, Some(tail)) => self.tails.push((tail, false)),
+            (None, Some(tail)) => self.tails.push((tail, orphaned)),
             _ => {}
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::file::{HEADER_BYTES, Header, file_path};
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
-use super::short::{Base, SHORT_BYTES_MAX};
+use super::short::{self, Base, SHORT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::{Env, ReadFile};
 use crate::types::LogPosition;
@@ -58,6 +58,12 @@ impl LogReader {
             want = want.max(head.length);
         }
         Ok(decode_frame(self.read(offset, want)?, identity, offset, base))
+    }
+
+    /// The length of a whole short frame there, whose base was not read.
+    pub(super) fn orphan(&mut self, offset: u64) -> Option<u64> {
+        let identity = self.identity;
+        short::orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
     /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames tell none of their

@@ -8,9 +8,13 @@
 //! its entries.
 //!
 //! A frame is full where it cannot be short: the first of a file, where the log was synced since its base was written, where the
-//! clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`] behind its base. So evidence of how far
-//! the log was synced is as in a log of full frames. As a short frame names its base and depends on no frame between, who
-//! reads on behind a damaged one misses no other, unless that was their base.
+//! clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`] behind its base. Full frames are the
+//! evidence of how far the log was synced. One that is the first to tell of a sync lies right behind what was synced, often in
+//! the same sector, so the next frame that begins in another sector is full too: no bad sector takes both what was
+//! synced and all evidence of it.
+//!
+//! As a short frame names its base and depends on no frame between, who reads on behind a damaged one misses no other, unless
+//! that was their base. Without it nobody knows their sequence numbers, but their checksums still tell that they were there.
 //!
 //! That a frame begins at an offset is told by its checksum, in both forms; a short one can be read only by who read its
 //! base. Short is tried first: what lies inside a short frame was given by a user, and must not be taken for a head.
@@ -30,6 +34,8 @@ pub(super) const TAG_SHORT: u8 = 0x02;
 pub(super) const SHORT_BYTES_MAX: u64 = 4 << 10;
 /// A short frame begins less than this behind its base.
 pub(super) const REACH_BYTES: u64 = 4 << 10;
+/// What a medium loses at once, at the least.
+const SECTOR: u64 = 512;
 /// And is written less than this after it.
 const LATER_US_MAX: u64 = 1 << 28;
 /// Nor has it more sequence numbers between.
@@ -46,6 +52,8 @@ pub(crate) struct Base {
     pub(super) synced: Option<LogPosition>,
     /// What its last entry belongs to.
     pub(super) part: Option<(StoreId, Generation)>,
+    /// A full frame before it told of the same sync.
+    pub(super) told_before: bool,
 }
 
 /// How far behind its base a short frame is.
@@ -62,10 +70,14 @@ impl Base {
         let bytes = offset - self.offset;
         let seqs = head.first_seq.0.checked_sub(self.first_seq.0).filter(|seqs| *seqs < LATER_SEQS_MAX)?;
         let micros = head.wall_us.checked_sub(self.wall_us).filter(|micros| *micros < LATER_US_MAX)?;
+        let is_near = match self.told_before {
+            true => bytes < REACH_BYTES,
+            false => offset / SECTOR == self.offset / SECTOR,
+        };
         let may = head.kind == FrameKind::Batch
             && head.synced == self.synced
             && head.length <= SHORT_BYTES_MAX
-            && bytes < REACH_BYTES;
+            && is_near;
         may.then_some(Behind { eights: bytes / ALIGN, seqs, micros })
     }
 }
@@ -195,6 +207,21 @@ fn batch<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) 
         return Err(Fault::Checksum { of: "a short batch", at: offset, stored, computed });
     }
     Ok(frame)
+}
+
+/// The length of the short frame at `offset` of which the base was not read, if a whole one is there. What it holds cannot be
+/// told without the base.
+pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Option<u64> {
+    let behind = Behind::read(&mut Decoder::new(bytes.get(1..)?)).ok()?;
+    let base = Base {
+        offset: offset.checked_sub(behind.eights.checked_mul(ALIGN)?)?,
+        first_seq: SeqNo::ZERO,
+        wall_us: 0,
+        synced: None,
+        part: Some((StoreId(0), Generation(0))),
+        told_before: false,
+    };
+    Some(decode(bytes, identity, offset, &base)?.ok()?.head.length)
 }
 
 /// Makes the checksums of a short frame fit its bytes, as far as they can be walked: what a forger would do.

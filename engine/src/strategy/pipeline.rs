@@ -69,7 +69,7 @@ impl Default for Segments {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
-    /// As in [`Segments`].
+    /// As in [`Segments`], but by default 2: it decides by what the merges before met.
     pub segments: u32,
     /// The share of redundant cells above which compacting is considered (R): 0.2, 0.35 or 0.5. Default 0.5.
     pub r: f64,

@@ -143,6 +143,72 @@ fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
     assert_eq!(prefix_length(&disk, LogPosition::default()).unwrap(), 3);
 }
 
+#[test]
+fn a_bad_sector_takes_what_was_synced_and_all_evidence_of_it_only_while_no_other_sector_was_begun() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 8192);
+    for n in 0..12 {
+        put(&mut appender, n, 60).unwrap();
+    }
+    log.sync().unwrap();
+    let sector = put(&mut appender, 12, 60).unwrap().start.offset / 512 * 512;
+    let damage = || {
+        let mut bytes = disk.bytes(&path(1));
+        bytes[sector as usize..][..512].fill(7);
+        let damaged = disk.copy();
+        damaged.set_bytes(&path(1), bytes);
+        prefix_length(&damaged, LogPosition::default())
+    };
+    assert!(damage().unwrap() < 12, "as if nothing had been synced");
+    let mut n = 13;
+    while put(&mut appender, n, 60).unwrap().start.offset < sector + 512 {
+        n += 1;
+    }
+    assert_eq!(damage().unwrap_err().kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_follows() {
+    let disk = Disk::default();
+    let (log, mut appender) = fresh(&disk.env(), 8192);
+    let mut n = 0;
+    let base = loop {
+        let start = put(&mut appender, n, 60).unwrap().start;
+        n += 1;
+        if start.offset > 1024 {
+            break start.offset;
+        }
+    };
+    let salvaged = || {
+        let mut frames = 0;
+        let mut count = |_: &Frame<'_>| {
+            frames += 1;
+            Ok(())
+        };
+        let found =
+            salvage(&disk.env(), dir(), DATABASE, LogFileId(1), LogPosition::default(), &[], &mut count);
+        (frames, found.unwrap().lost)
+    };
+    assert_eq!(salvaged(), (n, Vec::new()));
+    for more in n..n + 5 {
+        put(&mut appender, more, 60).unwrap();
+    }
+    // A full frame follows where the reach of the first one ends, at the latest.
+    let mut bytes = disk.bytes(&path(1));
+    let first = LogPosition { file: LogFileId(1), offset: HEADER_BYTES };
+    bytes[first.offset as usize + 40] ^= 1;
+    disk.set_bytes(&path(1), bytes.clone());
+    let (left, lost) = salvaged();
+    assert!(left > 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
+    // Of the other base too: nothing can be read, and that is told though nothing was synced.
+    let second = lost[0].bytes.end;
+    bytes[second as usize + 40] ^= 1;
+    disk.set_bytes(&path(1), bytes);
+    let (left, lost) = salvaged();
+    assert!(left == 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
+    assert!(base > second && log.end().offset > base);
+}
+
 /// That a third file was begun proves the first one synced, also when nothing but its header is left.
 #[test]
 fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {

@@ -86,7 +86,14 @@ fn decode<'a>(bytes: &'a [u8], file: u64, offset: u64, base: Option<&Base>) -> R
 /// A full frame before one that `encode` makes, written to that store with the log synced up to there.
 fn base(offset: u64, synced: Option<LogPosition>, store: u32) -> Base {
     let part = Some((StoreId(store), Generation(0)));
-    Base { offset: offset.saturating_sub(4000), first_seq: SeqNo(480), wall_us: 90, synced, part }
+    Base {
+        offset: offset.saturating_sub(4000),
+        first_seq: SeqNo(480),
+        wall_us: 90,
+        synced,
+        part,
+        told_before: true,
+    }
 }
 
 fn a_cell() -> Cell {
@@ -226,6 +233,9 @@ fn a_frame_is_short_only_where_its_base_is_near_and_all_that_it_leaves_out_is_th
     assert!(!short(Base { first_seq: SeqNo(501), ..like }, 8000), "sequence numbers went back");
     assert!(!short(Base { wall_us: 100, ..like }, 8000), "the clock went back");
     assert!(!short(Base { synced: None, ..like }, 8000), "the log was synced since");
+    // What tells first of a sync is followed by another one in the next sector.
+    let first = Base { told_before: false, ..like };
+    assert!(short(Base { offset: 7680, ..first }, 8184) && !short(Base { offset: 8184, ..first }, 8192));
 }
 
 #[test]
