@@ -278,9 +278,10 @@ pub(crate) fn decode_frame<'a>(
 ) -> Result<Frame<'a>, Fault> {
     // A full frame may begin like a short one, but not verify as one.
     match base.and_then(|base| short::decode(bytes, identity, offset, base)) {
-        None => decode_full(bytes, identity, offset),
-        Some(Err(fault)) => decode_full(bytes, identity, offset).map_err(|_| fault),
         Some(Ok(frame)) => Ok(frame),
+        Some(Err(fault @ Fault::Checksum { .. })) => decode_full(bytes, identity, offset).map_err(|_| fault),
+        // Its first byte may be that of a damaged full frame.
+        None | Some(Err(_)) => decode_full(bytes, identity, offset),
     }
 }
 
