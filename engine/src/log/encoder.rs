@@ -265,8 +265,8 @@ impl FrameEncoder {
             self.bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
             return Some(from);
         }
-        let skipped = if new_part.is_none() { 1 } else { 0 };
-        let body = if new_part.is_none() { first.end } else { first.start };
+        // The first part is left out where it is that of the base.
+        let (skipped, body) = if new_part.is_some() { (0, first.start) } else { (1, first.end) };
         put_batch_head(&mut self.head, behind, self.bytes.len() - body);
         let from = self.put_head(body);
         let sum = crc32c_append(identity.seed(offset), &self.bytes[from..body]);

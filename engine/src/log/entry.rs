@@ -6,7 +6,7 @@
 
 use super::file::file_path;
 use super::frame::{FileIdentity, TAG_CELL, read_cell};
-use super::short::{ALONE, ALONE_PART, AloneHead};
+use super::short::{ALONE, AloneHead};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoder, Malformed};
@@ -70,7 +70,7 @@ impl ClosedLogFile {
         }
         if tag & ALONE != 0 {
             AloneHead::read(tag, &mut rest).map_err(malformed)?;
-            tag &= !(ALONE | ALONE_PART);
+            tag = AloneHead::tag_in_batch(tag);
         }
         let cell = read_cell(tag, &mut rest, 0).map_err(malformed)?;
         rest.finish().map_err(malformed)?;

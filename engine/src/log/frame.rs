@@ -13,7 +13,7 @@
 //! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`): they count from
 //! the last full one and say only what differs.
 
-use super::short::{self, ALONE, ALONE_PART, AloneHead, Base};
+use super::short::{self, AloneHead, Base};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
@@ -427,7 +427,7 @@ impl<'a> Items<'a> {
             true => {
                 let head = AloneHead::read(tag, &mut item)?;
                 self.part = head.part.or(self.part);
-                tag & !(ALONE | ALONE_PART)
+                AloneHead::tag_in_batch(tag)
             }
             false => tag,
         };

@@ -124,6 +124,11 @@ pub(super) struct AloneHead {
 }
 
 impl AloneHead {
+    /// The tag of the same cell in a batch.
+    pub(super) fn tag_in_batch(tag: u8) -> u8 {
+        tag & !(ALONE | ALONE_PART)
+    }
+
     /// Reads what follows that tag.
     pub(super) fn read(tag: u8, item: &mut Decoder<'_>) -> Read<Self> {
         if tag & (TAG_CELL | ALONE) != TAG_CELL | ALONE {
