@@ -9,7 +9,7 @@ fn main() {
             .route_name(route)
             .input_type(format!("crate::protocol::{input}"))
             .output_type(format!("crate::protocol::{output}"))
-            .codec_path("tonic_prost::ProstCodec")
+            .codec_path("crate::codec::CheckedCodec")
     };
     let merge =
         method("merge", "Merge", "ToCompactor", "FromCompactor").client_streaming().server_streaming();

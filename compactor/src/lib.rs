@@ -8,7 +8,7 @@
 //!   checks each step, makes it true     <-      writes the step's tables where both reach them, and says which
 //! ```
 //!
-//! - `protocol`: the messages and the service's stubs.
+//! - `protocol`: the messages and the service's stubs; `codec` puts each under a checksum.
 //! - `server`: the compaction server; `admission` says how many merges it runs.
 //! - `capacity`: how many servers a workload needs.
 //! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
@@ -40,6 +40,7 @@ mod admission;
 mod capacity;
 mod carried;
 mod client;
+mod codec;
 mod cost;
 mod fetch;
 mod follow;
@@ -54,6 +55,7 @@ mod tls;
 
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
+pub use codec::{Checked, CheckedCodec, seal};
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
 pub use ring::Spread;

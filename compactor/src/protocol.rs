@@ -15,13 +15,14 @@
 //! A server is at most one step ahead of what was made true: it begins the step behind the next only when told to go ahead.
 //! Where the merge says so it keeps a step's tables in memory until then, and behind the last step until the stream ends.
 //! It says something at least every second as long as it works, so who hears nothing for long knows that nothing comes.
+//! Each message is under a checksum (`codec`).
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
 use siltstone::offload::KeepOutputs;
 
 /// Of these messages. Who gets a message of another version refuses it.
-pub(crate) const PROTOCOL_VERSION: u32 = 3;
+pub(crate) const PROTOCOL_VERSION: u32 = 4;
 
 /// Bytes of one message, at most: a merge names all its tables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;

@@ -69,7 +69,7 @@ async fn ask(channel: &Channel, first: Option<Ask>) -> Result<(Asks, Streaming<T
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
     let path = PathAndQuery::from_static("/siltstone.compactor.v1.Compactor/Merge");
-    let codec = tonic_prost::ProstCodec::<To, Told>::default();
+    let codec = siltstone_compactor::CheckedCodec::<To, Told>::default();
     let request = tonic::Request::new(ReceiverStream::new(asked));
     Ok((asks, client.streaming(request, path, codec).await?.into_inner()))
 }
@@ -79,7 +79,7 @@ async fn read(channel: &Channel, read: Read) -> Result<usize, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
     let path = PathAndQuery::from_static("/siltstone.compactor.v1.Compactor/Read");
-    let codec = tonic_prost::ProstCodec::<Read, Piece>::default();
+    let codec = siltstone_compactor::CheckedCodec::<Read, Piece>::default();
     let answer = client.server_streaming(tonic::Request::new(read), path, codec).await?;
     let (mut pieces, mut bytes) = (answer.into_inner(), 0);
     while let Some(Piece { bytes: piece }) = pieces.message().await? {
@@ -129,12 +129,12 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
-    wrong.push(ask(&channel, begin(3, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(4, b"no merge")).await.err().unwrap());
     wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
     let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
-    wrong.push(ask(&channel, begin(3, &outside)).await.err().unwrap());
-    wrong.push(ask(&channel, begin(3, &vec![b' '; 17 << 20])).await.err().unwrap());
-    let kept_somehow = Some(Ask::Begin(Begin { version: 3, merge: merge.clone(), keep: 9 }));
+    wrong.push(ask(&channel, begin(4, &outside)).await.err().unwrap());
+    wrong.push(ask(&channel, begin(4, &vec![b' '; 17 << 20])).await.err().unwrap());
+    let kept_somehow = Some(Ask::Begin(Begin { version: 4, merge: merge.clone(), keep: 9 }));
     wrong.push(ask(&channel, kept_somehow).await.err().unwrap());
     let wanted = |table: &str, starts: &[u64], ends: &[u64]| Read {
         database: spec.database(),
@@ -150,7 +150,7 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     }
     seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
     // Two steps come without a word, and no third.
-    let (asks, mut stream) = ask(&channel, begin(3, &merge)).await.unwrap();
+    let (asks, mut stream) = ask(&channel, begin(4, &merge)).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
     seen.push(format!("{:?} bytes", read(&channel, wanted(&name, &[0, 50], &[40, 90])).await.ok()));
     for (start, end) in [(0, u64::MAX), (9, 3), (u64::MAX, 0), (1 << 40, (1 << 40) + 1)] {

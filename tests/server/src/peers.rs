@@ -22,7 +22,7 @@ const SENDERS: u64 = 8;
 const KEYS: u64 = 20_000;
 /// How much a compaction server may take: its bound, and the largest description of a merge from each sender.
 const MEMORY_MAX: u64 = crate::offload::MEMORY_MAX + SENDERS * (16 << 20);
-const PROTOCOL_VERSION: u32 = 3;
+const PROTOCOL_VERSION: u32 = 4;
 /// How long a client stays that has said everything.
 const STAYS: Duration = Duration::from_millis(50);
 /// Of so many messages each method has answered some, and one of a hundred was a merge that ran to its end.
@@ -210,6 +210,8 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
                 if random.one_in(2) {
                     messages[at] = damaged(&mut random, std::mem::take(&mut messages[at]));
                 }
+                // Mostly with checksums that fit.
+                messages.iter_mut().filter(|_| !random.one_in(8)).for_each(siltstone_compactor::seal);
                 let hex: String = messages[at].iter().take(4_000).map(|byte| format!("{byte:02x}")).collect();
                 let client = if is_manager { &mut of_manager } else { &mut of_helper };
                 client.ready().await.map_err(|e| format!("{method}: it is gone: {e}"))?;
