@@ -62,6 +62,9 @@ pub(crate) struct How {
     /// Write a page with plots to this file, with the machine's limits.
     #[arg(long)]
     pub(crate) html: Option<PathBuf>,
+    /// Write the figures of papers and bars as a Markdown table to this file.
+    #[arg(long)]
+    pub(crate) markdown: Option<PathBuf>,
 }
 
 /// Workloads that one process measures on one store.

@@ -71,7 +71,8 @@ enum Task {
   siltstone-bench paper accordion --scale 0.1 --runs 3
   siltstone-bench paper triad --json --html triad.html
   siltstone-bench paper rangemerge --runs 3 --html rangemerge.html
-  siltstone-bench paper offload --local --scale 0.1")]
+  siltstone-bench paper offload --local --scale 0.1
+  siltstone-bench paper all --quick --html papers.html --markdown papers.md")]
     Paper(Paper),
     /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what each costs.
     Strategies {
@@ -227,6 +228,9 @@ fn seen(how: &How, run: &RunRecord) {
 fn ended(how: &How, records: &Records, failures: &[String]) -> store::Result<ExitCode> {
     if let Some(page) = &how.html {
         std::fs::write(page, report::html(records))?;
+    }
+    if let Some(tables) = &how.markdown {
+        std::fs::write(tables, report::markdown(records))?;
     }
     if how.json {
         records.ratios.iter().for_each(line);

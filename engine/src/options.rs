@@ -124,6 +124,9 @@ pub struct Experimental {
     /// wrote, as in the paper on offloaded compaction. It sees the same either way. What merges replace then stays on disk until
     /// they end. There to be compared with. Default false.
     pub scan_one_side: bool,
+    /// Writers are slowed down before the hard bounds of memory, level 0 and debt, more and more, instead of being stopped there
+    /// (low and high watermarks). There to be compared with. Default true.
+    pub slow_writers: bool,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
@@ -148,6 +151,7 @@ impl Default for Experimental {
             rate_limit_auto: 0,
             cache_fill_rate: 0,
             scan_one_side: false,
+            slow_writers: true,
             open_tables: 0,
             stop_wait_ms: 0,
             events_kept: 1_000,

@@ -89,6 +89,7 @@ pub const DATABASE: Values<Options> = &[
     ),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
     ("scan_one_side", &[|o| o.experimental.scan_one_side = false, |o| o.experimental.scan_one_side = true]),
+    ("slow_writers", &[|o| o.experimental.slow_writers = true, |o| o.experimental.slow_writers = false]),
     ("merge_rest", &[|o| o.experimental.merge_rest = 0, |o| o.experimental.merge_rest = 7]),
     (
         "rate_limit_auto",

@@ -53,7 +53,17 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
 }
 
 fn how() -> How {
-    How { runs: 1, seed: 1, dir: None, limit: 1, json: false, stolen: None, limits: false, html: None }
+    How {
+        runs: 1,
+        seed: 1,
+        dir: None,
+        limit: 1,
+        json: false,
+        stolen: None,
+        limits: false,
+        html: None,
+        markdown: None,
+    }
 }
 
 fn relate_all(a: &[RunRecord], b: &[RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {

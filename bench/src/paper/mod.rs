@@ -27,6 +27,12 @@ pub(crate) struct Paper {
     /// Multiplies keys, operations and memory of all workloads, which stay in proportion.
     #[arg(long, default_value_t = 1.0, value_parser = factor)]
     scale: f64,
+    /// Of `all`: each at a size at which all of them take about 20 minutes on two processors.
+    #[arg(long, conflicts_with_all = ["scale", "full"])]
+    quick: bool,
+    /// Of `all`: each at full size, in three rounds. That takes a day.
+    #[arg(long, conflicts_with = "scale")]
+    full: bool,
     /// Of `offload` the methods of one machine, without a compaction server.
     #[arg(long)]
     local: bool,
@@ -43,8 +49,10 @@ pub(crate) struct Paper {
     pub(crate) how: How,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
+    /// All of them, one after another: with `--quick` or `--full`.
+    All,
     /// Accordion: policies of in-memory merging.
     Accordion,
     /// TRIAD: its parts, each alone and all together.
@@ -54,6 +62,13 @@ enum Which {
     /// Compaction offloading: warming caches with a compaction's result, here and with a compaction server.
     Offload,
 }
+
+/// The papers, and the scale of each with `--quick`.
+const QUICK: [(Which, f64); 4] =
+    [(Which::Accordion, 0.1), (Which::Triad, 0.3), (Which::Rangemerge, 0.05), (Which::Offload, 0.05)];
+
+/// Rounds with `--full`, at least.
+const FULL_RUNS: u32 = 3;
 
 /// The smallest scale: below, memory holds a few cells only and says nothing.
 const SCALE_MIN: f64 = 0.002;
@@ -123,6 +138,7 @@ struct Contents {
 impl Paper {
     fn contents(&self) -> Result<Contents> {
         Ok(match self.paper {
+            Which::All => return Err("each paper has its own contents".into()),
             Which::Accordion => accordion::contents(),
             Which::Triad => triad::contents(triad::PARTS),
             Which::Rangemerge => {
@@ -138,10 +154,37 @@ impl Paper {
         })
     }
 
+    /// One paper after another, each with its scale.
+    fn papers(&self) -> Result<Vec<Paper>> {
+        let all = self.paper == Which::All;
+        match (all, self.quick || self.full) {
+            (false, false) => return Ok(vec![self.clone()]),
+            (false, true) => {
+                return Err("--quick and --full are of `paper all`; one paper takes --scale".into());
+            }
+            (true, false) => return Err("`paper all` takes --quick or --full".into()),
+            (true, true) => {}
+        }
+        let mut of_all = self.clone();
+        if self.full {
+            of_all.how.runs = of_all.how.runs.max(FULL_RUNS);
+        }
+        let one =
+            |(paper, scale)| Paper { paper, scale: if self.full { 1.0 } else { scale }, ..of_all.clone() };
+        Ok(QUICK.map(one).into())
+    }
+
     /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed.
     pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
+        let papers = self.papers()?.into_iter();
+        let failures: Result<Vec<Vec<String>>> =
+            papers.map(|paper| paper.measure_one(records, &seen)).collect();
+        Ok(failures?.concat())
+    }
+
+    fn measure_one(&self, records: &mut Records, seen: &impl Fn(&RunRecord)) -> Result<Vec<String>> {
         let Contents { cells, figures } = self.contents()?;
-        let mut failures = Vec::new();
+        let (mut failures, before) = (Vec::new(), records.runs.len());
         for cell in cells {
             let plan = Plan {
                 workload: vec![cell.workload.into()],
@@ -155,14 +198,14 @@ impl Paper {
             })?);
         }
         for figure in &figures {
-            match figure.record(&records.runs) {
+            match figure.record(&records.runs[before..]) {
                 Some(made) => records.figures.push(made),
                 None => eprintln!("siltstone-bench: no figure for want of numbers: {}", figure.id),
             }
         }
         // Of those storage is not slow, and there are servers.
         if matches!(self.paper, Which::Offload) && !self.local && self.slow == 0 {
-            records.figures.extend(shared::figures()?);
+            records.figures.extend(shared::figures(self.quick)?);
         }
         Ok(failures)
     }

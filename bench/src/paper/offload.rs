@@ -15,11 +15,16 @@
 //! degradation: its figures are no numbers.
 
 use super::Goal::AtMost;
-use super::{Cell, Contents, Figure};
+use super::{Cell, Contents, Figure, flushed_merged_bytes, strings};
 use crate::compare::Figure as Metric;
 use crate::record::{RunRecord, Stage, Window};
 
 const WORKLOAD: &str = "offload";
+
+/// Where minor compactions are compared.
+const MINOR: &str = "ws3";
+const EXPLORING: &str = "none+exploring";
+const LEVELED: &str = "none";
 
 /// The standard error that the mean before the merge may have, as a part of it.
 const SWING: f64 = 0.10;
@@ -42,6 +47,10 @@ const METHODS: [Method; 8] = [
     Method { name: "TIW", config: "warm+fill8+rest0+served1", paper: [6.51, 20.1, 9.30, 3.75] },
     Method { name: "TIW here", config: "warm+fill8+rest0+pinned", paper: [f64::NAN; 4] },
 ];
+
+/// Ours here with a limit of what merges write.
+const THROTTLED: Method =
+    Method { name: "TIW here, throttled", config: "warm+fill8+rate16+rest0+pinned", paper: [f64::NAN; 4] };
 
 /// What the throttled method is held to, in the order of the percentages.
 const BARS: [f64; 4] = [5.0, 10.0, 5.0, 4.0];
@@ -96,10 +105,39 @@ pub(super) fn contents(servers: bool, slow: u32) -> Contents {
             figures.push(figure(id, metric, method, None, paper, f64::INFINITY));
         }
     }
-    Contents {
-        cells: vec![Cell { workload: WORKLOAD, memory: 1.0, configs: methods().map(config).collect() }],
-        figures,
-    }
+    // Minor compactions by HBase's selection, and a throttle: the paper uses both and has no figure of them.
+    let here = METHODS.iter().find(|method| method.name == "TIW here").map(config).unwrap_or_default();
+    let throttled = config(&THROTTLED);
+    let mut more = |id: &str, workload, metric, above: &str, below: &str| {
+        figures.push(Figure {
+            id: format!("Offloading section 2: {id}"),
+            workload,
+            metric,
+            above: above.into(),
+            below: vec![below.into()],
+            paper: f64::NAN,
+            simulated: None,
+            goal: AtMost(1.0),
+        });
+    };
+    let during: Metric = |run| mean(run, Stage::During, gets);
+    more(
+        "gets during a merge of 16 MiB a second, over one without a limit",
+        WORKLOAD,
+        during,
+        &throttled,
+        &here,
+    );
+    more(
+        "flushed and merged bytes, ws3, exploring over leveled",
+        MINOR,
+        flushed_merged_bytes,
+        EXPLORING,
+        LEVELED,
+    );
+    let minor = Cell { workload: MINOR, memory: 1.0, configs: strings(&[EXPLORING, LEVELED]) };
+    let configs = methods().map(config).chain([throttled]).collect();
+    Contents { cells: vec![Cell { workload: WORKLOAD, memory: 1.0, configs }, minor], figures }
 }
 
 /// Operations of a kind in a window, and their mean latency.
@@ -181,13 +219,14 @@ mod tests {
     #[test]
     fn one_method_is_held_to_bars_and_to_all_others() {
         let figures = contents(true, 20).figures;
-        let held = |figure: &&Figure| matches!(figure.goal, AtMost(goal) if goal.is_finite());
+        let is_7 = |figure: &&Figure| figure.id.contains("figure 7");
+        let held = |figure: &&Figure| is_7(figure) && matches!(figure.goal, AtMost(goal) if goal.is_finite());
         assert_eq!(figures.iter().filter(held).count(), 4 + 2 * 7);
-        assert!(figures.iter().all(|figure| figure.above.ends_with("+slow20")));
+        assert!(figures.iter().filter(is_7).all(|figure| figure.above.ends_with("+slow20")));
         let over = |what: &str| figures.iter().find(|figure| figure.id.contains(what)).unwrap().paper;
         assert_eq!((over("gets in both phases over those before, TIW over SS") * 1000.0).round(), 175.0);
         let here = contents(false, 0);
-        assert_eq!(here.cells[0].configs.len(), 3);
+        assert_eq!(here.cells[0].configs.len(), 4);
         assert!(here.figures.iter().all(|figure| !figure.above.contains("served")));
     }
 }

@@ -77,13 +77,16 @@ pub(super) fn contents(scale: f64) -> Result<Contents> {
     let mut cells = vec![cell(PACED, &paced), cell(FILLS[0], &configs)];
     let smaller = tables.iter().map(|(config, _)| config.clone());
     let others = OTHERS.iter().map(|(config, ..)| (*config).to_string());
-    cells.push(cell(FILLS[1], &configs.iter().cloned().chain(others).chain(smaller).collect()));
+    let abrupt = format!("{range}+abrupt");
+    let more = others.chain(smaller).chain([abrupt.clone()]);
+    cells.push(cell(FILLS[1], &configs.iter().cloned().chain(more).collect()));
     cells.push(cell(SORTED, &strings(&[&range, NOMERGE])));
     configs.insert(2, many.clone());
     cells.push(cell(FILLS[2], &configs));
 
     let mut figures = Vec::new();
     latencies(&mut figures, &range);
+    watermarks(&mut figures, &range, &abrupt);
     let mut simulations = Simulations { scale, done: HashMap::new() };
     let short = |config: &str| {
         match config {
@@ -92,6 +95,7 @@ pub(super) fn contents(scale: f64) -> Result<Contents> {
             _ if config == many => "with 32 deltas",
             SMA => "sma k 4",
             GEOMETRIC => "geometric r 2",
+            _ if config == abrupt => "writers stopped at the bound alone",
             LEVELED => "leveled",
             ROCKSDB => "RocksDB leveled",
             UNIVERSAL => "RocksDB universal",
@@ -211,6 +215,25 @@ fn latencies(figures: &mut Vec<Figure>, range: &str) {
                 goal: AtMost(most),
             });
         }
+    }
+}
+
+/// Section 14 names them, and has no figure: writers slowed before a bound, over writers that are stopped there. With puts as
+/// fast as they go.
+fn watermarks(figures: &mut Vec<Figure>, range: &str, abrupt: &str) {
+    let metrics: [(&str, Metric); 2] =
+        [("p99.9 of puts", |run| quantile(run, "write", 0.999)), ("puts a second", |run| run.ops_s)];
+    for ((what, metric), goal) in metrics.into_iter().zip([AtMost(1.0), Goal::AtLeast(0.95)]) {
+        figures.push(Figure {
+            id: format!("Rangemerge section 14: {what}, D/M 20, with watermarks over without"),
+            workload: DEFAULT_FILL,
+            metric,
+            above: range.into(),
+            below: vec![abrupt.into()],
+            paper: NONE,
+            simulated: None,
+            goal,
+        });
     }
 }
 

@@ -14,14 +14,16 @@ const TABLES: [(&str, &str, &str, Option<f64>); 2] =
 /// Stores, servers, and of their merges the share that goes to the servers.
 const SHARES: [(u64, u64, Goal); 3] = [(5, 1, AtLeast(80.0)), (10, 1, AtMost(70.0)), (10, 2, AtLeast(80.0))];
 
-pub(super) fn figures() -> Result<Vec<FigureRecord>> {
+/// Shorter, where it is to go quickly.
+pub(super) fn figures(quick: bool) -> Result<Vec<FigureRecord>> {
     let mut figures = Vec::new();
     let mut add = |figure, what: String, paper, ours: f64, goal: Goal| {
         let (id, holds) = (format!("Offloading figure {figure}: {what}"), goal.holds(ours));
         let kind = "figure".into();
         figures.push(FigureRecord { kind, id, paper, simulated: None, ours, goal: goal.words(), holds });
     };
-    let tpcc = |more: &[&str]| told(&[&["tpcc", "--memory", "512M"], more].concat());
+    let seconds = if quick { "12" } else { "30" };
+    let tpcc = |more: &[&str]| told(&[&["tpcc", "--memory", "512M", "--seconds", seconds], more].concat());
     let control = tpcc(&["--merge", "nothing", "--first"])?;
     for (option, table, transaction, paper) in TABLES {
         let runs = [
@@ -41,7 +43,8 @@ pub(super) fn figures() -> Result<Vec<FigureRecord>> {
         let what = format!("tpmC with a merge of {table}, IW over SS");
         add(8, what, paper, rate(&runs[2].1) / rate(&runs[1].1), AtLeast(1.0));
     }
-    let cases = told(&["capacity", "--interval", "12", "--intervals", "3", "--keys", "10000"])?;
+    let (interval, keys) = if quick { ("6", "5000") } else { ("12", "10000") };
+    let cases = told(&["capacity", "--interval", interval, "--intervals", "3", "--keys", keys])?;
     for (stores, servers, goal) in SHARES {
         let case = cases.iter().find(|case| case["stores"] == stores && case["servers"] == servers);
         let count = |of: &str| case.and_then(|case| case[of].as_f64()).unwrap_or(f64::NAN);

@@ -15,9 +15,19 @@ fn every_figure_relates_configurations_that_exist_and_are_run() {
             stolen: None,
             limits: false,
             html: None,
+            markdown: None,
         };
-        let paper =
-            Paper { paper, scale: SCALE_MIN, local: true, slow: 0, unthrottled: false, paced: false, how };
+        let paper = Paper {
+            paper,
+            scale: SCALE_MIN,
+            quick: false,
+            full: false,
+            local: true,
+            slow: 0,
+            unthrottled: false,
+            paced: false,
+            how,
+        };
         let Contents { cells, figures } = paper.contents().unwrap();
         for cell in &cells {
             assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);
@@ -128,6 +138,27 @@ fn of_rangemerge_the_puts_at_a_rate_and_those_as_fast_as_they_go_are_measured_ap
     assert_eq!((paced, all.len()), (vec![rangemerge::PACED], 1 + fills.len()));
     assert!(!fills.contains(&rangemerge::PACED) && fills.len() > 3);
     assert_eq!(all_figures, paced_figures + fill_figures);
+}
+
+#[test]
+fn all_papers_are_run_quickly_or_in_full_and_one_by_its_scale() {
+    let papers = |args: &str| {
+        let parsed = Command::try_parse_from(["paper"].into_iter().chain(args.split(' ')));
+        let papers = parsed.map_err(|e| e.to_string())?.paper.papers().map_err(|e| e.to_string())?;
+        Ok::<_, String>(
+            papers.into_iter().map(|one| (one.paper, one.scale, one.how.runs)).collect::<Vec<_>>(),
+        )
+    };
+    let quick = papers("all --quick").unwrap();
+    assert_eq!(quick.iter().map(|(which, scale, _)| (*which, *scale)).collect::<Vec<_>>(), QUICK);
+    assert!(quick.iter().all(|(_, _, runs)| *runs == 1));
+    let full = papers("all --full").unwrap();
+    assert!(full.len() == 4 && full.iter().all(|(_, scale, runs)| (*scale, *runs) == (1.0, FULL_RUNS)));
+    assert!(papers("all --full --runs 5").unwrap().iter().all(|(_, _, runs)| *runs == 5));
+    assert_eq!(papers("triad --scale 0.5").unwrap(), [(Which::Triad, 0.5, 1)]);
+    assert!(papers("all").unwrap_err().contains("--quick or --full"));
+    assert!(papers("triad --quick").unwrap_err().contains("--scale"));
+    assert!(papers("all --quick --scale 0.5").is_err() && papers("all --quick --full").is_err());
 }
 
 #[derive(clap::Parser)]

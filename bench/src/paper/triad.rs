@@ -5,11 +5,14 @@
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Cell, Contents, Figure, flushed_merged_bytes, ops_s, strings};
+use crate::compare::{Figure as Metric, number};
 use crate::record::RunRecord;
 
 /// What TRIAD was built on merges level 0 at four flushes.
 const BASE: &str = "none+l4";
 const OURS: &str = "default";
+/// A full log has memory flushed, however small it is (TRI-2).
+const FLUSHED_WHEN_FULL: &str = "default+flushth0";
 const WORKLOADS: &[&str] = &["ws1", "ws1:r50", "ws2", "ws2:r50", "ws3", "ws3:r50"];
 
 /// One of the three techniques.
@@ -39,6 +42,11 @@ pub(super) fn contents(parts: &[Part]) -> Contents {
         let (id, above, below) = (format!("TRIAD {id}"), above.to_string(), strings(&[below]));
         figures.push(Figure { id, workload, metric, above, below, paper, simulated: None, goal });
     };
+    // The paper has no figure of it.
+    let flushed: Metric = |run| number(run.flushed_bytes);
+    let id =
+        "4.1: flushed bytes, ws1, a full log with small memory flushes nothing, over flushing".to_string();
+    figure(id, "ws1", flushed, OURS, FLUSHED_WHEN_FULL, f64::NAN, AtMost(1.05));
     for part in parts {
         for setting in part.settings {
             let id =
@@ -77,13 +85,16 @@ pub(super) fn contents(parts: &[Part]) -> Contents {
         }
         configs.push(all);
     }
-    let cells = WORKLOADS.iter().map(|workload| Cell { workload, memory: 1.0, configs: configs.clone() });
+    let cells = WORKLOADS.iter().map(|workload| {
+        let more = (*workload == "ws1").then(|| FLUSHED_WHEN_FULL.to_string());
+        Cell { workload, memory: 1.0, configs: configs.iter().cloned().chain(more).collect() }
+    });
     Contents { cells: cells.collect(), figures }
 }
 
 /// As the paper counts it.
 fn write_amp(run: &RunRecord) -> f64 {
-    flushed_merged_bytes(run) / crate::compare::number(run.flushed_bytes)
+    flushed_merged_bytes(run) / number(run.flushed_bytes)
 }
 
 #[cfg(test)]
@@ -95,10 +106,11 @@ mod tests {
         let part = |name, settings| Part { name, settings, write_amp: 0.5, of_all: ("ws1", 0.9) };
         let Contents { cells, figures } = contents(&[part("A", &["a2", "a1"]), part("B", &["b"])]);
         assert_eq!(
-            cells[0].configs,
+            cells[1].configs,
             ["default", BASE, "none+l4+a2", "none+l4+a1", "none+l4+b", "none+l4+a2+b"]
         );
         assert_eq!(cells.len(), 6);
+        assert_eq!(cells[0].configs.last().unwrap(), FLUSHED_WHEN_FULL);
         let of = |id: &str| figures.iter().find(|figure| figure.id.contains(id)).unwrap();
         assert_eq!(of("B alone over all together").below, ["none+l4+a2+b"]);
         assert_eq!(of("figure 9D: flushed and merged bytes, ws1, our default over none").above, "default");

@@ -247,6 +247,15 @@ fn figure_cells(figures: &[FigureRecord]) -> (Vec<&'static str>, Vec<Vec<String>
     (heads, figures.iter().map(row).collect())
 }
 
+/// The figures as a Markdown table.
+pub(crate) fn markdown(records: &Records) -> String {
+    let (heads, rows) = figure_cells(&records.figures);
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let heads: Vec<String> = heads.into_iter().map(str::to_string).collect();
+    let rule: Vec<String> = heads.iter().map(|_| "---".to_string()).collect();
+    [line(&heads), line(&rule)].into_iter().chain(rows.iter().map(|row| line(row))).collect()
+}
+
 /// Three digits that count, or whole numbers from 100.
 fn digits(value: f64) -> String {
     match value.abs() {
@@ -341,6 +350,18 @@ mod tests {
             (&rows[0][2..4], &rows[1][2..4]),
             (&["2.50".into(), "-".into()][..], &["-".into(), "2.60".into()][..])
         );
+    }
+
+    #[test]
+    fn figures_are_a_markdown_table() {
+        let text = markdown(&made_up::records());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..2],
+            ["| figure | goal | paper or bar | ours | holds |", "| --- | --- | --- | --- | --- |"]
+        );
+        assert_eq!(lines.len(), 2 + made_up::records().figures.len());
+        assert!(lines.iter().all(|line| line.matches('|').count() == 6), "{text}");
     }
 
     #[test]

@@ -257,6 +257,22 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
+    (
+        "range+abrupt",
+        "writers are not slowed before a bound, but stopped there",
+        |Setup { options, .. }, _| {
+            options.experimental.slow_writers = false;
+            true
+        },
+    ),
+    (
+        "none+flushth0",
+        "a full log has memory flushed, however small (FLUSH_TH)",
+        |Setup { options, .. }, share| {
+            options.experimental.log_flush_threshold = share;
+            true
+        },
+    ),
     ("none+logtables", "values stay in the log at a flush where that pays", |Setup { family, .. }, _| {
         family.log_tables = true;
         true

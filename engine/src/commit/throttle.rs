@@ -104,6 +104,7 @@ impl Commit {
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.settings.write_memory();
         let memory_low = self.memory_low().midpoint(memory_hard);
+        let slowed = self.settings.options.experimental.slow_writers;
         let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
             memory_used: self.tally.memory.get(),
@@ -116,7 +117,7 @@ impl Commit {
             level0_runs,
             level0_low: 8,
             level0_hard: 36,
-            drain_ns_per_byte: self.drain_ns_per_byte(),
+            drain_ns_per_byte: if slowed { self.drain_ns_per_byte() } else { 0.0 },
         }
     }
 
