@@ -5,6 +5,8 @@ use siltstone::strategy::StrategyOptions;
 
 /// Beside `leveled`, whose settings are options of their own in `settings`. Sizes of tables are added.
 pub const OTHERS: &[&str] = &[
+    "auto{runs_max=4",
+    "auto{",
     "sma{k=2",
     "sma{k=4",
     "nomerge{",

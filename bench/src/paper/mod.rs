@@ -65,7 +65,7 @@ enum Which {
 
 /// The papers, and the scale of each with `--quick`.
 const QUICK: [(Which, f64); 4] =
-    [(Which::Accordion, 0.1), (Which::Triad, 0.3), (Which::Rangemerge, 0.05), (Which::Offload, 0.05)];
+    [(Which::Accordion, 0.2), (Which::Triad, 0.5), (Which::Rangemerge, 0.1), (Which::Offload, 0.08)];
 
 /// Rounds with `--full`, at least.
 const FULL_RUNS: u32 = 3;

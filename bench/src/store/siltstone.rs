@@ -9,8 +9,8 @@ use crate::compactor::{Servers, pin_to_first};
 use crate::record::Durability;
 use siltstone::storage::Env;
 use siltstone::strategy::{
-    ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy,
-    RangemergeOptions, SmaOptions, StrategyOptions, Victim,
+    AutoOptions, ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions,
+    MemoryPolicy, RangemergeOptions, SmaOptions, StrategyOptions, Victim,
 };
 use siltstone::{
     Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
@@ -119,6 +119,10 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
+    ("auto", "level 0 is merged as late as reads allow", |Setup { family, .. }, _| {
+        family.strategy = StrategyOptions::Auto(AutoOptions::default());
+        true
+    }),
     ("sma4", "size-tiered merging, 4 runs a level (k)", |Setup { family, .. }, k| {
         family.strategy = StrategyOptions::Sma(SmaOptions { k: k as u64, ..Default::default() });
         k.fract() == 0.0

@@ -7,9 +7,11 @@
 //! table was made does not count, nor anything while a snapshot is older than it: a merge has not dropped it, or could not.
 //!
 //! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
-//! In one run instead of R most of these looks would be saved. A look at a cached block takes about a microsecond, in which a
-//! merge gets through about `LOOK_BYTES` (where blocks are not cached it takes longer; then merges come late). So the range is merged as soon as the looks that would have been saved since its tables were
-//! made have taken as long as the merge will, and it lies in at least `RUNS_MIN` runs.
+//! In one run instead of R most of these looks would be saved. A look that is counted stands for some five microseconds: of a scan
+//! that is the seek and the blocks it brings; of a get the look itself, and those of a hundred that the filter spared, at 0.05
+//! to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not cached it
+//! takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
+//! tables were made have taken as long as the merge will, and it lies in at least `RUNS_MIN` runs.
 //!
 //! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
 //! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
@@ -26,7 +28,7 @@ use crate::types::{TableId, size_text};
 use std::collections::HashSet;
 
 /// What a merge gets through in the time of a look.
-const LOOK_BYTES: f64 = 128.0;
+pub(super) const LOOK_BYTES: f64 = 640.0;
 /// So many runs are many.
 const RUNS_MIN: usize = 3;
 /// No more are looked for at a time.

@@ -29,7 +29,7 @@
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
 //! that the base is about to reach counts by degrees, so that growth makes no jump.
 
-use super::early::early;
+use super::early::{LOOK_BYTES, early};
 use super::runs::{are_apart, gather, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
@@ -107,10 +107,11 @@ impl LeveledOptions {
         Ok(())
     }
 
-    fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Sizes {
+    fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> Sizes {
         let last = (self.levels as usize - 1).max(shape.deepest().unwrap_or(0));
         let m = self.multiplier as f64;
-        let level0 = (self.l0_runs_trigger * facts.flush_bytes.max(1)) as f64;
+        let runs = lazy.unwrap_or(self.l0_runs_trigger);
+        let level0 = (runs * facts.flush_bytes.max(1)) as f64;
         let unit = level0.max(self.base_bytes as f64);
         let ideal =
             |level: usize| state.reference_bytes as f64 * (m - 1.0) / m / m.powi((last - level) as i32);
@@ -121,7 +122,7 @@ impl LeveledOptions {
         let occupied = occupied.unwrap_or(last);
         Sizes {
             level0,
-            waiting: (self.level0_runs() as u64 * facts.flush_bytes.max(1)) as f64,
+            waiting: (runs.max(self.level0_runs() as u64) * facts.flush_bytes.max(1)) as f64,
             unit,
             last,
             base: by_size.min(occupied),
@@ -137,6 +138,11 @@ const GATHERED_UNITS: f64 = 2.0;
 const BASE_OVER_GATHERED: f64 = 2.0;
 /// Level 0 waits for redundancy only where the base has so many times as much: there waiting saves much.
 const BASE_OVER_LEVEL0: f64 = 4.0;
+/// `auto` waits for readers only while less than this share of what a merge of level 0 meets is redundant.
+const REDUNDANT_MAX: f64 = 0.4;
+/// After so many flushes without readers level 0 may hold a run more than usual, and another one after each so many more.
+const UNREAD_MIN: u64 = 16;
+const UNREAD_FOR_ONE: u64 = 4;
 
 /// What each level may hold.
 struct Sizes {
@@ -180,12 +186,20 @@ impl Sizes {
     }
 }
 
-impl Strategy for LeveledOptions {
-    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+impl LeveledOptions {
+    /// The plan; `lazy` is how many runs level 0 may hold while nobody has paid for its merge (`auto`).
+    pub(super) fn planned(
+        &self,
+        shape: &Shape,
+        facts: &Facts<'_>,
+        state: &PlanState,
+        lazy: Option<u64>,
+    ) -> Plan {
         let state = state.observe(shape);
-        let sizes = self.sizes(shape, facts, &state);
+        let sizes = self.sizes(shape, facts, &state, lazy);
         let mut planner = Planner {
             options: self,
+            lazy,
             shape,
             facts,
             sizes,
@@ -209,9 +223,9 @@ impl Strategy for LeveledOptions {
         plan
     }
 
-    fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
+    pub(super) fn owed(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> u64 {
         let state = state.observe(shape);
-        let sizes = self.sizes(shape, facts, &state);
+        let sizes = self.sizes(shape, facts, &state, lazy);
         let m = self.multiplier as f64;
         let mut above = shape.level_bytes(0) as f64;
         let mut allowed = sizes.waiting;
@@ -225,6 +239,16 @@ impl Strategy for LeveledOptions {
             debt += weight * (1.0 + m) * (above - allowed).max(0.0);
         }
         debt as u64
+    }
+}
+
+impl Strategy for LeveledOptions {
+    fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
+        self.planned(shape, facts, state, None)
+    }
+
+    fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
+        self.owed(shape, facts, state, None)
     }
 
     fn last_level(&self, shape: &Shape) -> usize {
@@ -243,6 +267,11 @@ impl Strategy for LeveledOptions {
     }
 }
 
+/// How many runs may wait for readers when so many flushes have come without any.
+fn trusted(unread: u64, least: u64, most: u64) -> u64 {
+    (least + unread.saturating_sub(UNREAD_MIN) / UNREAD_FOR_ONE).min(most)
+}
+
 /// Nothing passes what must stay: a table in one of these older runs that the merge would pass.
 fn passed<'a>(merge: &MergePlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
     let taken: HashSet<TableId> = merge.tables().collect();
@@ -253,6 +282,7 @@ fn passed<'a>(merge: &MergePlan, mut older: impl Iterator<Item = &'a Run>) -> Op
 
 struct Planner<'a> {
     options: &'a LeveledOptions,
+    lazy: Option<u64>,
     shape: &'a Shape,
     facts: &'a Facts<'a>,
     sizes: Sizes,
@@ -303,7 +333,8 @@ impl<'a> Planner<'a> {
         let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
         let by_bytes = bytes as f64 / self.sizes.level0;
         let score = by_runs.max(by_bytes);
-        if score < 1.0 || runs.is_empty() {
+        let paid = if self.lazy.is_some() { self.paid_by_reads(&runs) } else { 0.0 };
+        if runs.is_empty() || score < 1.0 && (paid == 0.0 || paid < bytes as f64) {
             return false;
         }
         let mut reason = format!(
@@ -322,6 +353,16 @@ impl<'a> Planner<'a> {
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
+        let is_paid = self.lazy.is_some() && paid >= merge.bytes as f64;
+        if score < 1.0 {
+            if !is_paid || self.conflict(&merge).is_some() {
+                return false;
+            }
+            merge.reason = format!("read much: {}", merge.reason);
+        }
+        if is_paid {
+            self.plan.state.unread = 0;
+        }
         let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
         if let Some(why) = self.conflict(&merge).or_else(|| passed(&merge, older)) {
             let why = format!("{}, but {why}", merge.reason);
@@ -332,6 +373,12 @@ impl<'a> Planner<'a> {
         let met = self.shape.run(output.level, output.run);
         let base_bytes = met.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
         if merge.kind == MergeKind::Merge {
+            if let Some(most) = self.lazy.filter(|_| !is_paid)
+                && let Some(why) = self.wait_for_readers(&sources[..runs.len()], &merge, met, most)
+            {
+                self.plan.deferred.push(Deferred { why });
+                return false;
+            }
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
                 && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
@@ -385,6 +432,44 @@ impl<'a> Planner<'a> {
                 redundant * 100.0,
                 least * 100.0,
                 self.options.defer_runs_max
+            )
+        })
+    }
+
+    /// What reads have paid for a merge of level 0: the bytes that would have been merged in the time of their looks in vain.
+    fn paid_by_reads(&self, level0: &[(&Run, Vec<&Arc<TableInfo>>)]) -> f64 {
+        let tables = level0.iter().flat_map(|(_, tables)| tables);
+        tables.map(|table| (self.facts.looks)(table.id)).sum::<u64>() as f64 * LOOK_BYTES
+    }
+
+    /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would drop little.
+    fn wait_for_readers(
+        &self,
+        level0: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
+        merge: &MergePlan,
+        base: Option<&Run>,
+        most: u64,
+    ) -> Option<String> {
+        let tables = || level0.iter().flat_map(|(_, _, tables)| tables.iter().copied());
+        let most = trusted(self.plan.state.unread, self.options.l0_runs_trigger, most);
+        let bytes: u64 = tables().map(|table| table.live_bytes()).sum();
+        let is_full = level0.len() as u64 >= most || bytes >= most * self.facts.flush_bytes.max(1);
+        if self.facts.pressed || is_full {
+            return None;
+        }
+        // Little of a base that is far larger can be overwritten by what waits.
+        let met = base.map_or(0, |run| run.bytes_within(&merge.range));
+        let of_base = base.filter(|_| met as f64 <= BASE_OVER_LEVEL0 * bytes as f64);
+        let below = of_base.into_iter().flat_map(|run| run.overlapping(&merge.range));
+        let ids: Vec<TableId> = tables().chain(below).map(|table| table.id).collect();
+        let redundant = 1.0 - (self.facts.unique)(&ids);
+        (redundant < REDUNDANT_MAX).then(|| {
+            // Without what reads have paid: this is told again whenever it changes.
+            format!(
+                "level 0 waits for readers to pay for {}: {} runs of {most}, {:.0} % redundant",
+                size_text(merge.bytes),
+                level0.len(),
+                redundant * 100.0,
             )
         })
     }

@@ -3,7 +3,7 @@
 //! runs in production.
 //!
 //! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
-//! - `options` names the methods; each is one file (`leveled`, `sma`, `geometric`, `exploring`) whose options *are* the
+//! - `options` names the methods; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`) whose options *are* the
 //!   strategy. `runs` is what those share that merge whole runs.
 //! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
 //! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
@@ -19,6 +19,7 @@
 //! keeping the state between calls.
 
 mod apply;
+mod auto;
 mod backpressure;
 mod by_range;
 mod clean;
@@ -44,6 +45,7 @@ mod golden;
 mod properties;
 
 pub(crate) use apply::{Step, apply};
+pub use auto::AutoOptions;
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
 pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
@@ -150,6 +152,9 @@ pub(crate) struct PlanState {
     pub(crate) reference_bytes: u64,
     /// The newest flush seen.
     pub(crate) newest_run: u64,
+    /// Flushes since reads last paid for a merge (`auto`).
+    #[serde(default)]
+    pub(crate) unread: u64,
     /// By level: the key where the last merge out of it ended.
     pub(crate) cursors: Vec<Vec<u8>>,
     /// When the oldest table was made, and when a major merge is due for it, in seconds.
@@ -166,6 +171,7 @@ impl PlanState {
         let mut state = self.clone();
         if newest > state.newest_run {
             state.newest_run = newest;
+            state.unread = self.unread.saturating_add(1);
             state.reference_bytes = total;
         }
         state.reference_bytes = state.reference_bytes.max(total);

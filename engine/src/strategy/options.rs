@@ -1,7 +1,9 @@
 //! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
 //! options, a variant here, and a line in each `match`.
 
-use super::{ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
+use super::{
+    AutoOptions, ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy,
+};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,8 +17,9 @@ use std::str::FromStr;
 /// use siltstone::strategy::{METHODS, StrategyOptions};
 /// assert!(METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
 /// ```
-pub const METHODS: [&str; 11] = [
+pub const METHODS: [&str; 12] = [
     "leveled",
+    "auto",
     "sma{k=4}",
     "sma{k=2}",
     "geometric{r=2}",
@@ -41,6 +44,8 @@ pub const METHODS: [&str; 11] = [
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyOptions {
+    /// `leveled`, with a level 0 that is merged as late as reads allow.
+    Auto(AutoOptions),
     /// One run a level below level 0, each level some ten times the one above.
     Leveled(LeveledOptions),
     /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
@@ -59,12 +64,13 @@ impl Default for StrategyOptions {
     }
 }
 
-const NAMES: &str = "leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
+const NAMES: &str = "auto, leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
 
 impl StrategyOptions {
     /// The method itself.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match self {
+            StrategyOptions::Auto(options) => options,
             StrategyOptions::Leveled(options) => options,
             StrategyOptions::Rangemerge(options) => options,
             StrategyOptions::Sma(options) => options,
@@ -79,11 +85,12 @@ impl StrategyOptions {
         // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and tables come out
         // smaller than they may be.
         let least = match self {
-            StrategyOptions::Leveled(_) => data_bytes / tables_max / 2 * 3,
+            StrategyOptions::Leveled(_) | StrategyOptions::Auto(_) => data_bytes / tables_max / 2 * 3,
             _ => data_bytes / tables_max * 3,
         };
         let mut scaled = self.clone();
         let table_bytes = match &mut scaled {
+            StrategyOptions::Auto(options) => &mut options.table_bytes,
             StrategyOptions::Leveled(options) => &mut options.table_bytes,
             StrategyOptions::Rangemerge(options) => &mut options.f,
             StrategyOptions::Sma(options) => &mut options.table_bytes,
@@ -98,6 +105,7 @@ impl StrategyOptions {
     /// Says which setting is out of bounds.
     pub fn check(&self) -> Result<(), String> {
         match self {
+            StrategyOptions::Auto(options) => options.check(),
             StrategyOptions::Leveled(options) => options.check(),
             StrategyOptions::Rangemerge(options) => options.check(),
             StrategyOptions::Sma(options) => options.check(),
@@ -108,6 +116,7 @@ impl StrategyOptions {
 
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
         match self {
+            StrategyOptions::Auto(options) => ("auto", changed(options)),
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
             StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
             StrategyOptions::Sma(options) => match options.k {
@@ -138,6 +147,7 @@ impl FromStr for StrategyOptions {
             None => (text, ""),
         };
         let strategy = match name {
+            "auto" => StrategyOptions::Auto(parse_settings(name, settings)?),
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
             "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
@@ -231,6 +241,8 @@ mod tests {
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
         for text in [
+            "auto",
+            "auto{runs_max=24}",
             "sma",
             "sma{k=2}",
             "nomerge",
@@ -255,6 +267,7 @@ mod tests {
             ("level", ["unknown strategy `level`", "leveled"]),
             ("leveled{fanout=3}", ["`fanout=3`", "unknown field"]),
             ("leveled{multiplier=x}", ["`multiplier=x`", "expected u64"]),
+            ("auto{runs_max=3}", ["runs_max", "at least 4"]),
             ("leveled{multiplier=1}", ["multiplier", "at least 2"]),
             ("leveled{multiplier=8, multiplier=9}", ["`multiplier=9`", "twice"]),
             ("leveled{multiplier=8", ["expected `}`", "leveled"]),

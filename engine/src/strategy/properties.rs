@@ -137,6 +137,8 @@ fn shapes() -> impl proptest::strategy::Strategy<Value = (Shape, Cells)> {
 
 const STRATEGIES: &[&str] = &[
     "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096, tombstone_share=0.4}",
+    "auto{runs_max=4, table_bytes=4096}",
+    "auto{table_bytes=4096}",
     "sma{k=2, table_bytes=4096}",
     "sma{k=3, table_bytes=4096}",
     "nomerge{table_bytes=4096}",

@@ -152,11 +152,11 @@ fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
 
 #[test]
 fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
-    let held_up = |rate_limit: u64, rate_limit_auto: u64| {
+    let slowed_or_not = |rate_limit: u64, rate_limit_auto: u64, slow_writers: bool| {
         let world = SimWorld::new(2);
         let options = Options {
             rate_limit,
-            experimental: Experimental { rate_limit_auto, ..options().experimental },
+            experimental: Experimental { rate_limit_auto, slow_writers, ..options().experimental },
             ..options()
         };
         let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, table_bytes=64KiB, multiplier=4}");
@@ -180,8 +180,11 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
         );
         (now.stops, now.delayed_ns, least, most)
     };
-    let (stops, ..) = held_up(10_000, 0);
-    assert!(stops > 0, "a limit of 10 kB/s stops writers of a megabyte a second");
+    let held_up = |rate_limit, rate_limit_auto| slowed_or_not(rate_limit, rate_limit_auto, true);
+    let (stops, slowed_ns, ..) = held_up(10_000, 0);
+    assert!(stops > 0 && slowed_ns > 0, "a limit of 10 kB/s stops writers of a megabyte a second");
+    let (stops, slowed_ns, ..) = slowed_or_not(10_000, 0, false);
+    assert!(stops > 0 && slowed_ns == 0, "without being asked to, nobody slows them: {slowed_ns} ns");
     let (stops, delayed_ns, _, most) = held_up(0, 10_000);
     let (free_stops, free_delayed_ns, ..) = held_up(0, 0);
     assert_eq!((stops, free_stops), (0, 0));
