@@ -55,6 +55,7 @@ mod tls;
 
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
+#[doc(hidden)]
 pub use codec::{Checked, CheckedCodec, seal};
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;

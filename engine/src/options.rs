@@ -124,8 +124,8 @@ pub struct Experimental {
     /// wrote, as in the paper on offloaded compaction. It sees the same either way. What merges replace then stays on disk until
     /// they end. There to be compared with. Default false.
     pub scan_one_side: bool,
-    /// Writers are slowed down before the hard bounds of memory, level 0 and debt, more and more, instead of being stopped there
-    /// (low and high watermarks). There to be compared with. Default true.
+    /// Writers are slowed down, more and more, between a low mark and the hard bound of memory, level 0 and debt. Without it they
+    /// go at full speed until they are stopped at the bound. There to be compared with. Default true.
     pub slow_writers: bool,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
     /// open, for which its soft limit is raised to the hard one. Default 0.

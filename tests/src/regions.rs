@@ -27,6 +27,7 @@ const DIR: &str = "db";
 const STRATEGIES: &[&str] = &[
     "leveled{table_bytes=4KiB, base_bytes=4KiB}",
     "rangemerge{f=8KiB}",
+    "auto{table_bytes=4KiB}",
     "exploring",
     "geometric",
     "sma",

@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(named("siltstone:default").unwrap().name(), "siltstone");
         assert_eq!(named("siltstone:none+defer").unwrap().config, "none+defer");
         assert_eq!(named("siltstone:s2").unwrap().config, "s2");
-        for method in ["sma4", "sma2", "nomerge", "geo2", "geo3", "geop2", "remerge", "exploring"] {
+        for method in ["auto", "sma4", "sma2", "nomerge", "geo2", "geo3", "geop2", "remerge", "exploring"] {
             assert!(named(&format!("siltstone:none+{method}")).is_ok(), "{method}");
         }
         for wrong in

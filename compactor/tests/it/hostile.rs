@@ -7,6 +7,7 @@ use siltstone_compactor::{CompactorServer, Compactors};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::codec::Codec;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
@@ -62,6 +63,14 @@ struct Told {
 type Asks = mpsc::Sender<To>;
 
 async fn ask(channel: &Channel, first: Option<Ask>) -> Result<(Asks, Streaming<Told>), Status> {
+    ask_by(channel, first, siltstone_compactor::CheckedCodec::<To, Told>::default()).await
+}
+
+async fn ask_by(
+    channel: &Channel,
+    first: Option<Ask>,
+    codec: impl Codec<Encode = To, Decode = Told>,
+) -> Result<(Asks, Streaming<Told>), Status> {
     let (asks, asked) = mpsc::channel(8);
     if let Some(ask) = first {
         asks.send(To { ask: Some(ask) }).await.unwrap();
@@ -69,7 +78,6 @@ async fn ask(channel: &Channel, first: Option<Ask>) -> Result<(Asks, Streaming<T
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
     let path = PathAndQuery::from_static("/siltstone.compactor.v1.Compactor/Merge");
-    let codec = siltstone_compactor::CheckedCodec::<To, Told>::default();
     let request = tonic::Request::new(ReceiverStream::new(asked));
     Ok((asks, client.streaming(request, path, codec).await?.into_inner()))
 }
@@ -142,6 +150,8 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
         starts: starts.to_vec(),
         ends: ends.to_vec(),
     };
+    let unchecked = tonic_prost::ProstCodec::<To, Told>::default();
+    wrong.push(ask_by(&channel, begin(4, &merge), unchecked).await.err().unwrap());
     let name = spec.first_output().file_name();
     for (table, starts, ends) in
         [("../CURRENT", &[0][..], &[9][..]), (&*name, &[0, 1], &[9]), (&*name, &[0], &[9])]
@@ -206,6 +216,7 @@ fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
         "is not below a directory",
         "",
         "there is no way 9 of keeping outputs",
+        "InvalidArgument: a message without a checksum",
         "../CURRENT is no name of a table",
         "2 parts begin, 1 end",
         "is not in memory",

@@ -3,7 +3,7 @@
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`, `redundant SHARE` (of the
 //! keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn), `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
-//! (the running merge has come so far), `looks TABLE N` (so many reads in vain), `unread N` (flushes that came without readers), `written TABLE FROM TO MADE` (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
+//! (the running merge has come so far), `looks TABLE N` (so many reads in vain), `unread N` (flushes that came without readers, all that there are), `written TABLE FROM TO MADE` (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
 //! planned merges are done, the shape that results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges
 //! run until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows `--`.
 
@@ -210,7 +210,10 @@ fn tell(input: &str) -> String {
             "flushing" => story.flushing = Some(rest.parse().expect("a run")),
             "redundant" => story.redundant = rest.parse().expect("a share"),
             "merges" => story.merges = rest.parse().expect("a number"),
-            "unread" => story.state.unread = rest.parse().expect("a number"),
+            "unread" => {
+                story.state.unread = rest.parse().expect("a number");
+                story.state.newest_run = u64::MAX;
+            }
             "looks" => {
                 let (table, looks) = rest.split_once(' ').expect("a table and a number");
                 story.looks.push((table.parse().expect("a table"), looks.parse().expect("a number")));

@@ -140,7 +140,7 @@ const BASE_OVER_GATHERED: f64 = 2.0;
 const BASE_OVER_LEVEL0: f64 = 4.0;
 /// `auto` waits for readers only while less than this share of what a merge of level 0 meets is redundant.
 const REDUNDANT_MAX: f64 = 0.4;
-/// After so many flushes without readers level 0 may hold a run more than usual, and another one after each so many more.
+/// Beyond so many flushes without readers level 0 may hold a run more than usual for each so many that come.
 const UNREAD_MIN: u64 = 16;
 const UNREAD_FOR_ONE: u64 = 4;
 
@@ -195,11 +195,12 @@ impl LeveledOptions {
         state: &PlanState,
         lazy: Option<u64>,
     ) -> Plan {
-        let state = state.observe(shape);
+        let unread = lazy.map_or(0, |_| self.unread(shape, state));
+        let state = PlanState { unread, ..state.observe(shape) };
         let sizes = self.sizes(shape, facts, &state, lazy);
         let mut planner = Planner {
             options: self,
-            lazy,
+            lazy: lazy.map(|most| Lazy { most, now: trusted(unread, self.l0_runs_trigger, most) }),
             shape,
             facts,
             sizes,
@@ -221,6 +222,17 @@ impl LeveledOptions {
         let mut plan = planner.plan;
         plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
         plan
+    }
+
+    /// Flushes that have come since reads paid for a merge, with those since the last plan. Of a state that was lost: so many
+    /// that what waits in level 0 may go on waiting.
+    fn unread(&self, shape: &Shape, state: &PlanState) -> u64 {
+        let Some(level0) = shape.levels.first() else { return state.unread };
+        let came = level0.runs.iter().filter(|run| run.id > state.newest_run).count() as u64;
+        if state.newest_run == 0 && came >= self.l0_runs_trigger {
+            return UNREAD_MIN + UNREAD_FOR_ONE * (came + 1 - self.l0_runs_trigger);
+        }
+        state.unread.saturating_add(came)
     }
 
     pub(super) fn owed(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> u64 {
@@ -280,9 +292,18 @@ fn passed<'a>(merge: &MergePlan, mut older: impl Iterator<Item = &'a Run>) -> Op
     Some(format!("table {} of level 0 cannot come along", table.id))
 }
 
+/// How many runs level 0 may hold while reads have not paid for its merge (`auto`).
+#[derive(Clone, Copy)]
+struct Lazy {
+    /// Ever.
+    most: u64,
+    /// With as many flushes without readers as have come.
+    now: u64,
+}
+
 struct Planner<'a> {
     options: &'a LeveledOptions,
-    lazy: Option<u64>,
+    lazy: Option<Lazy>,
     shape: &'a Shape,
     facts: &'a Facts<'a>,
     sizes: Sizes,
@@ -332,11 +353,15 @@ impl<'a> Planner<'a> {
         let bytes: u64 = runs.iter().flat_map(|(_, tables)| tables).map(|table| table.live_bytes()).sum();
         let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
         let by_bytes = bytes as f64 / self.sizes.level0;
-        let score = by_runs.max(by_bytes);
+        let due = by_runs.max(by_bytes);
         let paid = if self.lazy.is_some() { self.paid_by_reads(&runs) } else { 0.0 };
-        if runs.is_empty() || score < 1.0 && (paid == 0.0 || paid < bytes as f64) {
+        if runs.is_empty() || due < 1.0 && (paid == 0.0 || paid < bytes as f64) {
             return false;
         }
+        let score = match self.lazy {
+            Some(lazy) if due >= 1.0 => (runs.len() as f64 / lazy.now as f64).max(by_bytes).max(1.0),
+            _ => due,
+        };
         let mut reason = format!(
             "level 0 has {} runs of {}, {} of {}",
             runs.len(),
@@ -353,15 +378,23 @@ impl<'a> Planner<'a> {
         let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
             return false;
         };
-        let is_paid = self.lazy.is_some() && paid >= merge.bytes as f64;
-        if score < 1.0 {
-            if !is_paid || self.conflict(&merge).is_some() {
+        let met = self.shape.run(output.level, output.run);
+        if let Some(lazy) = self.lazy {
+            if paid > 0.0 && paid >= merge.bytes as f64 {
+                self.plan.state.unread = 0;
+                reason = format!("read much: {reason}");
+                merge.reason = format!("read much: {}", merge.reason);
+            } else if due < 1.0 {
+                return false;
+            } else if merge.kind == MergeKind::Merge
+                && let Some(why) = self.wait_for_readers(&sources, runs.len(), &merge, met, lazy)
+            {
+                self.plan.deferred.push(Deferred { why });
                 return false;
             }
-            merge.reason = format!("read much: {}", merge.reason);
-        }
-        if is_paid {
-            self.plan.state.unread = 0;
+            if due < 1.0 && self.conflict(&merge).is_some() {
+                return false;
+            }
         }
         let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
         if let Some(why) = self.conflict(&merge).or_else(|| passed(&merge, older)) {
@@ -370,15 +403,8 @@ impl<'a> Planner<'a> {
             self.gather();
             return true;
         }
-        let met = self.shape.run(output.level, output.run);
         let base_bytes = met.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
         if merge.kind == MergeKind::Merge {
-            if let Some(most) = self.lazy.filter(|_| !is_paid)
-                && let Some(why) = self.wait_for_readers(&sources[..runs.len()], &merge, met, most)
-            {
-                self.plan.deferred.push(Deferred { why });
-                return false;
-            }
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
                 && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
@@ -408,7 +434,9 @@ impl<'a> Planner<'a> {
 
     /// Merges some of what waits in level 0 behind a long merge.
     fn gather(&mut self) {
-        let (most, table_bytes) = (self.options.level0_runs(), self.options.table_bytes);
+        let usual = self.options.level0_runs();
+        let most = self.lazy.map_or(usual, |lazy| usize::try_from(lazy.most).unwrap_or(usize::MAX));
+        let table_bytes = self.options.table_bytes;
         let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
         if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
             self.accept(waiting);
@@ -443,35 +471,32 @@ impl<'a> Planner<'a> {
     }
 
     /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would drop little.
+    /// `sources` are its runs and what gathers above the base.
     fn wait_for_readers(
         &self,
-        level0: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
+        sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
+        runs: usize,
         merge: &MergePlan,
         base: Option<&Run>,
-        most: u64,
+        lazy: Lazy,
     ) -> Option<String> {
-        let tables = || level0.iter().flat_map(|(_, _, tables)| tables.iter().copied());
-        let most = trusted(self.plan.state.unread, self.options.l0_runs_trigger, most);
-        let bytes: u64 = tables().map(|table| table.live_bytes()).sum();
-        let is_full = level0.len() as u64 >= most || bytes >= most * self.facts.flush_bytes.max(1);
+        let bytes_of = |sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)]| -> u64 {
+            sources.iter().flat_map(|(_, _, tables)| tables).map(|table| table.live_bytes()).sum()
+        };
+        let is_full = runs as u64 >= lazy.now
+            || bytes_of(&sources[..runs]) >= lazy.now.saturating_mul(self.facts.flush_bytes.max(1));
         if self.facts.pressed || is_full {
             return None;
         }
         // Little of a base that is far larger can be overwritten by what waits.
-        let met = base.map_or(0, |run| run.bytes_within(&merge.range));
-        let of_base = base.filter(|_| met as f64 <= BASE_OVER_LEVEL0 * bytes as f64);
+        let met = base.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
+        let of_base = base.filter(|_| met <= BASE_OVER_LEVEL0 * bytes_of(sources) as f64);
         let below = of_base.into_iter().flat_map(|run| run.overlapping(&merge.range));
-        let ids: Vec<TableId> = tables().chain(below).map(|table| table.id).collect();
-        let redundant = 1.0 - (self.facts.unique)(&ids);
-        (redundant < REDUNDANT_MAX).then(|| {
-            // Without what reads have paid: this is told again whenever it changes.
-            format!(
-                "level 0 waits for readers to pay for {}: {} runs of {most}, {:.0} % redundant",
-                size_text(merge.bytes),
-                level0.len(),
-                redundant * 100.0,
-            )
-        })
+        let ids = sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).chain(below);
+        let redundant = 1.0 - (self.facts.unique)(&ids.map(|table| table.id).collect::<Vec<_>>());
+        // Only what changes with each flush: it is told again whenever it changes.
+        (redundant < REDUNDANT_MAX)
+            .then(|| format!("level 0 waits for reads that pay for its merge: {runs} runs of {}", lazy.now))
     }
 
     /// Rule 3.

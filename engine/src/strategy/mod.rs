@@ -152,8 +152,7 @@ pub(crate) struct PlanState {
     pub(crate) reference_bytes: u64,
     /// The newest flush seen.
     pub(crate) newest_run: u64,
-    /// Flushes since reads last paid for a merge (`auto`).
-    #[serde(default)]
+    /// Flushes since reads last paid for a merge (`auto`; others leave it zero).
     pub(crate) unread: u64,
     /// By level: the key where the last merge out of it ended.
     pub(crate) cursors: Vec<Vec<u8>>,
@@ -171,7 +170,6 @@ impl PlanState {
         let mut state = self.clone();
         if newest > state.newest_run {
             state.newest_run = newest;
-            state.unread = self.unread.saturating_add(1);
             state.reference_bytes = total;
         }
         state.reference_bytes = state.reference_bytes.max(total);

@@ -183,14 +183,17 @@ proptest! {
         (mut shape, mut cells) in shapes(), options in strategies(),
         choices in prop::collection::vec((any::<prop::sample::Index>(), 0u8..44), 200),
         unique in prop::sample::select(vec![0.1, 0.5, 0.9, 1.0]),
+        unread in prop::sample::select(vec![None, Some(1000)]),
     ) {
-        // Of what flushes have in common: where it is little, level 0 waits.
+        // Of what flushes have in common: where it is little, level 0 waits. Also where nobody reads.
         let unique: Unique<'_> = &move |_| unique;
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
-        let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningMerge>::new(), 100_000);
+        let mut state = PlanState { unread: unread.unwrap_or(0), ..PlanState::default() };
+        let (mut running, mut next) = (Vec::<RunningMerge>::new(), 100_000);
+        let looks = if unread.is_some() { &|_| 0 } else { facts(&[], 3).looks };
         let mut debt = u64::MAX;
         for (choice, upto) in choices {
-            let plan = strategy.plan(&shape, &Facts { unique, ..facts(&running, 3) }, &state);
+            let plan = strategy.plan(&shape, &Facts { unique, looks, ..facts(&running, 3) }, &state);
             state = plan.state;
             for merge in plan.merges {
                 prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
@@ -212,12 +215,12 @@ proptest! {
             prop_assert_eq!(shape.check(), Ok(()));
             prop_assert!(in_order(&shape, &cells), "{}", shape);
             prop_assert_eq!(&read(&shape, &cells), &before);
-            let now = strategy.debt(&shape, &Facts { unique, ..facts(&running, 3) }, &state);
+            let now = strategy.debt(&shape, &Facts { unique, looks, ..facts(&running, 3) }, &state);
             prop_assert!(now <= debt, "debt of {} rose from {} to {} at\n{}", options, debt, now, shape);
             debt = now;
         }
         if running.is_empty() {
-            prop_assert_eq!(strategy.debt(&shape, &Facts { unique, ..facts(&[], 3) }, &state), 0);
+            prop_assert_eq!(strategy.debt(&shape, &Facts { unique, looks, ..facts(&[], 3) }, &state), 0);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::strategy::{
 };
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
-use crate::version::Version;
+use crate::version::OpenTable;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -268,9 +268,19 @@ impl Work {
         let unions = std::mem::take(&mut work.merges.unions);
         let settings = store.settings();
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
-        // Asked for about once a minute, and then for every table.
-        let by_table = OnceCell::new();
-        let looks = |table: TableId| looks_of(by_table.get_or_init(|| looks_in(&version)), table);
+        // Of level 0 (`auto`) at every plan; else about once a minute, and then for every table.
+        let of_level0 = version
+            .shape
+            .levels
+            .first()
+            .map_or(0, |level0| level0.runs.iter().map(|run| run.tables().len()).sum());
+        let (level0, by_table) = (OnceCell::new(), OnceCell::new());
+        let looks = |table: TableId| {
+            let found = looks_of(level0.get_or_init(|| looks_in(version.tables().take(of_level0))), table);
+            found
+                .or_else(|| looks_of(by_table.get_or_init(|| looks_in(version.tables())), table))
+                .unwrap_or(0)
+        };
         let facts = Facts {
             clock: self.commit.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.commit.env.random.next_u64(),
@@ -312,6 +322,9 @@ impl Work {
             plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
             work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
+            if plan.state.unread == 0 {
+                work.merges.plan_state.unread = 0;
+            }
             return plan.merges;
         }
         work.merges.plan_state = plan.state;
@@ -326,14 +339,13 @@ impl Work {
     }
 }
 
-/// The tables that reads looked into in vain, in order, and how often.
-fn looks_in(version: &Version) -> Vec<(TableId, u64)> {
-    let mut looks: Vec<_> =
-        version.tables().map(|open| (open.info.id, open.table().looks())).filter(|(_, n)| *n > 0).collect();
+/// How often reads looked into each of the tables in vain, in the tables' order.
+fn looks_in<'a>(tables: impl Iterator<Item = &'a OpenTable>) -> Vec<(TableId, u64)> {
+    let mut looks: Vec<_> = tables.map(|open| (open.info.id, open.table().looks())).collect();
     looks.sort_unstable();
     looks
 }
 
-fn looks_of(looks: &[(TableId, u64)], table: TableId) -> u64 {
-    looks.binary_search_by_key(&table, |(id, _)| *id).map_or(0, |at| looks[at].1)
+fn looks_of(looks: &[(TableId, u64)], table: TableId) -> Option<u64> {
+    looks.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| looks[at].1)
 }

@@ -184,7 +184,7 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
     let (stops, slowed_ns, ..) = held_up(10_000, 0);
     assert!(stops > 0 && slowed_ns > 0, "a limit of 10 kB/s stops writers of a megabyte a second");
     let (stops, slowed_ns, ..) = slowed_or_not(10_000, 0, false);
-    assert!(stops > 0 && slowed_ns == 0, "without being asked to, nobody slows them: {slowed_ns} ns");
+    assert!(stops > 0 && slowed_ns == 0, "without `slow_writers` they were slowed by {slowed_ns} ns");
     let (stops, delayed_ns, _, most) = held_up(0, 10_000);
     let (free_stops, free_delayed_ns, ..) = held_up(0, 0);
     assert_eq!((stops, free_stops), (0, 0));

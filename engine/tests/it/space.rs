@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The size of tables comes behind these.
-const STRATEGIES: [&str; 10] = [
+const STRATEGIES: [&str; 11] = [
+    "auto{table_bytes",
     "leveled{base_bytes=128KiB, table_bytes",
     "sma{k=2, table_bytes",
     "sma{k=4, table_bytes",

@@ -22,7 +22,8 @@ fn strategy(text: &str) -> StrategyOptions {
     text.parse().unwrap()
 }
 
-const STRATEGIES: [&str; 10] = [
+const STRATEGIES: [&str; 11] = [
+    "auto{runs_max=6, table_bytes=32768}",
     "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}",
     "sma{k=2, table_bytes=32768}",
     "sma{k=4, table_bytes=32768}",

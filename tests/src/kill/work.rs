@@ -160,8 +160,9 @@ fn builder(seed: u64) -> Builder {
 
 /// How a family is merged, leveled as often as by the others together.
 pub fn strategy(rng: &mut Rng) -> StrategyOptions {
-    const STRATEGIES: [&str; 8] = [
+    const STRATEGIES: [&str; 9] = [
         "leveled{table_bytes=64KiB, multiplier=4}",
+        "auto{table_bytes=64KiB}",
         "sma{k=2, table_bytes=64KiB}",
         "nomerge{table_bytes=64KiB}",
         "geometric{table_bytes=64KiB}",
