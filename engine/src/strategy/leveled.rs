@@ -301,6 +301,16 @@ struct Lazy {
     now: u64,
 }
 
+/// What speaks for a merge of level 0.
+struct Due {
+    /// Its runs or bytes over those at which it is due.
+    due: f64,
+    /// How urgent it is beside other merges.
+    score: f64,
+    /// Bytes of merging that reads have paid for (`auto`).
+    paid: f64,
+}
+
 struct Planner<'a> {
     options: &'a LeveledOptions,
     lazy: Option<Lazy>,
@@ -341,6 +351,25 @@ impl<'a> Planner<'a> {
         Target { level, run: there.or_else(coming).unwrap_or(newest_input) }
     }
 
+    /// Whether a merge of level 0 is worth a look.
+    fn level0_due(&self, runs: &[(&Run, Vec<&Arc<TableInfo>>)], bytes: u64) -> Option<Due> {
+        let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
+        let by_bytes = bytes as f64 / self.sizes.level0;
+        let due = by_runs.max(by_bytes);
+        let paid = if self.lazy.is_some() { self.paid_by_reads(runs) } else { 0.0 };
+        let score = match self.lazy {
+            Some(lazy) if due >= 1.0 => (runs.len() as f64 / lazy.now as f64).max(by_bytes).max(1.0),
+            _ => due,
+        };
+        let is_paid = paid > 0.0 && paid >= bytes as f64;
+        (!runs.is_empty() && (due >= 1.0 || is_paid)).then_some(Due { due, score, paid })
+    }
+
+    fn level0_text(&self, runs: usize, bytes: u64) -> String {
+        let (trigger, bound) = (self.options.l0_runs_trigger, size_text(self.sizes.level0 as u64));
+        format!("level 0 has {runs} runs of {trigger}, {} of {bound}", size_text(bytes))
+    }
+
     /// Rule 1. Says whether the base level is kept free for level 0.
     fn level0(&mut self) -> bool {
         let Some(level0) = self.shape.levels.first().filter(|l| !l.runs.is_empty()) else { return false };
@@ -351,24 +380,8 @@ impl<'a> Planner<'a> {
         let runs: Vec<(&Run, Vec<&Arc<TableInfo>>)> =
             level0.runs.iter().map(|run| (run, free(run))).filter(|(_, tables)| !tables.is_empty()).collect();
         let bytes: u64 = runs.iter().flat_map(|(_, tables)| tables).map(|table| table.live_bytes()).sum();
-        let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
-        let by_bytes = bytes as f64 / self.sizes.level0;
-        let due = by_runs.max(by_bytes);
-        let paid = if self.lazy.is_some() { self.paid_by_reads(&runs) } else { 0.0 };
-        if runs.is_empty() || due < 1.0 && (paid == 0.0 || paid < bytes as f64) {
-            return false;
-        }
-        let score = match self.lazy {
-            Some(lazy) if due >= 1.0 => (runs.len() as f64 / lazy.now as f64).max(by_bytes).max(1.0),
-            _ => due,
-        };
-        let mut reason = format!(
-            "level 0 has {} runs of {}, {} of {}",
-            runs.len(),
-            self.options.l0_runs_trigger,
-            size_text(bytes),
-            size_text(self.sizes.level0 as u64)
-        );
+        let Some(Due { due, score, paid }) = self.level0_due(&runs, bytes) else { return false };
+        let mut reason = self.level0_text(runs.len(), bytes);
         let mut sources: Vec<(usize, &Run, Vec<&Arc<TableInfo>>)> =
             runs.iter().map(|(run, tables)| (0, *run, tables.clone())).collect();
         let gathering = self.sizes.gathering_level();
@@ -384,12 +397,7 @@ impl<'a> Planner<'a> {
                 self.plan.state.unread = 0;
                 reason = format!("read much: {reason}");
                 merge.reason = format!("read much: {}", merge.reason);
-            } else if due < 1.0 {
-                return false;
-            } else if merge.kind == MergeKind::Merge
-                && let Some(why) = self.wait_for_readers(&sources, runs.len(), &merge, met, lazy)
-            {
-                self.plan.deferred.push(Deferred { why });
+            } else if due < 1.0 || self.waits_for_readers(&sources, runs.len(), &merge, met, lazy) {
                 return false;
             }
             if due < 1.0 && self.conflict(&merge).is_some() {
@@ -472,21 +480,21 @@ impl<'a> Planner<'a> {
 
     /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would drop little.
     /// `sources` are its runs and what gathers above the base.
-    fn wait_for_readers(
-        &self,
+    fn waits_for_readers(
+        &mut self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
         runs: usize,
         merge: &MergePlan,
         base: Option<&Run>,
         lazy: Lazy,
-    ) -> Option<String> {
+    ) -> bool {
         let bytes_of = |sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)]| -> u64 {
             sources.iter().flat_map(|(_, _, tables)| tables).map(|table| table.live_bytes()).sum()
         };
         let is_full = runs as u64 >= lazy.now
             || bytes_of(&sources[..runs]) >= lazy.now.saturating_mul(self.facts.flush_bytes.max(1));
-        if self.facts.pressed || is_full {
-            return None;
+        if self.facts.pressed || is_full || merge.kind == MergeKind::Move {
+            return false;
         }
         // Little of a base that is far larger can be overwritten by what waits.
         let met = base.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
@@ -494,9 +502,13 @@ impl<'a> Planner<'a> {
         let below = of_base.into_iter().flat_map(|run| run.overlapping(&merge.range));
         let ids = sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).chain(below);
         let redundant = 1.0 - (self.facts.unique)(&ids.map(|table| table.id).collect::<Vec<_>>());
+        if redundant >= REDUNDANT_MAX {
+            return false;
+        }
         // Only what changes with each flush: it is told again whenever it changes.
-        (redundant < REDUNDANT_MAX)
-            .then(|| format!("level 0 waits for reads that pay for its merge: {runs} runs of {}", lazy.now))
+        let why = format!("level 0 waits for reads that pay for its merge: {runs} runs of {}", lazy.now);
+        self.plan.deferred.push(Deferred { why });
+        true
     }
 
     /// Rule 3.

@@ -13,7 +13,7 @@ use crate::strategy::{
 };
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
-use crate::version::OpenTable;
+use crate::version::Version;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -268,19 +268,7 @@ impl Work {
         let unions = std::mem::take(&mut work.merges.unions);
         let settings = store.settings();
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
-        // Of level 0 (`auto`) at every plan; else about once a minute, and then for every table.
-        let of_level0 = version
-            .shape
-            .levels
-            .first()
-            .map_or(0, |level0| level0.runs.iter().map(|run| run.tables().len()).sum());
-        let (level0, by_table) = (OnceCell::new(), OnceCell::new());
-        let looks = |table: TableId| {
-            let found = looks_of(level0.get_or_init(|| looks_in(version.tables().take(of_level0))), table);
-            found
-                .or_else(|| looks_of(by_table.get_or_init(|| looks_in(version.tables())), table))
-                .unwrap_or(0)
-        };
+        let looks = Looks::of(&version);
         let facts = Facts {
             clock: self.commit.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.commit.env.random.next_u64(),
@@ -294,7 +282,7 @@ impl Work {
             within_level0: waits,
             merges_max,
             unique: &unique,
-            looks: &looks,
+            looks: &|table| looks.at(table),
             settled_to: self.commit.snapshots.oldest().unwrap_or(SeqNo::MAX),
             ttl_us: settings.options.ttl_us,
         };
@@ -322,9 +310,7 @@ impl Work {
             plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
             work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
-            if plan.state.unread == 0 {
-                work.merges.plan_state.unread = 0;
-            }
+            work.merges.plan_state.unread = work.merges.plan_state.unread.min(plan.state.unread);
             return plan.merges;
         }
         work.merges.plan_state = plan.state;
@@ -339,13 +325,36 @@ impl Work {
     }
 }
 
-/// How often reads looked into each of the tables in vain, in the tables' order.
-fn looks_in<'a>(tables: impl Iterator<Item = &'a OpenTable>) -> Vec<(TableId, u64)> {
-    let mut looks: Vec<_> = tables.map(|open| (open.info.id, open.table().looks())).collect();
-    looks.sort_unstable();
-    looks
+/// How often reads looked into tables in vain. Of level 0 that is asked at every plan (`auto`), of others about once a minute; all
+/// tables are gone through only for these.
+struct Looks<'v> {
+    version: &'v Version,
+    /// In the tables' order.
+    level0: OnceCell<Vec<(TableId, u64)>>,
+    all: OnceCell<Vec<(TableId, u64)>>,
 }
 
-fn looks_of(looks: &[(TableId, u64)], table: TableId) -> Option<u64> {
-    looks.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| looks[at].1)
+impl<'v> Looks<'v> {
+    fn of(version: &'v Version) -> Self {
+        Self { version, level0: OnceCell::new(), all: OnceCell::new() }
+    }
+
+    fn at(&self, table: TableId) -> u64 {
+        let find = |looks: &[(TableId, u64)]| {
+            looks.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| looks[at].1)
+        };
+        let level0 = self.version.shape.levels.first().map_or(&[][..], |level0| level0.runs.as_slice());
+        let count = level0.iter().map(|run| run.tables().len()).sum();
+        find(self.level0.get_or_init(|| self.first(count)))
+            .or_else(|| find(self.all.get_or_init(|| self.first(usize::MAX))))
+            .unwrap_or(0)
+    }
+
+    /// Of that many tables, level 0 first.
+    fn first(&self, count: usize) -> Vec<(TableId, u64)> {
+        let tables = self.version.tables().take(count);
+        let mut looks: Vec<_> = tables.map(|open| (open.info.id, open.table().looks())).collect();
+        looks.sort_unstable();
+        looks
+    }
 }
