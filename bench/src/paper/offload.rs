@@ -106,37 +106,23 @@ pub(super) fn contents(servers: bool, slow: u32) -> Contents {
         }
     }
     // Minor compactions by HBase's selection, and a throttle: the paper uses both and has no figure of them.
-    let here = METHODS.iter().find(|method| method.name == "TIW here").map(config).unwrap_or_default();
-    let throttled = config(&THROTTLED);
-    let mut more = |id: &str, workload, metric, above: &str, below: &str| {
-        figures.push(Figure {
-            id: format!("Offloading section 2: {id}"),
-            workload,
-            metric,
-            above: above.into(),
-            below: vec![below.into()],
-            paper: f64::NAN,
-            simulated: None,
-            goal: AtMost(1.0),
-        });
-    };
+    let here = METHODS.iter().find(|method| method.name == "TIW here");
     let during: Metric = |run| mean(run, Stage::During, gets);
-    more(
-        "gets during a merge of 16 MiB a second, over one without a limit",
-        WORKLOAD,
-        during,
-        &throttled,
-        &here,
-    );
-    more(
-        "flushed and merged bytes, ws3, exploring over leveled",
-        MINOR,
-        flushed_merged_bytes,
-        EXPLORING,
-        LEVELED,
-    );
+    let throttled = Figure {
+        id: "Offloading section 2: gets during a merge of 16 MiB a second, over one without a limit".into(),
+        ..figure(String::new(), during, &THROTTLED, here, f64::NAN, 1.0)
+    };
+    let configs = methods().map(config).chain([throttled.above.clone()]).collect();
+    let minor = Figure {
+        id: "Offloading section 2: flushed and merged bytes, ws3, exploring over leveled".into(),
+        workload: MINOR,
+        metric: flushed_merged_bytes,
+        above: EXPLORING.into(),
+        below: strings(&[LEVELED]),
+        ..figure(String::new(), during, &THROTTLED, None, f64::NAN, 1.0)
+    };
+    figures.extend([throttled, minor]);
     let minor = Cell { workload: MINOR, memory: 1.0, configs: strings(&[EXPLORING, LEVELED]) };
-    let configs = methods().map(config).chain([throttled]).collect();
     Contents { cells: vec![Cell { workload: WORKLOAD, memory: 1.0, configs }, minor], figures }
 }
 

@@ -95,7 +95,6 @@ pub(super) fn contents(scale: f64) -> Result<Contents> {
             _ if config == many => "with 32 deltas",
             SMA => "sma k 4",
             GEOMETRIC => "geometric r 2",
-            _ if config == abrupt => "writers stopped at the bound alone",
             LEVELED => "leveled",
             ROCKSDB => "RocksDB leveled",
             UNIVERSAL => "RocksDB universal",

@@ -1,33 +1,14 @@
 use super::*;
 use crate::store;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use std::collections::BTreeMap;
 
 #[test]
 fn every_figure_relates_configurations_that_exist_and_are_run() {
-    for paper in [Which::Accordion, Which::Triad, Which::Offload, Which::Rangemerge] {
-        let how = How {
-            runs: 1,
-            seed: 1,
-            dir: None,
-            limit: 1,
-            json: false,
-            stolen: None,
-            limits: false,
-            html: None,
-            markdown: None,
-        };
-        let paper = Paper {
-            paper,
-            scale: SCALE_MIN,
-            quick: false,
-            full: false,
-            local: true,
-            slow: 0,
-            unthrottled: false,
-            paced: false,
-            how,
-        };
+    for (which, _) in QUICK {
+        let name = which.to_possible_value().unwrap();
+        let args = ["paper", name.get_name(), "--scale", &SCALE_MIN.to_string(), "--local"];
+        let paper = Command::parse_from(args).paper;
         let Contents { cells, figures } = paper.contents().unwrap();
         for cell in &cells {
             assert!(Scale::of(cell.workload, SCALE_MIN, cell.memory).is_ok(), "{}", cell.workload);

@@ -148,10 +148,9 @@ fn a_store_is_opened_after_closing_and_after_a_kill() {
 fn a_paper_prints_its_figures_beside_ours() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.html");
-    let args = ["paper", "triad", "--scale", "0.01", "--json", "--html", page.to_str().unwrap()];
     let tables = dir.path().join("tables.md");
-    let args = [&args[..], &["--markdown", tables.to_str().unwrap()]].concat();
-    let output = bench(&args);
+    let written = ["--html", page.to_str().unwrap(), "--markdown", tables.to_str().unwrap()];
+    let output = bench(&[&["paper", "triad", "--scale", "0.01", "--json"][..], &written].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let records = lines(&output);
     let kind = |kind: &str| records.iter().filter(|r| r["kind"] == kind).collect::<Vec<_>>();

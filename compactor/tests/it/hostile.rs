@@ -12,6 +12,9 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
+/// Of the messages.
+const VERSION: u32 = 4;
+
 /// The messages, written down once more.
 #[derive(Clone, PartialEq, Message)]
 struct To {
@@ -137,12 +140,12 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
-    wrong.push(ask(&channel, begin(4, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(VERSION, b"no merge")).await.err().unwrap());
     wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
     let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
-    wrong.push(ask(&channel, begin(4, &outside)).await.err().unwrap());
-    wrong.push(ask(&channel, begin(4, &vec![b' '; 17 << 20])).await.err().unwrap());
-    let kept_somehow = Some(Ask::Begin(Begin { version: 4, merge: merge.clone(), keep: 9 }));
+    wrong.push(ask(&channel, begin(VERSION, &outside)).await.err().unwrap());
+    wrong.push(ask(&channel, begin(VERSION, &vec![b' '; 17 << 20])).await.err().unwrap());
+    let kept_somehow = Some(Ask::Begin(Begin { version: VERSION, merge: merge.clone(), keep: 9 }));
     wrong.push(ask(&channel, kept_somehow).await.err().unwrap());
     let wanted = |table: &str, starts: &[u64], ends: &[u64]| Read {
         database: spec.database(),
@@ -151,7 +154,7 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
         ends: ends.to_vec(),
     };
     let unchecked = tonic_prost::ProstCodec::<To, Told>::default();
-    wrong.push(ask_by(&channel, begin(4, &merge), unchecked).await.err().unwrap());
+    wrong.push(ask_by(&channel, begin(VERSION, &merge), unchecked).await.err().unwrap());
     let name = spec.first_output().file_name();
     for (table, starts, ends) in
         [("../CURRENT", &[0][..], &[9][..]), (&*name, &[0, 1], &[9]), (&*name, &[0], &[9])]
@@ -160,7 +163,7 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     }
     seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
     // Two steps come without a word, and no third.
-    let (asks, mut stream) = ask(&channel, begin(4, &merge)).await.unwrap();
+    let (asks, mut stream) = ask(&channel, begin(VERSION, &merge)).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
     seen.push(format!("{:?} bytes", read(&channel, wanted(&name, &[0, 50], &[40, 90])).await.ok()));
     for (start, end) in [(0, u64::MAX), (9, 3), (u64::MAX, 0), (1 << 40, (1 << 40) + 1)] {

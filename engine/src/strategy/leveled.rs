@@ -400,12 +400,12 @@ impl<'a> Planner<'a> {
             } else if due < 1.0 || self.waits_for_readers(&sources, runs.len(), &merge, met, lazy) {
                 return false;
             }
-            if due < 1.0 && self.conflict(&merge).is_some() {
-                return false;
-            }
         }
         let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
         if let Some(why) = self.conflict(&merge).or_else(|| passed(&merge, older)) {
+            if due < 1.0 {
+                return false;
+            }
             let why = format!("{}, but {why}", merge.reason);
             self.plan.deferred.push(Deferred { why });
             self.gather();

@@ -343,9 +343,11 @@ impl<'v> Looks<'v> {
         let find = |looks: &[(TableId, u64)]| {
             looks.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| looks[at].1)
         };
-        let level0 = self.version.shape.levels.first().map_or(&[][..], |level0| level0.runs.as_slice());
-        let count = level0.iter().map(|run| run.tables().len()).sum();
-        find(self.level0.get_or_init(|| self.first(count)))
+        let of_level0 = || {
+            let runs = self.version.shape.levels.first().into_iter().flat_map(|level0| &level0.runs);
+            self.first(runs.map(|run| run.tables().len()).sum())
+        };
+        find(self.level0.get_or_init(of_level0))
             .or_else(|| find(self.all.get_or_init(|| self.first(usize::MAX))))
             .unwrap_or(0)
     }
