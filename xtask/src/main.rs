@@ -7,6 +7,7 @@
 mod campaigns;
 mod clients;
 mod guards;
+mod instructions;
 mod objects;
 mod rules;
 mod run;
@@ -25,6 +26,8 @@ cargo xtask rules              the house rules alone
 cargo xtask loom               models of what threads share: all interleavings up to a bound
 cargo xtask shuttle            the same and whole databases: random schedules
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
+cargo xtask instructions       how many instructions an operation takes, beside those in xtask/instructions.txt;
+                               --update REASON records those that differ by more than 5 %
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
@@ -62,6 +65,8 @@ fn main() -> ExitCode {
         ["loom"] => steps::interleavings(&mut tally),
         ["shuttle"] => steps::schedules(&mut tally, seed, 1),
         ["sanitize"] => guards::run_now(&mut tally, guards::Guard::Sanitizer, steps::sanitize),
+        ["instructions"] => instructions::step_built(&mut tally, None),
+        ["instructions", "--update", reason] => instructions::step_built(&mut tally, Some(reason)),
         ["peers"] => steps::peers(&mut tally),
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),

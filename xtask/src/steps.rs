@@ -46,14 +46,17 @@ pub(crate) fn build() -> Command {
 /// Fetches what makes file systems to try, where this machine lets us. The campaigns leave out what cannot be mounted, and say so.
 fn file_systems() {
     for (program, package) in [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")] {
-        let is_there = there(&mut command(program, "-V"));
-        let install = || there(&mut command("apt-get", &format!("install --yes --quiet {package}")));
-        let update = || there(&mut command("apt-get", "update --quiet"));
-        let is_there = is_there || install() || (update() && install());
-        if !is_there {
+        if !install(program, "-V", package) {
             println!("{program} is not here and cannot be installed: its file system is not tried");
         }
     }
+}
+
+/// Whether the program is there, from the Debian package if need be.
+pub(crate) fn install(program: &str, version: &str, package: &str) -> bool {
+    let install = || there(&mut command("apt-get", &format!("install --yes --quiet {package}")));
+    let update = || there(&mut command("apt-get", "update --quiet"));
+    there(&mut command(program, version)) || install() || (update() && install())
 }
 
 /// Everything before a release.
@@ -83,6 +86,7 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     // The rest of the workspace is linted as it is built.
     lint_builds();
     test(tally, seed, true);
+    crate::instructions::step(tally, None);
     guards::run(tally, Guard::Sanitizer, sanitize);
 }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::memory::Segment;
 use crate::shape::Shape;
 use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
-use crate::types::Generation;
+use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
 
@@ -67,6 +67,8 @@ pub(crate) struct MemoryWork {
     pub(crate) laying_out: bool,
     /// A merge of segments is under way.
     pub(crate) joining: bool,
+    /// Where memory is held by range: the range to be compacted before one is flushed, and why.
+    pub(crate) compacts: Option<(KeyRange, String)>,
     /// The newest segment that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush began.
@@ -74,6 +76,20 @@ pub(crate) struct MemoryWork {
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }
+
+impl MemoryWork {
+    /// Copying what is live into so many bytes took so long.
+    pub(crate) fn note_copy(&mut self, bytes: usize, busy_ns: u64) {
+        if bytes > COPY_NOTED_MIN {
+            let measured = busy_ns as f64 / bytes as f64;
+            let before = self.copy_ns_per_byte;
+            self.copy_ns_per_byte = if before == 0.0 { measured } else { (3.0 * before + measured) / 4.0 };
+        }
+    }
+}
+
+/// A copy of less says nothing about what copying costs.
+const COPY_NOTED_MIN: usize = 64 << 10;
 
 /// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges wrote; the
 /// older the less they count.

@@ -125,9 +125,14 @@ impl Scattered {
 
     /// The pieces of that range, and the rest without them.
     pub(crate) fn without(&self, at: usize) -> (Vec<Segment>, Scattered) {
+        (self.ranges[at].clone(), self.with(at, Vec::new()))
+    }
+
+    /// The same with other pieces of that range.
+    pub(crate) fn with(&self, at: usize, pieces: Vec<Segment>) -> Scattered {
         let mut ranges = self.ranges.clone();
-        let taken = std::mem::take(&mut ranges[at]);
-        (taken, Scattered::new(self.bounds.clone(), ranges, self.newest))
+        ranges[at] = pieces;
+        Scattered::new(self.bounds.clone(), ranges, self.newest)
     }
 
     /// Cursors over all pieces that may concern the keys at those timestamps, newest first.

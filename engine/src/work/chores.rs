@@ -30,7 +30,10 @@ impl Work {
         let begun = {
             let work = store.work.lock();
             // What failed is tried again.
-            work.flush.under_way || !work.merges.running.is_empty() || work.merges.failures > 0
+            work.flush.under_way
+                || work.memory.compacts.is_some()
+                || !work.merges.running.is_empty()
+                || work.merges.failures > 0
         };
         let version = store.version();
         let settings = store.settings();

@@ -394,3 +394,36 @@ fn a_cancelled_compaction_leaves_what_it_has_merged() {
     assert_eq!(runs_and_tables(&db).0, 1);
     history.agrees(&db);
 }
+
+/// A twentieth of the keys takes 49 of 50 puts. What is dead in a range that is to be flushed goes first, so that
+/// memory holds many more puts; where no policy wants that, a range is flushed with it.
+#[test]
+fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
+    let flushes = |memory: &str| {
+        let world = SimWorld::new(4);
+        let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=3}");
+        let family = db.default_family();
+        family.alter(FamilyOptions { memory: memory.parse().unwrap(), ..family.options() }).unwrap();
+        let key = |n: u64| format!("key{n:05}").into_bytes();
+        let mut last = BTreeMap::new();
+        for n in 0..40_000u64 {
+            scheduler.run(u32::from(n % 8 == 0) * 4);
+            let at = if n % 50 == 0 { n * 7919 % 3_000 } else { n * 31 % 150 * 20 };
+            db.put(key(at), n.to_be_bytes().repeat(8)).unwrap();
+            last.insert(at, n);
+        }
+        for (at, n) in last {
+            assert_eq!(*db.get(key(at)).unwrap().unwrap(), n.to_be_bytes().repeat(8)[..], "key {at}");
+        }
+        let statistics = db.statistics();
+        (statistics.flushed_bytes, statistics.memory_compactions)
+    };
+    let (plain, compactions) = flushes("none");
+    assert_eq!(compactions, 0);
+    // Here only the disk takes time, so that flushing costs too little for `sketch`.
+    for policy in ["eager", "adaptive"] {
+        let (bytes, compactions) = flushes(policy);
+        println!("{policy}: {bytes} bytes flushed, {compactions} compactions; {plain} bytes without");
+        assert!(compactions > 0 && bytes * 2 < plain);
+    }
+}

@@ -3,10 +3,12 @@
 //! *How memory is held.* Writes go to one active segment, as ever. When that is frozen, a chore *scatters* it: its cells
 //! are copied once into one exactly sized piece a range, range tombstones cut at the ranges' bounds, and it goes. A
 //! range has a short list of pieces (`version/scattered.rs`), kept short by copying the newest of them along with what
-//! comes (`pieces_to_join`), less what nobody can see any more; the policies for in-memory merging, which know one list
-//! of segments, are off, and so are hot keys and log tables. A flush takes all pieces of one range as flush set,
+//! comes (`pieces_to_join`), less what nobody can see any more. A flush takes all pieces of one range as flush set,
 //! merges them with the range's tables (`flush.rs`), and by its last step they are gone: no flushed cell stays
 //! readable, and what it freed is counted to the byte.
+//!
+//! Before a range is flushed its pieces may be compacted (`compact_range.rs`).
+//! Hot keys and log tables are off: what they could save is measured in docs/experiments/rangemerge.md.
 //!
 //! *Bounds* come from the tables (`ByRange::bounds`). They are looked at before a flush chooses its range; where a file was
 //! split since, the few pieces that came meanwhile are copied apart, where two were joined their lists are put together.
@@ -27,6 +29,7 @@
 //! tables up to which generation, and the inputs' clips; the rest of the range is replayed, and its tables still answer
 //! above the clip.
 
+use super::compact_range::compacts_before;
 use super::lay_out::note_memory_flush;
 use crate::catalog::Catalog;
 use crate::commit::Store;
@@ -36,16 +39,32 @@ use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::{FlushSet, Scattered, Unions, Version, flushed_run};
 use std::sync::Arc;
 
+/// What readers may see.
+pub(super) struct Seen {
+    visible: SeqNo,
+    snapshots: Arc<[SeqNo]>,
+}
+
+impl Seen {
+    /// Visible first, snapshots second: one taken between them is at or above what is visible now.
+    pub(super) fn now(catalog: &Catalog) -> Self {
+        let visible = catalog.commit.snapshots.visible();
+        Self { visible, snapshots: catalog.commit.snapshots.read_points() }
+    }
+
+    pub(super) fn by(&self, store: &Store) -> Visibility<'_> {
+        let counts = store.settings().counts_versions();
+        Visibility { counts, visible: self.visible, snapshots: &self.snapshots }
+    }
+}
+
 /// Scatters the oldest frozen segment of a store whose memory is held by range; whether there was one.
 pub(super) fn scatter_oldest(catalog: &Catalog, store: &Store, by_range: &dyn ByRange) -> bool {
     let version = store.version_full();
     let Some(oldest) = version.frozen.last().filter(|_| may_scatter(&version)) else { return false };
-    // Visible first, snapshots second: one taken between them is at or above what is visible now.
-    let visible = catalog.commit.snapshots.visible();
-    let snapshots = catalog.commit.snapshots.read_points();
-    let keep = Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
+    let seen = Seen::now(catalog);
     let began_ns = catalog.commit.env.clock.monotonic_ns();
-    let scattered = Arc::new(scatter(&version, oldest, by_range, &keep));
+    let scattered = Arc::new(scatter(&version, oldest, by_range, &seen.by(store)));
     let mut swapped = false;
     store.swap_if(|now| {
         swapped = may_scatter(now)
@@ -95,6 +114,11 @@ pub(super) fn take_range(
             return None;
         }
     };
+    if at.is_none() && compacts_before(catalog, store, &version) {
+        catalog.commit.touch(store.id);
+        catalog.commit.scheduler.notify();
+        return None;
+    }
     let range = version.scattered.range(number);
     let mut taken = false;
     store.swap_if(|now| {
@@ -126,10 +150,7 @@ pub(super) fn fit_ranges(catalog: &Catalog, store: &Store, by_range: &dyn ByRang
         if bounds == version.scattered.bounds() {
             return version;
         }
-        let visible = catalog.commit.snapshots.visible();
-        let snapshots = catalog.commit.snapshots.read_points();
-        let keep = Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
-        let fitted = Arc::new(fit(&version.scattered, bounds, &keep));
+        let fitted = Arc::new(fit(&version.scattered, bounds, &Seen::now(catalog).by(store)));
         store.swap_if(|now| {
             Arc::ptr_eq(&now.scattered, &version.scattered)
                 .then(|| now.with_scattered(now.frozen.clone(), fitted.clone(), now.flush.clone()))
@@ -217,7 +238,7 @@ fn scatter(version: &Version, segment: &Segment, by_range: &dyn ByRange, keep: &
 }
 
 /// One piece of what flat segments, newest first, have of a range.
-fn piece(sources: &[&Segment], range: &KeyRange, keep: &Visibility<'_>) -> Option<Segment> {
+pub(super) fn piece(sources: &[&Segment], range: &KeyRange, keep: &Visibility<'_>) -> Option<Segment> {
     let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|segment| segment.as_flat().cloned()).collect();
     // Before the cells are looked at: cleaning moves places on only.
     let places: Vec<LogPlace> = sources.iter().map(|segment| segment.log_place()).collect();

@@ -192,11 +192,8 @@ impl JoinJob {
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
                 work.memory.pipeline.merged(cells, keys, stayed, self.kind);
             }
-            if self.kind != MemoryMerge::Indices && joined.bytes() > 64 << 10 {
-                let measured = self.busy_ns as f64 / joined.bytes() as f64;
-                let before = work.memory.copy_ns_per_byte;
-                work.memory.copy_ns_per_byte =
-                    if before == 0.0 { measured } else { (3.0 * before + measured) / 4.0 };
+            if self.kind != MemoryMerge::Indices {
+                work.memory.note_copy(joined.bytes(), self.busy_ns);
             }
         }
         match self.kind {
@@ -311,7 +308,7 @@ fn written_again(catalog: &Catalog) -> f64 {
 }
 
 /// The facts of flat segments, newest first; there is at least one.
-fn facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
+pub(super) fn facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
     PipelineFacts {

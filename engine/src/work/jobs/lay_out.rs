@@ -1,21 +1,23 @@
 //! Laying out frozen segments: flat (ACC-3), or over the ranges of a store whose memory is held by range.
 
+use super::compact_range::compact_range;
 use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
 
-/// Lays one frozen segment of the store out, as its memory is held. Whether there was one.
+/// Lays one frozen segment of the store out, as its memory is held, or compacts a range of it. Whether there was one.
 pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
     let settings = store.settings();
     let layout = Layout::of(&settings);
-    if !store.version().frozen.iter().any(|segment| layout.is_due(segment))
+    let compacts = store.work.lock().memory.compacts.is_some();
+    if !(compacts || store.version().frozen.iter().any(|segment| layout.is_due(segment)))
         || std::mem::replace(&mut store.work.lock().memory.laying_out, true)
     {
         return false;
     }
-    let laid_out = layout.lay_out_oldest(catalog, store);
+    let laid_out = compact_range(catalog, store) || layout.lay_out_oldest(catalog, store);
     store.work.lock().memory.laying_out = false;
     laid_out
 }

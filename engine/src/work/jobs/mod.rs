@@ -3,12 +3,13 @@
 //! `flush` brings all memory of a store to tables, `flush_range` that of one key range (`flushing` is what they share), `merge`
 //! tables to other tables, `join` segments in memory to one, `clean` what memory still needs of the log's oldest file to its end.
 //! `layout` is the one place that knows how a store holds its memory; `lay_out` turns frozen segments flat, `by_range` over the
-//! ranges of memory. `keep`, `log_table` and `fills` are parts of flushes and merges.
+//! ranges of memory, which `compact_range` compacts. `keep`, `log_table` and `fills` are parts of flushes and merges.
 //!
 //! No job knows another, nor who runs it: what is to be done next it hands out.
 
 mod by_range;
 mod clean;
+mod compact_range;
 mod fills;
 mod flush;
 mod flush_range;

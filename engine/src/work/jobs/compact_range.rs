@@ -1,0 +1,127 @@
+//! Compaction in memory (ACC-5) where a store holds its memory by key range (`by_range.rs`).
+//!
+//! When a range is about to be flushed, the family's memory policy is asked about the pieces of those ranges where most
+//! could be dead, as it is about the segments of other families: it may want the pieces of one copied into one first, less
+//! what nobody can see any more. A chore does that, in one piece of work, and then it is decided anew whether a flush
+//! is due, and of which range. A range of one piece is left as it is, and one of which little would be freed, so
+//! compactions put a flush off but do not replace it.
+//!
+//! The copy's memory counts nowhere, as that of dividing a segment by range: it is there for a hundredth of the time that the flush
+//! would take, which frees nothing before its end.
+//!
+//! What joining pieces drops when a segment is scattered is dead within the pieces that are joined; here it is all that is
+//! dead in the range. Nothing is copied for it before memory is full.
+
+use super::by_range::{Seen, piece};
+use super::join::facts;
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::event::EventKind;
+use crate::memory::{Flat, Segment};
+use crate::strategy::MemoryMerge;
+use crate::types::KeyRange;
+use crate::version::{Scattered, Version};
+use std::sync::Arc;
+
+/// Of so many ranges it is asked whether compacting them pays: that hashes the keys of their cells.
+const CANDIDATES: usize = 4;
+/// A compaction that is to free less than this part of a range's memory is not worth putting its flush off: it would be due again at
+/// the next segment.
+const FREES_MIN: u64 = 8;
+
+/// Copies the pieces of the range that is to be compacted into one; whether there was such a range.
+pub(super) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
+    let Some((range, reason)) = store.work.lock().memory.compacts.take() else { return false };
+    let version = store.version_full();
+    let number = version.scattered.find(&range.start);
+    let pieces = version.scattered.pieces_of(number);
+    if pieces.len() < 2 || version.scattered.range(number) != range {
+        return true;
+    }
+    let seen = Seen::now(catalog);
+    let began_ns = catalog.commit.env.clock.monotonic_ns();
+    let sources: Vec<&Segment> = pieces.iter().collect();
+    let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
+    let mut swapped = false;
+    store.swap_if(|now| {
+        swapped = Arc::ptr_eq(&now.scattered, &version.scattered);
+        swapped.then(|| {
+            let scattered = now.scattered.with(number, compacted.clone());
+            now.with_scattered(now.frozen.clone(), Arc::new(scattered), now.flush.clone())
+        })
+    });
+    if swapped {
+        note_compaction(catalog, store, pieces, &compacted, began_ns, reason);
+    }
+    true
+}
+
+fn note_compaction(
+    catalog: &Catalog,
+    store: &Store,
+    pieces: &[Segment],
+    made: &[Segment],
+    began_ns: u64,
+    reason: String,
+) {
+    catalog.commit.recount(store);
+    catalog.commit.touch(store.id);
+    let busy_ns = catalog.commit.env.clock.monotonic_ns() - began_ns;
+    let bytes = |pieces: &[Segment]| pieces.iter().map(Segment::bytes).sum::<usize>();
+    let cells = |pieces: &[Segment]| pieces.iter().map(|piece| piece.cells() as u64).sum::<u64>();
+    store.work.lock().memory.note_copy(bytes(made), busy_ns);
+    let freed = bytes(pieces).saturating_sub(bytes(made)) as u64;
+    catalog.commit.metrics.memory_compactions.add(1);
+    catalog.commit.metrics.memory_freed_bytes.add(freed);
+    let numbers = [
+        ("segments", pieces.len() as u64),
+        ("cells_in", cells(pieces)),
+        ("cells_out", cells(made)),
+        ("freed_bytes", freed),
+        ("micros", busy_ns / 1_000),
+    ];
+    catalog.commit.events.record(EventKind::MemoryCompaction, &store.name, reason, &numbers);
+}
+
+/// Whether some range is to be compacted before one is flushed: then that is under way.
+pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
+    let (copy_ns, state) = {
+        let work = store.work.lock();
+        if work.memory.compacts.is_some() {
+            return true;
+        }
+        (work.memory.copy_ns_per_byte, work.memory.pipeline)
+    };
+    let settings = store.settings();
+    let policy = &settings.options.memory;
+    if !policy.compacts() || store.is_leaving() {
+        return false;
+    }
+    for (range, pieces) in candidates(&version.scattered) {
+        let flats: Vec<Arc<Flat>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
+        let facts = facts(catalog, copy_ns, &flats);
+        let Some((_, reason)) = policy.plan(&facts, &state) else { continue };
+        let expected = facts.stays(MemoryMerge::Compact);
+        if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
+            continue;
+        }
+        store.work.lock().memory.compacts = Some((range, reason));
+        return true;
+    }
+    false
+}
+
+/// The ranges of which most could be dead, first that with most. What is dead lies under something newer, so it is no more
+/// than all pieces but the oldest hold, nor, about, than that. O(ranges log ranges).
+fn candidates(scattered: &Scattered) -> impl Iterator<Item = (KeyRange, &[Segment])> {
+    let most_dead = |pieces: &[Segment]| {
+        let (oldest, newer) = pieces.split_last()?;
+        let newer: usize = newer.iter().map(Segment::bytes).sum();
+        (newer > 0).then(|| newer.min(oldest.bytes()))
+    };
+    let known = scattered.ranges().filter_map(|(range, pieces)| Some((most_dead(pieces)?, range, pieces)));
+    let mut known: Vec<_> = known.collect();
+    known.sort_by_key(|(most, ..)| std::cmp::Reverse(*most));
+    known.truncate(CANDIDATES);
+    known.into_iter().map(|(_, range, pieces)| (range, pieces))
+}
