@@ -1,9 +1,16 @@
 //! Work of a fixed amount for `cargo xtask instructions`, which counts its instructions under callgrind: `siltstone-instructions
 //! get DIR` makes a database in that directory, prints over how many operations the count is to be divided, and does them in
-//! `measured`. (Flushes and merges run on the database's threads; those are counted by the name of the engine's function.)
+//! `measured`. (Flushes and merges run elsewhere; those are counted by the name of the engine's function.)
+//!
+//! Files are real, as their mappings are part of what a put costs; clock, randomness and background work are simulated, so
+//! that the same work is done each time, in one thread.
 
+use siltstone::schedule::SimScheduler;
+use siltstone::storage::sim::SimWorld;
+use siltstone::storage::{Env, LocalStorage};
 use siltstone::{Batch, Db, Options, Result};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Cells that are there before.
 const CELLS: u64 = 20_000;
@@ -14,7 +21,7 @@ const VALUE: [u8; 100] = [b'v'; 100];
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match &args[..] {
-        [what, dir] => Db::builder().options(options()).open(dir).and_then(|db| run(what, &db)),
+        [what, dir] => open(dir).and_then(|db| run(what, &db)),
         _ => Ok(None),
     };
     match done {
@@ -33,6 +40,13 @@ fn main() -> ExitCode {
     }
 }
 
+fn open(dir: &str) -> Result<Db> {
+    let world = SimWorld::new(1);
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let env = Env { storage: Arc::new(LocalStorage::new()), ..world.env() };
+    Db::builder().options(options()).env(env).scheduler(scheduler).open(dir)
+}
+
 /// Memory that takes everything, so that nothing is flushed that was not asked for.
 fn options() -> Options {
     Options { write_memory: 64 << 20, memory_budget: 128 << 20, ..Options::default() }
@@ -42,8 +56,11 @@ fn options() -> Options {
 fn run(what: &str, db: &Db) -> Result<Option<u64>> {
     // Keys in no order.
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-    let fill = |from: u64| (from..from + CELLS).try_for_each(|n| db.put(key(n), VALUE).map(|_| ()));
-    let in_tables = || fill(0).and_then(|()| db.flush()).and_then(|()| db.settle());
+    let fill = |from: u64| {
+        (from..from + CELLS).try_for_each(|n| db.put(key(n), VALUE).map(|_| ()))?;
+        db.settle()
+    };
+    let in_tables = || fill(0).and_then(|()| db.flush());
     let operations = match what {
         "put" => {
             fill(0)?;
@@ -58,7 +75,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
         "batch" => {
             fill(0)?;
             let mut batch = Batch::new();
-            (0..OPERATIONS).for_each(|n| _ = batch.put(&db.default_family(), &key(CELLS + n), &VALUE));
+            (0..OPERATIONS).for_each(|n| _ = batch.put(&db.default_family(), key(CELLS + n), VALUE));
             measured(1, |_| db.write(&batch).map(|_| ()))?;
             OPERATIONS
         }
