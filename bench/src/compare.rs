@@ -23,11 +23,14 @@ const AGAIN: u32 = 4;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Plan {
     /// Workloads, with commas between them.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "matrix")]
     pub(crate) workload: Vec<String>,
-    /// Stores, with commas between them; the first is above the line in ratios.
-    #[arg(long, value_delimiter = ',', default_value = "siltstone")]
+    /// Stores, with commas between them; the first is above the line in ratios [default: siltstone].
+    #[arg(long, value_delimiter = ',')]
     pub(crate) stores: Vec<String>,
+    /// All workloads that users compare stores by, on all stores of this build, where none are named.
+    #[arg(long)]
+    pub(crate) matrix: bool,
     #[command(flatten)]
     pub(crate) how: How,
     #[command(flatten)]
@@ -82,7 +85,29 @@ pub(crate) struct Checked<'a> {
     groups: Vec<Group>,
 }
 
+/// What the matrix measures: its reads right after opening and when steady, its threads.
+const MATRIX: &str = "fillrandom,overwrite,overwrite:t2,overwrite:t4,overwrite:t8,readrandom,readrandom:steady,\
+    readrandom:steady:t1,readrandom:steady:t4,readrandom:steady:t8,readmissing,seekrandom,seekrandom:steady,readseq,\
+    readwhilewriting,ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-c:steady,ycsb-d,ycsb-e,ycsb-f,syncput:1,syncput:8,ws1,ws2,ws3,\
+    mixgraph,deleteseq";
+const MATRIX_STORES: [&str; 7] =
+    ["siltstone", "siltstone:auto", "rocksdb:default", "rocksdb:tuned", "rocksdb:universal", "fjall", "lmdb"];
+
 impl Plan {
+    /// With the names that are not given.
+    pub(crate) fn completed(mut self) -> Self {
+        let split = |names: &str| names.split(',').map(str::to_string).collect::<Vec<_>>();
+        if self.workload.is_empty() && self.matrix {
+            self.workload = split(MATRIX);
+        }
+        if self.stores.is_empty() {
+            let known = MATRIX_STORES.iter().filter(|name| store::named(name).is_ok());
+            self.stores =
+                if self.matrix { known.map(|name| (*name).into()).collect() } else { split("siltstone") };
+        }
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<Checked<'_>, String> {
         let stores = self.stores.iter().map(|name| store::named(name)).collect::<Result<_, String>>()?;
         let mut groups: Vec<Group> = Vec::new();

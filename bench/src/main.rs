@@ -64,6 +64,7 @@ enum Task {
     #[command(after_help = "Examples:
   siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
   siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json
+  siltstone-bench compare --matrix --runs 3 --html matrix.html --markdown matrix.md
   siltstone-bench compare --workload unseen --stores siltstone,rocksdb:tuned,rocksdb:universal --json > unseen.jsonl")]
     Compare(Plan),
     /// Runs a paper's own comparisons on ours and prints its figures beside ours.
@@ -143,8 +144,8 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Task::Run(plan) => measured(&plan, false),
-        Task::Compare(plan) => measured(&plan, true),
+        Task::Run(plan) => measured(&plan.completed(), false),
+        Task::Compare(plan) => measured(&plan.completed(), true),
         Task::Paper(paper) => papers(&paper),
         Task::Strategies { svg } => strategies::run(svg.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
@@ -183,6 +184,9 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         records.runs.push(run.clone());
     })?;
     records.figures = felt::figures(&records.runs);
+    if plan.matrix {
+        records.figures.extend(report::matrix_bars(&records.runs));
+    }
     if compared {
         (records.ratios, records.refusals) = checked.ratios(&records.runs);
     }

@@ -142,6 +142,7 @@ fn workloads_that_share_a_store_share_a_process() {
             .map(String::from)
             .to_vec(),
         stores: vec!["siltstone".into()],
+        matrix: false,
         how: how(),
         scale: Scale::default(),
     };

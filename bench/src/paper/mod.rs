@@ -198,6 +198,7 @@ impl Paper {
             let plan = Plan {
                 workload: vec![cell.workload.into()],
                 stores: cell.configs.iter().map(|config| full_name(config)).collect(),
+                matrix: false,
                 how: self.how.clone(),
                 scale: Scale::of(cell.workload, self.scale, cell.memory)?,
             };

@@ -6,8 +6,8 @@ use super::charts::charts;
 use super::columns::{COLUMNS, durability};
 use super::plot::{classes, escape};
 use super::{
-    Block, LATENCIES, Records, beside, blocks, compression_of_both, describe, digits, figure_cells, repeats,
-    store, sweep, unseen,
+    Block, LATENCIES, Records, beside, blocks, compression_of_both, describe, digits, figure_cells, matrix,
+    repeats, store, sweep, unseen,
 };
 use crate::record::{FigureRecord, LimitRecord, RatioRecord, RunRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,7 @@ pub(crate) fn html(records: &Records) -> String {
         page += &format!("<nav>\n{}</nav>\n", links.collect::<String>());
         page += &versions(runs, &stores);
     }
+    page += &matrix::html(runs);
     page += &relations(records);
     page += &paper(figures);
     for (at, block) in blocks.iter().enumerate() {

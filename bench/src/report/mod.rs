@@ -7,7 +7,7 @@
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block gets.
 //!   `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge that was asked for, `beside`: of those that came.
-//!   `bars`: figures of papers. `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
+//!   `matrix`: workloads by stores. `bars`: figures of papers. `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
 
 mod bars;
 mod beside;
@@ -15,6 +15,7 @@ mod charts;
 mod columns;
 mod costs;
 mod html;
+mod matrix;
 mod plot;
 mod sweep;
 mod table;
@@ -29,6 +30,7 @@ pub(crate) use html::html;
 pub(crate) use made_up::{
     around_a_merge as made_up_around_a_merge, beside_merges as made_up_beside_merges, run as made_up_run,
 };
+pub(crate) use matrix::bars as matrix_bars;
 pub(crate) use table::table;
 
 use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};
@@ -247,13 +249,18 @@ fn figure_cells(figures: &[FigureRecord]) -> (Vec<&'static str>, Vec<Vec<String>
     (heads, figures.iter().map(row).collect())
 }
 
-/// The figures as a Markdown table.
+/// The matrix and the figures as Markdown tables.
 pub(crate) fn markdown(records: &Records) -> String {
+    let matrix = matrix::markdown(&records.runs);
+    if records.figures.is_empty() {
+        return matrix;
+    }
     let (heads, rows) = figure_cells(&records.figures);
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let heads: Vec<String> = heads.into_iter().map(str::to_string).collect();
     let rule: Vec<String> = heads.iter().map(|_| "---".to_string()).collect();
-    [line(&heads), line(&rule)].into_iter().chain(rows.iter().map(|row| line(row))).collect()
+    let lines = [line(&heads), line(&rule)].into_iter().chain(rows.iter().map(|row| line(row)));
+    std::iter::once(matrix).chain(lines).collect()
 }
 
 /// Three digits that count, or whole numbers from 100.

@@ -65,6 +65,9 @@ const YCSB: Memory = Memory { write: 64 * MIB, cache: 256 * MIB };
 /// What a region of HBase holds, and as much again for reading, as in HBase's own division.
 const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
+/// Operations of which those in which the cache fills are a few per cent.
+const STEADY_READS: u64 = 6_000_000;
+const STEADY_SCANS: u64 = 400_000;
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
 /// Less around a merge shows nothing.
@@ -87,6 +90,8 @@ pub(crate) fn help() -> String {
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
          16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
+         readrandom:steady, seekrandom:steady and ycsb-c:steady (b, d, e alike) with many operations, so that those in which the\n\
+         cache fills hardly count; readrandom:t8, overwrite:t8 for 8 threads (as of any that has no number of its own);\n\
          ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; rangemerge-fill:m5\n\
          or :m100 for a write memory of a fifth or a hundredth of the data; open:log1g for 1 GB, and a log of 1 GiB\n\
          after a kill; open:cold with files that are not in the page cache.",
@@ -349,6 +354,13 @@ impl Workload {
             "p30" if base == "felt" => self.pace = Pace::Apart(0.3),
             "p50" if base == "felt" => self.pace = Pace::Apart(0.5),
             "p70" if base == "felt" => self.pace = Pace::Apart(0.7),
+            "steady" if matches!(self.kind, Kind::Mix(_)) && (self.group == "reads" || ycsb) => {
+                self.ops = if base == "ycsb-e" { STEADY_SCANS } else { STEADY_READS };
+            }
+            threads if threads.starts_with('t') && base != "syncput" => {
+                self.threads =
+                    threads[1..].parse().ok().filter(|n| (1..=64).contains(n) && self.readers == 0)?;
+            }
             "1" if base == "syncput" => self.threads = 1,
             "8" if base == "syncput" => self.threads = 8,
             _ => return None,
@@ -437,6 +449,11 @@ mod tests {
         let rates = Scale { most_puts: Some(1000.0), most_reads: Some(2000.0), ..Scale::default() };
         let known: Vec<String> = named("felt", &rates).unwrap().into_iter().map(|w| w.name).collect();
         assert_eq!(known, ["felt:p30", "felt:p50", "felt:p70"], "what is known is not measured");
+        assert_eq!((one("ycsb-c:steady").ops, one("ycsb-e:steady").ops), (6_000_000, 400_000));
+        assert_eq!((one("readrandom:steady:t8").threads, one("readrandom:steady:t8").ops), (8, 6_000_000));
+        for wrong in ["overwrite:steady", "readseq:steady", "overwrite:t0", "syncput:t8", "felt:t4"] {
+            assert!(named(wrong, &Scale::default()).is_err(), "{wrong}");
+        }
         assert_eq!(one("ws1:x20").keys, 20_000_000);
         assert_eq!(one("ws1:x20").memory.write, 80 << 20);
         assert_eq!(one("accordion-zipf:d100").keys, 100_000);
