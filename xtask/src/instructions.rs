@@ -46,6 +46,9 @@ pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) {
         println!("valgrind is not here and cannot be installed: instructions are NOT COUNTED");
         return;
     }
+    // On one line of the file.
+    let reason = reason.map(|why| why.split_whitespace().collect::<Vec<_>>().join(" "));
+    let reason = reason.as_deref();
     let mut lines = recorded();
     tally.check("instructions an operation", || {
         let counted = count_all();

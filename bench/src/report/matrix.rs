@@ -7,14 +7,15 @@
 use super::plot::escape;
 use super::{Block, Row, blocks, digits};
 use crate::record::{FigureRecord, RunRecord};
+use std::collections::BTreeSet;
 
-/// Fewer workloads or stores are no matrix.
+/// Fewer workloads or stores are no matrix; a store counts once, however many configurations it has.
 const WORKLOADS_MIN: usize = 4;
 const STORES_MIN: usize = 2;
 /// So many times behind the best a cell has the full colour.
 const FULL: f64 = 4.0;
-/// Stores that are no log-structured merge trees.
-const TREES: [&str; 1] = ["lmdb"];
+/// Stores that merge nothing.
+const B_TREES: [&str; 1] = ["lmdb"];
 
 /// A figure that has a table.
 struct Metric {
@@ -87,7 +88,9 @@ fn tables(runs: &[RunRecord]) -> Vec<Table> {
             stores.push(row.store.clone());
         }
     }
-    if blocks.len() < WORKLOADS_MIN || stores.len() < STORES_MIN {
+    // A store's own configurations beside each other are a paper's comparison.
+    let makers: BTreeSet<&str> = runs.iter().map(|run| run.store.as_str()).collect();
+    if blocks.len() < WORKLOADS_MIN || makers.len() < STORES_MIN {
         return Vec::new();
     }
     METRICS.iter().map(|metric| metric.table(&blocks, &stores)).collect()
@@ -157,16 +160,13 @@ pub(crate) fn bars(runs: &[RunRecord]) -> Vec<FigureRecord> {
         return Vec::new();
     }
     let blocks = blocks(runs);
-    let Some(first) =
-        blocks.first().and_then(|block| block.rows.first()).map(|row| row.runs[0].store.clone())
-    else {
-        return Vec::new();
-    };
+    let Some(first) = blocks.first().and_then(|block| block.rows.first()) else { return Vec::new() };
+    let (name, maker) = (&first.store, &first.runs[0].store);
     let figures = blocks.iter().flat_map(|block| {
-        let ours = block.rows.iter().find(|row| row.runs[0].store == first);
+        let ours = block.rows.iter().find(|row| row.store == *name);
         let peers = block.rows.iter().filter(|row| {
-            let store = row.runs[0].store.as_str();
-            store != first && !TREES.contains(&store)
+            let store = &row.runs[0].store;
+            store != maker && !B_TREES.contains(&store.as_str())
         });
         let peers: Vec<&Row<'_>> = peers.collect();
         let median = |row: &Row<'_>, figure: fn(&RunRecord) -> f64| {

@@ -110,6 +110,11 @@ const PARTS: &[(&str, &str, Change)] = &[
         leveled.l0_runs_trigger = flushes as u64;
         flushes.fract() == 0.0
     }),
+    ("none+tables2", "tables of 2 MiB", |Setup { family, .. }, mib| {
+        let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
+        leveled.table_bytes = bytes_of(mib);
+        true
+    }),
     (
         "none+defer",
         "level 0 waits, for at most 6 flushes, while under 40 % of it is redundant",
@@ -281,6 +286,14 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.log_tables = true;
         true
     }),
+    (
+        "none+logtables+w2",
+        "the same as long as merges have written what came at most 2 times (W)",
+        |Setup { family, .. }, times| {
+            family.log_tables_merged_max = times;
+            family.log_tables
+        },
+    ),
     ("families64", "keys spread over 64 families", |setup, families| {
         setup.families = families as u64;
         families.fract() == 0.0 && setup.families > 0

@@ -89,7 +89,7 @@ pub(crate) fn help() -> String {
     NAMES.iter().for_each(|(name, what)| text.push_str(&format!("  {name:17} {what}\n")));
     text.push_str(
         "Variants: `syncput` is syncput:1 and syncput:8; ycsb-a:uniform, :zipf, :latest for other keys, :batched for\n\
-         16 operations a call; ws1:r50 for 50 % gets, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
+         16 operations a call; ws1:r50 for 50 % gets, ws1:at20k for 20,000 operations a second, ws1:x20 for 20 million keys and 80 MiB of write memory;\n\
          readrandom:steady, seekrandom:steady and ycsb-c:steady (b, d, e alike) with many operations, so that those in which the\n\
          cache fills hardly count; readrandom:t8, overwrite:t8 for 8 threads (as of any that has no number of its own);\n\
          ws1:d10, accordion-zipf:d10 or :d100 for a tenth or a hundredth of keys, operations and memory; rangemerge-fill:m5\n\
@@ -335,6 +335,7 @@ impl Workload {
             "latest" if ycsb => self.distribution = Distribution::Latest,
             "batched" if base.starts_with("ycsb-") => self.batch = BATCH,
             "r50" if base.starts_with("ws") => self.kind = Kind::Mix(Mix { read: 0.5, ..Mix::default() }),
+            "at20k" if base.starts_with("ws") => self.pace = Pace::Due(20_000.0),
             "x20" if base.starts_with("ws") => self.resize(20.0),
             "d10" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.1),
             "d100" if base.starts_with("ws") || base.starts_with("accordion-") => self.resize(0.01),
@@ -357,7 +358,10 @@ impl Workload {
             "steady" if matches!(self.kind, Kind::Mix(_)) && (self.group == "reads" || ycsb) => {
                 self.ops = if base == "ycsb-e" { STEADY_SCANS } else { STEADY_READS };
             }
-            threads if threads.starts_with('t') && base != "syncput" => {
+            threads if threads.starts_with('t') && matches!(self.kind, Kind::Mix(_) | Kind::Missing) => {
+                if base == "syncput" {
+                    return None;
+                }
                 self.threads =
                     threads[1..].parse().ok().filter(|n| (1..=64).contains(n) && self.readers == 0)?;
             }
@@ -451,13 +455,16 @@ mod tests {
         assert_eq!(known, ["felt:p30", "felt:p50", "felt:p70"], "what is known is not measured");
         assert_eq!((one("ycsb-c:steady").ops, one("ycsb-e:steady").ops), (6_000_000, 400_000));
         assert_eq!((one("readrandom:steady:t8").threads, one("readrandom:steady:t8").ops), (8, 6_000_000));
-        for wrong in ["overwrite:steady", "readseq:steady", "overwrite:t0", "syncput:t8", "felt:t4"] {
+        for wrong in
+            ["overwrite:steady", "readseq:steady", "overwrite:t0", "syncput:t8", "felt:t4", "readseq:t4"]
+        {
             assert!(named(wrong, &Scale::default()).is_err(), "{wrong}");
         }
         assert_eq!(one("ws1:x20").keys, 20_000_000);
         assert_eq!(one("ws1:x20").memory.write, 80 << 20);
         assert_eq!(one("accordion-zipf:d100").keys, 100_000);
         assert_eq!(one("accordion-mix:d10").memory, Memory { write: 13_421_773, cache: 13_421_773 });
+        assert_eq!(one("ws3:at20k").pace, Pace::Due(20_000.0));
         assert_eq!(one("ws3:r50").kind, Kind::Mix(Mix { read: 0.5, ..Mix::default() }));
         assert_eq!(one("ycsb-a:uniform:batched").distribution, Distribution::Uniform);
         assert_eq!(one("ycsb-a:uniform:batched").batch, BATCH);

@@ -69,6 +69,8 @@ pub(crate) struct MemoryWork {
     pub(crate) joining: bool,
     /// Where memory is held by range: the range to be compacted before one is flushed, and why.
     pub(crate) compacts: Option<(KeyRange, String)>,
+    /// The last such compaction freed hardly anything, and no range was flushed since.
+    pub(crate) compacted_in_vain: bool,
     /// The newest segment that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
     /// What that policy remembers since the last disk flush began.
@@ -79,7 +81,7 @@ pub(crate) struct MemoryWork {
 
 impl MemoryWork {
     /// Copying what is live into so many bytes took so long.
-    pub(crate) fn note_copy(&mut self, bytes: usize, busy_ns: u64) {
+    pub(crate) fn note_copy(&mut self, bytes: u64, busy_ns: u64) {
         if bytes > COPY_NOTED_MIN {
             let measured = busy_ns as f64 / bytes as f64;
             let before = self.copy_ns_per_byte;
@@ -89,7 +91,7 @@ impl MemoryWork {
 }
 
 /// A copy of less says nothing about what copying costs.
-const COPY_NOTED_MIN: usize = 64 << 10;
+const COPY_NOTED_MIN: u64 = 64 << 10;
 
 /// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges wrote; the
 /// older the less they count.

@@ -108,6 +108,12 @@ impl Default for PipelineState {
 }
 
 impl PipelineState {
+    /// Where no merge tells: of so many cells of so many keys a merge is expected to meet what is redundant.
+    pub(crate) fn expecting(distinct: u64, cells: u64) -> Self {
+        let unique = (distinct as f64 / cells.max(1) as f64).min(1.0);
+        Self { merges: 1, unique, ..Self::default() }
+    }
+
     /// A segment was frozen.
     pub(crate) fn froze(&mut self) {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);

@@ -138,8 +138,10 @@ impl Work {
         let settings = store.settings();
         let layout = Layout::of(&settings);
         let limit = settings.options.write_memory;
+        let compacts = store.work.lock().memory.compacts.is_some();
         !store.is_dropped()
-            && (version.frozen.iter().any(|segment| layout.is_due(segment))
+            && (compacts
+                || version.frozen.iter().any(|segment| layout.is_due(segment))
                 || (!version.flush.is_empty() && !store.work.lock().flush.under_way)
                 || (limit > 0 && version.unflushed_bytes() > limit))
     }

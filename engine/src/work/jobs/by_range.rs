@@ -65,6 +65,7 @@ pub(super) fn scatter_oldest(catalog: &Catalog, store: &Store, by_range: &dyn By
     let seen = Seen::now(catalog);
     let began_ns = catalog.commit.env.clock.monotonic_ns();
     let scattered = Arc::new(scatter(&version, oldest, by_range, &seen.by(store)));
+    kill_point!("scatter-copied");
     let mut swapped = false;
     store.swap_if(|now| {
         swapped = may_scatter(now)
@@ -115,8 +116,6 @@ pub(super) fn take_range(
         }
     };
     if at.is_none() && compacts_before(catalog, store, &version) {
-        catalog.commit.touch(store.id);
-        catalog.commit.scheduler.notify();
         return None;
     }
     let range = version.scattered.range(number);
@@ -139,6 +138,9 @@ pub(super) fn take_range(
             now.with_scattered(Vec::new(), Arc::new(rest), flush)
         })
     });
+    if taken {
+        store.work.lock().memory.compacted_in_vain = false;
+    }
     taken.then_some(why)
 }
 

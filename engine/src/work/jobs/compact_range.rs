@@ -3,8 +3,9 @@
 //! When a range is about to be flushed, the family's memory policy is asked about the pieces of those ranges where most
 //! could be dead, as it is about the segments of other families: it may want the pieces of one copied into one first, less
 //! what nobody can see any more. A chore does that, in one piece of work, and then it is decided anew whether a flush
-//! is due, and of which range. A range of one piece is left as it is, and one of which little would be freed, so
-//! compactions put a flush off but do not replace it.
+//! is due, and of which range. A range of one piece is left as it is, and one of which little would be freed; after a
+//! compaction that freed little, a range is flushed first. So compactions put a flush off but do not replace it.
+//! `adaptive` decides by what is expected to be redundant, in place of what the last merge met.
 //!
 //! The copy's memory counts nowhere, as that of dividing a segment by range: it is there for a hundredth of the time that the flush
 //! would take, which frees nothing before its end.
@@ -18,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
 use crate::memory::{Flat, Segment};
-use crate::strategy::MemoryMerge;
+use crate::strategy::{MemoryMerge, PipelineState};
 use crate::types::KeyRange;
 use crate::version::{Scattered, Version};
 use std::sync::Arc;
@@ -31,28 +32,32 @@ const FREES_MIN: u64 = 8;
 
 /// Copies the pieces of the range that is to be compacted into one; whether there was such a range.
 pub(super) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
-    let Some((range, reason)) = store.work.lock().memory.compacts.take() else { return false };
+    let Some((range, reason)) = store.work.lock().memory.compacts.clone() else { return false };
     let version = store.version_full();
     let number = version.scattered.find(&range.start);
     let pieces = version.scattered.pieces_of(number);
-    if pieces.len() < 2 || version.scattered.range(number) != range {
-        return true;
+    if pieces.len() > 1 && version.scattered.range(number) == range {
+        let seen = Seen::now(catalog);
+        let began_ns = catalog.commit.env.clock.monotonic_ns();
+        let sources: Vec<&Segment> = pieces.iter().collect();
+        let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
+        kill_point!("compact-range-copied");
+        let mut swapped = false;
+        store.swap_if(|now| {
+            swapped = Arc::ptr_eq(&now.scattered, &version.scattered);
+            swapped.then(|| {
+                let scattered = now.scattered.with(number, compacted.clone());
+                now.with_scattered(now.frozen.clone(), Arc::new(scattered), now.flush.clone())
+            })
+        });
+        if swapped {
+            note_compaction(catalog, store, pieces, &compacted, began_ns, reason);
+        }
     }
-    let seen = Seen::now(catalog);
-    let began_ns = catalog.commit.env.clock.monotonic_ns();
-    let sources: Vec<&Segment> = pieces.iter().collect();
-    let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
-    let mut swapped = false;
-    store.swap_if(|now| {
-        swapped = Arc::ptr_eq(&now.scattered, &version.scattered);
-        swapped.then(|| {
-            let scattered = now.scattered.with(number, compacted.clone());
-            now.with_scattered(now.frozen.clone(), Arc::new(scattered), now.flush.clone())
-        })
-    });
-    if swapped {
-        note_compaction(catalog, store, pieces, &compacted, began_ns, reason);
-    }
+    store.work.lock().memory.compacts = None;
+    catalog.commit.touch(store.id);
+    // Writers may wait for the room, and a flush for the answer.
+    catalog.commit.scheduler.notify();
     true
 }
 
@@ -65,12 +70,17 @@ fn note_compaction(
     reason: String,
 ) {
     catalog.commit.recount(store);
-    catalog.commit.touch(store.id);
     let busy_ns = catalog.commit.env.clock.monotonic_ns() - began_ns;
     let bytes = |pieces: &[Segment]| pieces.iter().map(Segment::bytes).sum::<usize>();
     let cells = |pieces: &[Segment]| pieces.iter().map(|piece| piece.cells() as u64).sum::<u64>();
-    store.work.lock().memory.note_copy(bytes(made), busy_ns);
-    let freed = bytes(pieces).saturating_sub(bytes(made)) as u64;
+    let (before, after) = (bytes(pieces) as u64, bytes(made) as u64);
+    let freed = before.saturating_sub(after);
+    {
+        let mut work = store.work.lock();
+        work.memory.note_copy(after, busy_ns);
+        // What sketches do not know: that a cell's other versions are kept, or that a snapshot sees them.
+        work.memory.compacted_in_vain = freed < before / FREES_MIN;
+    }
     catalog.commit.metrics.memory_compactions.add(1);
     catalog.commit.metrics.memory_freed_bytes.add(freed);
     let numbers = [
@@ -85,12 +95,15 @@ fn note_compaction(
 
 /// Whether some range is to be compacted before one is flushed: then that is under way.
 pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
-    let (copy_ns, state) = {
+    let copy_ns = {
         let work = store.work.lock();
         if work.memory.compacts.is_some() {
             return true;
         }
-        (work.memory.copy_ns_per_byte, work.memory.pipeline)
+        if work.memory.compacted_in_vain {
+            return false;
+        }
+        work.memory.copy_ns_per_byte
     };
     let settings = store.settings();
     let policy = &settings.options.memory;
@@ -100,28 +113,30 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     for (range, pieces) in candidates(&version.scattered) {
         let flats: Vec<Arc<Flat>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
         let facts = facts(catalog, copy_ns, &flats);
-        let Some((_, reason)) = policy.plan(&facts, &state) else { continue };
+        let state = PipelineState::expecting(facts.distinct, facts.cells);
+        let Some((MemoryMerge::Compact, reason)) = policy.plan(&facts, &state) else { continue };
         let expected = facts.stays(MemoryMerge::Compact);
         if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
             continue;
         }
         store.work.lock().memory.compacts = Some((range, reason));
+        catalog.commit.touch(store.id);
+        catalog.commit.scheduler.notify();
         return true;
     }
     false
 }
 
-/// The ranges of which most could be dead, first that with most. What is dead lies under something newer, so it is no more
-/// than all pieces but the oldest hold, nor, about, than that. O(ranges log ranges).
+/// The ranges of which most could be dead, first that with most. Of what is in several pieces at most all but the largest is dead,
+/// as none holds a dead cell itself. O(ranges log ranges).
 fn candidates(scattered: &Scattered) -> impl Iterator<Item = (KeyRange, &[Segment])> {
     let most_dead = |pieces: &[Segment]| {
-        let (oldest, newer) = pieces.split_last()?;
-        let newer: usize = newer.iter().map(Segment::bytes).sum();
-        (newer > 0).then(|| newer.min(oldest.bytes()))
+        let bytes = || pieces.iter().map(Segment::bytes);
+        bytes().sum::<usize>() - bytes().max().unwrap_or(0)
     };
-    let known = scattered.ranges().filter_map(|(range, pieces)| Some((most_dead(pieces)?, range, pieces)));
-    let mut known: Vec<_> = known.collect();
-    known.sort_by_key(|(most, ..)| std::cmp::Reverse(*most));
-    known.truncate(CANDIDATES);
-    known.into_iter().map(|(_, range, pieces)| (range, pieces))
+    let several = scattered.ranges().filter(|(_, pieces)| pieces.len() > 1);
+    let mut several: Vec<_> = several.collect();
+    several.sort_by_key(|(_, pieces)| std::cmp::Reverse(most_dead(pieces)));
+    several.truncate(CANDIDATES);
+    several.into_iter()
 }

@@ -193,7 +193,7 @@ impl JoinJob {
                 work.memory.pipeline.merged(cells, keys, stayed, self.kind);
             }
             if self.kind != MemoryMerge::Indices {
-                work.memory.note_copy(joined.bytes(), self.busy_ns);
+                work.memory.note_copy(joined.bytes() as u64, self.busy_ns);
             }
         }
         match self.kind {
