@@ -29,7 +29,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,8 +121,8 @@ pub(crate) struct BlockCache {
     meta: Store<Meta>,
     shares: Mutex<Shares>,
     next_table: AtomicU64,
-    hits: [Striped; 3],
-    misses: [Striped; 3],
+    hits: [Counter; 3],
+    misses: [Counter; 3],
     filling: Filling,
     /// Bytes of data blocks in memory, here and elsewhere.
     alive: Arc<AtomicU64>,
@@ -186,31 +186,6 @@ impl Shares {
 #[derive(Default)]
 #[repr(align(64))]
 struct Counter(AtomicU64);
-
-/// A counter of what every read does: threads add on lines of their own, mostly, as they would wait for one another on one line.
-#[derive(Default)]
-struct Striped([Counter; STRIPES]);
-
-const STRIPES: usize = 8;
-
-impl Striped {
-    #[inline]
-    fn add_one(&self) {
-        let stripe = STRIPE.with(|stripe| *stripe);
-        self.0[stripe].0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn sum(&self) -> u64 {
-        self.0.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum()
-    }
-}
-
-thread_local! {
-    static STRIPE: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
-    };
-}
 
 #[derive(Clone, Copy)]
 enum Class {
@@ -354,7 +329,8 @@ impl BlockCache {
 
     /// How often readers asked for a data block.
     pub(crate) fn blocks_asked_for(&self) -> u64 {
-        self.hits[Class::Data as usize].sum() + self.misses[Class::Data as usize].sum()
+        let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
+        count(&self.hits) + count(&self.misses)
     }
 
     /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
@@ -515,8 +491,8 @@ impl BlockCache {
     /// Counts so far.
     pub(crate) fn stats(&self) -> CacheStats {
         let count = |class: Class| HitCount {
-            hits: self.hits[class as usize].sum(),
-            misses: self.misses[class as usize].sum(),
+            hits: self.hits[class as usize].0.load(Ordering::Relaxed),
+            misses: self.misses[class as usize].0.load(Ordering::Relaxed),
         };
         let shares = *self.shares.lock();
         CacheStats {
@@ -534,7 +510,7 @@ impl BlockCache {
     #[inline]
     fn counted<T>(&self, class: Class, found: Option<T>) -> Option<T> {
         let counters = if found.is_some() { &self.hits } else { &self.misses };
-        counters[class as usize].add_one();
+        counters[class as usize].0.fetch_add(1, Ordering::Relaxed);
         found
     }
 }
