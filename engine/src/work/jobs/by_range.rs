@@ -30,7 +30,7 @@
 //! above the clip.
 
 use super::compact_range::compacts_before;
-use super::lay_out::note_memory_flush;
+use super::lay_out::{Seen, note_memory_flush};
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::memory::{Flat, LogPlace, Segment, Visibility};
@@ -38,25 +38,6 @@ use crate::strategy::{ByRange, MergePlan, RangeMemory, pieces_to_join, victim_be
 use crate::types::{KeyRange, SeqNo, TableId};
 use crate::version::{FlushSet, Scattered, Unions, Version, flushed_run};
 use std::sync::Arc;
-
-/// What readers may see.
-pub(super) struct Seen {
-    visible: SeqNo,
-    snapshots: Arc<[SeqNo]>,
-}
-
-impl Seen {
-    /// Visible first, snapshots second: one taken between them is at or above what is visible now.
-    pub(super) fn now(catalog: &Catalog) -> Self {
-        let visible = catalog.commit.snapshots.visible();
-        Self { visible, snapshots: catalog.commit.snapshots.read_points() }
-    }
-
-    pub(super) fn by(&self, store: &Store) -> Visibility<'_> {
-        let counts = store.settings().counts_versions();
-        Visibility { counts, visible: self.visible, snapshots: &self.snapshots }
-    }
-}
 
 /// Scatters the oldest frozen segment of a store whose memory is held by range; whether there was one.
 pub(super) fn scatter_oldest(catalog: &Catalog, store: &Store, by_range: &dyn ByRange) -> bool {

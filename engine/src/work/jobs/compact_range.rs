@@ -13,8 +13,9 @@
 //! What joining pieces drops when a segment is scattered is dead within the pieces that are joined; here it is all that is
 //! dead in the range. Nothing is copied for it before memory is full.
 
-use super::by_range::{Seen, piece};
+use super::by_range::piece;
 use super::join::facts;
+use super::lay_out::Seen;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;

@@ -14,12 +14,13 @@
 //! bound is not begun: writers would stop for it, and the disk flush that comes instead frees more.
 
 use super::Advanced;
+use super::lay_out::Seen;
 use super::layout::Layout;
 use crate::catalog::Catalog;
 use crate::commit::{Store, StoreWork};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memory::{Flat, Join, LogPlace, Segment, Visibility};
+use crate::memory::{Flat, Join, LogPlace, Segment};
 use crate::strategy::{MemoryMerge, PipelineFacts};
 use crate::types::{Generation, LogPosition, Sketch};
 use crate::version::Version;
@@ -105,12 +106,9 @@ impl JoinJob {
             flats.truncate(1);
         }
         let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
-        // Visible first, snapshots second: one taken between them is at or above what is visible now.
-        let visible = catalog.commit.snapshots.visible();
-        let snapshots = catalog.commit.snapshots.read_points();
-        let seen = Visibility { counts: store.settings().counts_versions(), visible, snapshots: &snapshots };
+        let seen = Seen::now(catalog);
         let keep = (kind != MemoryMerge::Indices).then(|| store.memory_options());
-        let join = Some(Join::new(&flats, &seen, keep));
+        let join = Some(Join::new(&flats, &seen.by(store), keep));
         let logged_to = catalog.commit.log().map_or(LogPosition::default(), |log| log.end());
         Some(Self {
             logged_to,

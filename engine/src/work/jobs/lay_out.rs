@@ -6,6 +6,27 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
 use crate::memory::{Segment, Visibility};
+use crate::types::SeqNo;
+use std::sync::Arc;
+
+/// What readers may see.
+pub(super) struct Seen {
+    visible: SeqNo,
+    snapshots: Arc<[SeqNo]>,
+}
+
+impl Seen {
+    /// Visible first, snapshots second: one taken between them is at or above what is visible now.
+    pub(super) fn now(catalog: &Catalog) -> Self {
+        let visible = catalog.commit.snapshots.visible();
+        Self { visible, snapshots: catalog.commit.snapshots.read_points() }
+    }
+
+    pub(super) fn by(&self, store: &Store) -> Visibility<'_> {
+        let counts = store.settings().counts_versions();
+        Visibility { counts, visible: self.visible, snapshots: &self.snapshots }
+    }
+}
 
 /// Lays one frozen segment of the store out, as its memory is held, or compacts a range of it. Whether there was one.
 pub(in crate::work) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
@@ -28,15 +49,9 @@ pub(super) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
     let Some(segment) = version.frozen.iter().rev().find(|s| s.as_active().is_some() || s.is_part()) else {
         return false;
     };
-    // Visible first, snapshots second: one taken between them is at or above what is visible now.
-    let visible = catalog.commit.snapshots.visible();
-    let snapshots = catalog.commit.snapshots.read_points();
+    let seen = Seen::now(catalog);
     let began_ns = catalog.commit.env.clock.monotonic_ns();
-    let flat = segment.flatten(&Visibility {
-        counts: store.settings().counts_versions(),
-        visible,
-        snapshots: &snapshots,
-    });
+    let flat = segment.flatten(&seen.by(store));
     let mut swapped = false;
     store.swap_if(|now| {
         // A flush may have taken it.
