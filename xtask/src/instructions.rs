@@ -1,9 +1,9 @@
 //! How many instructions an operation takes, by callgrind, beside what `xtask/instructions.txt` says: unlike times, they are
 //! the same on a busy machine. Whoever makes an operation cost more, or less, writes the new figure there, with the reason.
 //!
-//! The program is the tests' build, which is there anyway: optimised, with assertions. A release takes about half as many.
+//! The program is built as a release, and alone: what else is built beside it would decide on features of what it links.
 
-use crate::run::{Tally, cargo, command, root};
+use crate::run::{Tally, WRAPPER, cargo, command, root};
 use crate::steps::install;
 use std::process::Command;
 
@@ -29,21 +29,16 @@ struct Line {
     reason: String,
 }
 
-/// The same, with the program built before.
-pub(crate) fn step_built(tally: &mut Tally, reason: Option<&str>) {
-    if tally.step(
-        "build of what is counted",
-        &mut cargo("build --quiet -p siltstone-tests --bin siltstone-instructions"),
-    ) {
-        step(tally, reason);
-    }
-}
-
-/// Counts, prints how the counts differ from the recorded ones, and fails where one differs by more than it may. With a
-/// reason the counts that differ so are recorded.
+/// Builds, counts, prints how the counts differ from the recorded ones, and fails where one differs by more than it may.
+/// With a reason the counts that differ so are recorded.
 pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) {
     if !install("valgrind", "--version", "valgrind") {
         println!("valgrind is not here and cannot be installed: instructions are NOT COUNTED");
+        return;
+    }
+    let mut build = cargo("build --quiet --release -p siltstone-tests --bin siltstone-instructions");
+    // Linted it was with the tests.
+    if !tally.step("build of what is counted", build.env_remove(WRAPPER)) {
         return;
     }
     // On one line of the file.
@@ -107,7 +102,7 @@ fn count((name, work, function): &(&str, &str, &str)) -> Option<f64> {
     let mut callgrind =
         command("valgrind", "--tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no");
     callgrind.arg(format!("--toggle-collect={function}"));
-    callgrind.arg(root().join("target/debug/siltstone-instructions")).arg(work).arg(place.join("db"));
+    callgrind.arg(root().join("target/release/siltstone-instructions")).arg(work).arg(place.join("db"));
     let told = tell(&mut callgrind)?;
     let _ = std::fs::remove_dir_all(&place);
     let number = |behind: &str| {
