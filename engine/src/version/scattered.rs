@@ -91,6 +91,11 @@ impl Scattered {
         self.ranges.iter().enumerate().map(|(at, pieces)| (self.range(at), &pieces[..]))
     }
 
+    /// The pieces of every range.
+    pub(crate) fn pieces_by_range(&self) -> impl Iterator<Item = &[Segment]> {
+        self.ranges.iter().map(Vec::as_slice)
+    }
+
     /// The pieces of the range of that number, newest first.
     pub(crate) fn pieces_of(&self, at: usize) -> &[Segment] {
         &self.ranges[at]

@@ -21,8 +21,7 @@ use crate::commit::Store;
 use crate::event::EventKind;
 use crate::memory::{Flat, Segment};
 use crate::strategy::{MemoryMerge, PipelineState};
-use crate::types::KeyRange;
-use crate::version::{Scattered, Version};
+use crate::version::Version;
 use std::sync::Arc;
 
 /// Of so many ranges it is asked whether compacting them pays: that hashes the keys of their cells.
@@ -111,7 +110,9 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     if !policy.compacts() || store.is_leaving() {
         return false;
     }
-    for (range, pieces) in candidates(&version.scattered) {
+    let bytes = version.scattered.pieces_by_range().map(|pieces| pieces.iter().map(Segment::bytes));
+    for at in candidates(bytes) {
+        let pieces = version.scattered.pieces_of(at);
         let flats: Vec<Arc<Flat>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
         let facts = facts(catalog, copy_ns, &flats);
         let state = PipelineState::expecting(facts.distinct, facts.cells);
@@ -120,7 +121,7 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
             continue;
         }
-        store.work.lock().memory.compacts = Some((range, reason));
+        store.work.lock().memory.compacts = Some((version.scattered.range(at), reason));
         catalog.commit.touch(store.id);
         catalog.commit.scheduler.notify();
         return true;
@@ -128,16 +129,47 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     false
 }
 
-/// The ranges of which most could be dead, first that with most. Of what is in several pieces at most all but the largest is dead,
-/// as none holds a dead cell itself. O(ranges log ranges).
-fn candidates(scattered: &Scattered) -> impl Iterator<Item = (KeyRange, &[Segment])> {
-    let most_dead = |pieces: &[Segment]| {
-        let bytes = || pieces.iter().map(Segment::bytes);
-        bytes().sum::<usize>() - bytes().max().unwrap_or(0)
+/// The numbers of the ranges of which most could be dead, first that with most; of each range it is given what its pieces take.
+/// Of what is in several pieces at most all but the largest is dead, as none holds a dead cell itself. O(pieces + ranges log ranges).
+fn candidates(ranges: impl Iterator<Item = impl Iterator<Item = usize>>) -> Vec<usize> {
+    let most_dead = |pieces: &mut dyn Iterator<Item = usize>| {
+        let (all, largest) = pieces.fold((0, 0), |(all, largest), bytes| (all + bytes, bytes.max(largest)));
+        all - largest
     };
-    let several = scattered.ranges().filter(|(_, pieces)| pieces.len() > 1);
-    let mut several: Vec<_> = several.collect();
-    several.sort_by_key(|(_, pieces)| std::cmp::Reverse(most_dead(pieces)));
-    several.truncate(CANDIDATES);
-    several.into_iter()
+    let dead = ranges.map(|mut pieces| most_dead(&mut pieces)).enumerate();
+    let mut found: Vec<(usize, usize)> = dead.filter(|(_, dead)| *dead > 0).collect();
+    found.sort_by_key(|(_, dead)| std::cmp::Reverse(*dead));
+    found.into_iter().take(CANDIDATES).map(|(at, _)| at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Counted work: to be asked which of 10,000 ranges are to be compacted looks at each piece once, and hashes those of four.
+    #[test]
+    fn of_ten_thousand_ranges_the_four_with_most_to_free_are_found_in_one_look_at_each() {
+        let looks = Cell::new(0);
+        let looked = |bytes: usize| {
+            looks.set(looks.get() + 1);
+            bytes
+        };
+        // Of each range a large piece, and small ones whose sum is different everywhere; every third is in one piece.
+        let small = |at: usize| at * 7_919 % 10_007;
+        let pieces = |at: usize| {
+            let several = if at.is_multiple_of(3) { 0 } else { small(at) };
+            [1 << 20, several / 2, several - several / 2].into_iter().map(looked)
+        };
+        let found = candidates((0..10_000).map(pieces));
+        assert_eq!(looks.get(), 30_000);
+        let mut all: Vec<usize> = (0..10_000).filter(|at| at % 3 != 0).collect();
+        all.sort_by_key(|at| std::cmp::Reverse(small(*at)));
+        assert_eq!(found, all[..4]);
+    }
+
+    #[test]
+    fn ranges_of_one_piece_are_not_compacted() {
+        assert!(candidates([vec![5], vec![], vec![9]].into_iter().map(Vec::into_iter)).is_empty());
+    }
 }
