@@ -12,7 +12,7 @@
 //! answer wrongly on forged bytes but it neither panics nor runs away.
 
 use super::Counted;
-use crate::types::codec::{Decoded, Decoder, Malformed};
+use crate::types::codec::{Decoded, Decoder, Malformed, varint_len};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -28,6 +28,10 @@ const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | F
 
 /// Bytes a restart point takes: offset and key bytes.
 pub(crate) const RESTART_BYTES: usize = 4 + 8;
+/// What is wrong with a restart point whose key cannot be told without those before.
+const SHARING_RESTART: &str = "restart point shares key bytes";
+/// Bytes in which lengths and flags of an entry lie, nearly always.
+const HEAD_BYTES: usize = 5;
 /// Bytes at a block's very end: length of the common prefix, number of restarts.
 pub(crate) const TAIL_BYTES: usize = 8;
 
@@ -56,6 +60,17 @@ pub(crate) struct Entry {
     pub(crate) seq: SeqNo,
     pub(crate) timestamp: Timestamp,
     pub(crate) written: u64,
+}
+
+/// What stands before an entry's key, as far as a search needs it.
+struct Head {
+    shared: usize,
+    flags: u8,
+    /// Where sequence number and times begin.
+    numbers_at: usize,
+    key_at: usize,
+    value_at: usize,
+    end: usize,
 }
 
 impl Block {
@@ -122,44 +137,92 @@ impl Block {
         }
     }
 
+    /// Eight key bytes of every restart point.
     #[inline]
-    fn restart_prefix(&self, i: usize) -> u64 {
-        let at = self.entries_end + 4 * self.restarts + 8 * i;
-        self.bytes[at..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    fn restart_prefixes(&self) -> &[[u8; 8]] {
+        let at = self.entries_end + 4 * self.restarts;
+        self.bytes[at..at + 8 * self.restarts].as_chunks().0
     }
 
     /// The entry at a restart point, which holds its whole key.
     pub(crate) fn restart_entry(&self, i: usize) -> Decoded<Entry> {
         let entry = self.entry(self.restart_offset(i))?;
-        if entry.shared != 0 { Err(Malformed("restart point shares key bytes")) } else { Ok(entry) }
+        if entry.shared != 0 { Err(Malformed(SHARING_RESTART)) } else { Ok(entry) }
+    }
+
+    /// What the entry at that offset says of itself before its key.
+    #[inline(always)]
+    fn head(&self, at: usize) -> Decoded<Head> {
+        if at >= self.entries_end {
+            return Err(Malformed("entry beyond the block"));
+        }
+        // Nearly always lengths of one byte, that of the value of one or two; behind the last entry there are restart points.
+        let Some(bytes) = self.bytes[at..].first_chunk::<HEAD_BYTES>() else { return self.unusual_head(at) };
+        let long = usize::from(bytes[2] >> 7);
+        if (bytes[0] | bytes[1] | bytes[2 + long]) & 0x80 != 0 {
+            return self.unusual_head(at);
+        }
+        let value_len = usize::from(bytes[2] & 0x7f) | long * usize::from(bytes[3]) << 7;
+        self.head_of([bytes[0].into(), bytes[1].into(), value_len], bytes[3 + long], at + 4 + long)
+    }
+
+    #[cold]
+    fn unusual_head(&self, at: usize) -> Decoded<Head> {
+        let mut d = Decoder::new(&self.bytes[at..self.entries_end]);
+        let (lengths, flags) = ([d.length()?, d.length()?, d.length()?], d.u8()?);
+        self.head_of(lengths, flags, self.entries_end - d.rest().len())
+    }
+
+    /// The head with those lengths (shared, not shared, of the value), and numbers from `numbers_at` on.
+    #[inline(always)]
+    fn head_of(
+        &self,
+        [shared, unshared, value_len]: [usize; 3],
+        flags: u8,
+        numbers_at: usize,
+    ) -> Decoded<Head> {
+        let key_at = numbers_at
+            + if flags & FLAG_SEQ != 0 { self.varint_len_at(numbers_at) } else { 0 }
+            + if flags & FLAG_TIMESTAMP != 0 { 8 } else { 0 }
+            + if flags & FLAG_WRITTEN != 0 { 8 } else { 0 };
+        let value_at = key_at.saturating_add(unshared);
+        let end = value_at.saturating_add(value_len);
+        if end > self.entries_end {
+            return Err(Malformed("length over the bytes at hand"));
+        }
+        Ok(Head { shared, flags, numbers_at, key_at, value_at, end })
+    }
+
+    #[inline(always)]
+    fn varint_len_at(&self, at: usize) -> usize {
+        let ends = |byte: &u8| *byte < 0x80;
+        let one_by_one = || self.bytes[at..].iter().position(ends).map_or(self.bytes.len(), |last| last + 1);
+        match self.bytes[at..].first_chunk().map(|eight| varint_len(u64::from_le_bytes(*eight))) {
+            Some(len) if len <= 8 => len,
+            _ => one_by_one(),
+        }
     }
 
     /// Decodes the entry at that offset.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> Decoded<Entry> {
-        let mut d =
-            Decoder::new(self.bytes.get(at..self.entries_end).ok_or(Malformed("entry beyond the block"))?);
-        let (shared, unshared, value_len) = (d.length()?, d.length()?, d.length()?);
-        let flags = d.u8()?;
-        if flags & !FLAGS_KNOWN != 0 {
+        let head = self.head(at)?;
+        if head.flags & !FLAGS_KNOWN != 0 {
             return Err(Malformed("unknown flags in an entry"));
         }
-        let kind = Kind::from_u8(flags & FLAG_KIND).ok_or(Malformed("unknown kind of cell"))?;
-        let seq = if flags & FLAG_SEQ != 0 { d.varint()? } else { 0 };
-        let timestamp = if flags & FLAG_TIMESTAMP != 0 { d.u64()? } else { 0 };
-        let written = if flags & FLAG_WRITTEN != 0 { d.u64()? } else { 0 };
-        let suffix_at = self.entries_end - d.rest().len();
-        d.take(unshared)?;
-        d.take(value_len)?;
-        let value_at = suffix_at + unshared;
+        let kind = Kind::from_u8(head.flags & FLAG_KIND).ok_or(Malformed("unknown kind of cell"))?;
+        let mut d = Decoder::new(&self.bytes[head.numbers_at..head.key_at]);
+        let seq = if head.flags & FLAG_SEQ != 0 { d.varint()? } else { 0 };
+        let timestamp = if head.flags & FLAG_TIMESTAMP != 0 { d.u64()? } else { 0 };
+        let written = if head.flags & FLAG_WRITTEN != 0 { d.u64()? } else { 0 };
         Ok(Entry {
             at,
-            end: value_at + value_len,
-            shared,
-            suffix: suffix_at..value_at,
-            value: value_at..value_at + value_len,
+            end: head.end,
+            shared: head.shared,
+            suffix: head.key_at..head.value_at,
+            value: head.value_at..head.end,
             kind,
-            is_reference: flags & FLAG_REFERENCE != 0,
+            is_reference: head.flags & FLAG_REFERENCE != 0,
             seq: SeqNo(seq),
             timestamp: Timestamp(timestamp),
             written,
@@ -169,6 +232,12 @@ impl Block {
     #[inline]
     pub(crate) fn suffix(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.suffix.clone()]
+    }
+
+    /// What the key of an entry with that head has beyond the one before.
+    #[inline]
+    fn key_of(&self, head: &Head) -> &[u8] {
+        &self.bytes[head.key_at..head.value_at]
     }
 
     #[inline]
@@ -191,15 +260,19 @@ impl Block {
             return if self.restarts == 0 { Ok(None) } else { self.restart_entry(0).map(Some) };
         }
         let end = if first < self.restarts { self.restart_offset(first) } else { self.entries_end };
-        let mut entry = self.restart_entry(first - 1)?;
-        let mut matched = common_prefix(self.suffix(&entry), target);
-        while entry.end < end {
-            entry = self.entry(entry.end)?;
-            match entry.shared.cmp(&matched) {
+        let restart = self.head(self.restart_offset(first - 1))?;
+        if restart.shared != 0 {
+            return Err(Malformed(SHARING_RESTART));
+        }
+        let mut matched = common_prefix(self.key_of(&restart), target);
+        let mut at = restart.end;
+        while at < end {
+            let head = self.head(at)?;
+            match head.shared.cmp(&matched) {
                 Ordering::Greater => {}
-                Ordering::Less => return Ok(Some(entry)),
+                Ordering::Less => return self.entry(at).map(Some),
                 Ordering::Equal => {
-                    let (suffix, rest) = (self.suffix(&entry), &target[matched..]);
+                    let (suffix, rest) = (self.key_of(&head), &target[matched..]);
                     let common = common_prefix(suffix, rest);
                     // At or after the target: it equals the target, or is larger where they part.
                     let smaller = match (suffix.get(common), rest.get(common)) {
@@ -208,11 +281,12 @@ impl Block {
                         (_, None) => false,
                     };
                     if !smaller {
-                        return Ok(Some(entry));
+                        return self.entry(at).map(Some);
                     }
                     matched += common;
                 }
             }
+            at = head.end;
         }
         if first < self.restarts { self.restart_entry(first).map(Some) } else { Ok(None) }
     }
@@ -227,9 +301,11 @@ impl Block {
             None => return Ok(self.restarts),
         };
         let wanted = prefix64(rest);
-        let mut low = partition_point(0, self.restarts, |i| Ok(self.restart_prefix(i) < wanted))?;
-        if low < self.restarts && self.restart_prefix(low) == wanted {
-            let high = partition_point(low, self.restarts, |i| Ok(self.restart_prefix(i) == wanted))?;
+        let prefixes = self.restart_prefixes();
+        let mut low = prefixes.partition_point(|bytes| u64::from_be_bytes(*bytes) < wanted);
+        let ties = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes) == wanted;
+        if prefixes.get(low).is_some_and(ties) {
+            let high = low + prefixes[low..].partition_point(ties);
             low = partition_point(low, high, |i| {
                 let entry = self.restart_entry(i)?;
                 Ok(self.suffix(&entry) < target)

@@ -98,7 +98,7 @@ impl Inner {
             let mut cursor = segment.cursor();
             let mut newer = || -> Result<bool> {
                 cursor.seek(&range.start)?;
-                while cursor.valid() && range.ends_after(cursor.cell().key) {
+                while cursor.valid() && range.ends_after(cursor.key()) {
                     if cursor.cell().seq > seq {
                         return Ok(true);
                     }
@@ -135,7 +135,7 @@ impl Inner {
         }
         for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;
-            while cursor.valid() && range.ends_after(cursor.cell().key) {
+            while cursor.valid() && range.ends_after(cursor.key()) {
                 if cursor.cell().seq > seq {
                     return Ok(true);
                 }

@@ -306,7 +306,7 @@ fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
             }
             let mut cursor = segment.cursor();
             cursor.seek(&range.start)?;
-            if cursor.valid() && range.ends_after(cursor.cell().key) {
+            if cursor.valid() && range.ends_after(cursor.key()) {
                 return Ok(true);
             }
         }

@@ -50,6 +50,10 @@ impl Cursor for Source {
     fn cell(&self) -> CellRef<'_> {
         each!(self, cursor => cursor.cell())
     }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, cursor => cursor.key())
+    }
     fn pinned_value(&self) -> Pinned {
         each!(self, cursor => cursor.pinned_value())
     }
@@ -63,7 +67,7 @@ impl Source {
     /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
     pub(super) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
         // Elsewhere it is beyond them already.
-        if !range.contains(self.cell().key) {
+        if !range.contains(self.key()) {
             return Ok(());
         }
         match self {

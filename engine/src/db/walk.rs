@@ -184,7 +184,7 @@ impl Walk {
     /// Whether the cell here lies in the range, and not beyond where a walk the other way has come.
     fn in_range(&self, view: &View, met: Option<(&[u8], bool)>) -> bool {
         self.cursor.valid() && {
-            let key = self.cursor.cell().key;
+            let key = self.cursor.key();
             let within = match self.direction {
                 Direction::Forward => view.range.ends_after(key),
                 Direction::Backward => key >= view.range.start.as_slice(),
@@ -267,10 +267,10 @@ impl Walk {
         let backward = self.direction == Direction::Backward;
         let in_active = self.cursor.front().is_active();
         self.key.clear();
-        self.key.extend_from_slice(self.cursor.cell().key);
+        self.key.extend_from_slice(self.cursor.key());
         self.key_taken = true;
         self.cells.clear();
-        while self.cursor.valid() && self.cursor.cell().key == self.key {
+        while self.cursor.valid() && self.cursor.key() == self.key {
             let cell = self.cursor.cell();
             if cell.seq <= view.read && ReadRules::says_of(&cell, view.looks_at) {
                 self.cells.push(Found::new(&cell, self.cursor.pinned_value()));

@@ -149,6 +149,11 @@ impl Cursor for ActiveCursor {
         self.active.cell_at(self.place).get()
     }
 
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.active.cell_at(self.place).key()
+    }
+
     fn pinned_value(&self) -> Pinned {
         // SAFETY: the value lies in the chunk of its own cell.
         unsafe { Pinned::held(self.cell().value, &self.active.held(self.place)) }

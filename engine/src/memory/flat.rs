@@ -493,6 +493,11 @@ impl Cursor for FlatCursor {
         self.flat.cell_at(self.entry).get()
     }
 
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.flat.cell_at(self.entry).key()
+    }
+
     fn pinned_value(&self) -> Pinned {
         // SAFETY: the value lies in the chunk of its own cell.
         unsafe { Pinned::held(self.cell().value, &self.flat.held(self.entry)) }

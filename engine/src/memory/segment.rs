@@ -435,10 +435,14 @@ impl Cursor for PartCursor {
         self.cursor.prev()
     }
     fn valid(&self) -> bool {
-        self.cursor.valid() && self.part.keys.contains(self.cursor.cell().key)
+        self.cursor.valid() && self.part.keys.contains(self.cursor.key())
     }
     fn cell(&self) -> CellRef<'_> {
         self.cursor.cell()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
     }
     fn pinned_value(&self) -> Pinned {
         self.cursor.pinned_value()
@@ -466,6 +470,10 @@ impl Cursor for SegmentCursor {
     }
     fn cell(&self) -> CellRef<'_> {
         either_cursor!(self, cursor => cursor.cell())
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        either_cursor!(self, cursor => cursor.key())
     }
     fn pinned_value(&self) -> Pinned {
         either_cursor!(self, cursor => cursor.pinned_value())

@@ -59,7 +59,7 @@ impl<C: Cursor> Merging<C> {
         order.clear();
         for (i, source) in self.sources.iter().enumerate() {
             if source.valid() {
-                order.push((prefix64(source.cell().key), i));
+                order.push((prefix64(source.key()), i));
             }
         }
         order.sort_unstable_by(|a, b| self.compare(*a, *b));
@@ -73,7 +73,11 @@ impl<C: Cursor> Merging<C> {
             self.order.remove(0);
             return;
         }
-        let moved = (prefix64(self.sources[i].cell().key), i);
+        // Alone it is compared with nothing.
+        if self.order.len() == 1 {
+            return;
+        }
+        let moved = (prefix64(self.sources[i].key()), i);
         let mut at = 0;
         while at + 1 < self.order.len() && self.compare(moved, self.order[at + 1]) == Ordering::Greater {
             self.order[at] = self.order[at + 1];
@@ -185,6 +189,11 @@ impl<C: Cursor> Cursor for Merging<C> {
         self.sources[self.order[0].1].cell()
     }
 
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.sources[self.order[0].1].key()
+    }
+
     fn pinned_value(&self) -> Pinned {
         self.sources[self.order[0].1].pinned_value()
     }
@@ -192,10 +201,10 @@ impl<C: Cursor> Cursor for Merging<C> {
     /// Of all sources that stand at the same key, which going forward are all that have it.
     fn heat(&self) -> Heat {
         let (prefix, front) = self.order[0];
-        let key = self.sources[front].cell().key;
+        let key = self.sources[front].key();
         let mut heat = self.sources[front].heat();
         for &(other, i) in &self.order[1..] {
-            if other != prefix || self.sources[i].cell().key != key {
+            if other != prefix || self.sources[i].key() != key {
                 break;
             }
             heat.add_older(self.sources[i].heat());
@@ -206,8 +215,8 @@ impl<C: Cursor> Cursor for Merging<C> {
     /// In any of all sources that have the key, or by what memory knows of it in all of them.
     fn is_warm(&self) -> bool {
         let (prefix, front) = self.order[0];
-        let key = self.sources[front].cell().key;
-        let has_it = |&&(other, i): &&(u64, usize)| other == prefix && self.sources[i].cell().key == key;
+        let key = self.sources[front].key();
+        let has_it = |&&(other, i): &&(u64, usize)| other == prefix && self.sources[i].key() == key;
         self.sources[front].is_warm()
             || self.order[1..].iter().take_while(has_it).any(|&(_, i)| self.sources[i].is_warm())
             || self.heat().updates > 1

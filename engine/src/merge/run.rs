@@ -40,7 +40,7 @@ impl RunCursor {
             let newer = tables.find(|open| !is_older(open));
             return match newer {
                 None => self.seek_before(Some(&range.start)),
-                Some(open) if open.covers(self.cell().key) => Ok(()),
+                Some(open) if open.covers(self.key()) => Ok(()),
                 Some(open) => {
                     let end = open.info.range.end.clone();
                     self.seek_before(end.as_deref())
@@ -50,7 +50,7 @@ impl RunCursor {
         let tables = self.tables[at..self.within.end].iter();
         let newer = tables.take_while(|open| range.ends_after(open.start())).find(|open| !is_older(open));
         match (newer, &range.end) {
-            (Some(open), _) if open.covers(self.cell().key) => Ok(()),
+            (Some(open), _) if open.covers(self.key()) => Ok(()),
             (Some(open), _) => {
                 let start = open.start().to_vec();
                 self.seek(&start)
@@ -80,7 +80,7 @@ impl RunCursor {
     /// While the cursor is behind its table's end, goes on to the first cell of the next tables.
     fn skip_forward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
-            if cursor.valid() && self.tables[*i].ends_after(cursor.cell().key) {
+            if cursor.valid() && self.tables[*i].ends_after(cursor.key()) {
                 return Ok(());
             }
             let next = i + 1;
@@ -97,7 +97,7 @@ impl RunCursor {
     /// While the cursor is before its table's live range, goes on to the last cell of the previous tables.
     fn skip_backward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
-            if cursor.valid() && cursor.cell().key >= self.tables[*i].start() {
+            if cursor.valid() && cursor.key() >= self.tables[*i].start() {
                 return Ok(());
             }
             if *i == self.within.start {
@@ -146,7 +146,7 @@ impl Cursor for RunCursor {
     fn next(&mut self) -> Result<()> {
         let (at, cursor) = self.at.as_mut().expect("next on a valid cursor");
         cursor.next()?;
-        let goes_on = cursor.valid() && self.tables[*at].ends_after(cursor.cell().key);
+        let goes_on = cursor.valid() && self.tables[*at].ends_after(cursor.key());
         if goes_on { Ok(()) } else { self.skip_forward() }
     }
 
@@ -168,6 +168,11 @@ impl Cursor for RunCursor {
 
     fn is_warm(&self) -> bool {
         self.at.as_ref().is_some_and(|(_, cursor)| cursor.is_warm())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.at.as_ref().expect("key of a valid cursor").1.key()
     }
 
     fn pinned_value(&self) -> Pinned {
@@ -197,7 +202,7 @@ impl PassingRun {
             let mut cursor = table.table().cursor(self.options);
             cursor.set_floor(table.start());
             cursor.seek(table.start().max(key))?;
-            if cursor.valid() && table.ends_after(cursor.cell().key) {
+            if cursor.valid() && table.ends_after(cursor.key()) {
                 self.at = Some(cursor);
                 return Ok(());
             }
@@ -220,7 +225,7 @@ impl Cursor for PassingRun {
     fn next(&mut self) -> Result<()> {
         let cursor = self.at.as_mut().expect("next on a valid cursor");
         cursor.next()?;
-        if cursor.valid() && self.tables[0].ends_after(cursor.cell().key) {
+        if cursor.valid() && self.tables[0].ends_after(cursor.key()) {
             return Ok(());
         }
         // Its file may go only when no cursor reads it.
@@ -245,6 +250,11 @@ impl Cursor for PassingRun {
 
     fn is_warm(&self) -> bool {
         self.at.as_ref().is_some_and(TableCursor::is_warm)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.at.as_ref().expect("key of a valid cursor").key()
     }
 
     fn pinned_value(&self) -> Pinned {
@@ -279,12 +289,17 @@ impl<C: Cursor> Cursor for Floor<C> {
     }
     #[inline]
     fn valid(&self) -> bool {
-        self.cursor.valid() && self.cursor.cell().key >= self.floor.as_slice()
+        self.cursor.valid() && self.cursor.key() >= self.floor.as_slice()
     }
     #[inline]
     fn cell(&self) -> CellRef<'_> {
         self.cursor.cell()
     }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
     fn pinned_value(&self) -> Pinned {
         self.cursor.pinned_value()
     }

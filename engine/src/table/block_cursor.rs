@@ -169,6 +169,12 @@ impl BlockCursor {
         }
     }
 
+    /// The key here. Must be valid.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The value here, pinned. Must be valid.
     pub(super) fn pinned_value(&self) -> Pinned {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {

@@ -259,7 +259,7 @@ impl TableCursor {
                 found = self.check_index(last)?;
             }
             if found {
-                if self.index.cell().key < self.floor.as_slice() {
+                if self.index.key() < self.floor.as_slice() {
                     self.data.reset();
                     return Ok(());
                 }
@@ -357,6 +357,11 @@ impl Cursor for TableCursor {
         }
         cell.seq = self.table.seq(cell.seq);
         cell
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.data.key()
     }
 
     fn is_warm(&self) -> bool {

@@ -133,7 +133,7 @@ impl Table {
         let (mut first, mut is_warm) = (None, false);
         let mut at = cells.seek(from);
         while at == Ok(true) {
-            let key = cells.cell().key;
+            let key = cells.key();
             if upto.is_some_and(|upto| key >= upto) {
                 break;
             }

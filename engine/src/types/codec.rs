@@ -41,6 +41,27 @@ pub(crate) fn unsealed(text: &[u8]) -> Decoded<&[u8]> {
     if sum == right.as_bytes() { Ok(json) } else { Err(Malformed("text with a wrong checksum")) }
 }
 
+/// How many of the eight bytes a varint takes that begins with the first; more than eight where it does not end there.
+#[inline]
+pub(crate) fn varint_len(eight: u64) -> usize {
+    const ENDS: u64 = 0x8080_8080_8080_8080;
+    (!eight & ENDS).trailing_zeros() as usize / 8 + 1
+}
+
+/// The varint that the eight bytes begin with, and how many of them it takes; `None` where it does not end there.
+#[inline]
+fn varint_in(eight: u64) -> Option<(u64, usize)> {
+    let len = varint_len(eight);
+    if len > 8 {
+        return None;
+    }
+    // Seven bits of each byte move together: those of two bytes, of four, of all.
+    let sevens = eight & (0x7f7f_7f7f_7f7f_7f7f >> (64 - 8 * len));
+    let of_two = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let of_four = (of_two & 0x0000_3fff_0000_3fff) | (of_two & 0x3fff_0000_3fff_0000) >> 2;
+    Some(((of_four & 0x0fff_ffff) | (of_four & 0x0fff_ffff_0000_0000) >> 4, len))
+}
+
 /// A cursor over bytes to decode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoder<'a> {
@@ -97,6 +118,12 @@ impl<'a> Decoder<'a> {
     }
 
     fn long_varint(&mut self) -> Decoded<u64> {
+        if let Some(eight) = self.rest.first_chunk()
+            && let Some((n, len)) = varint_in(u64::from_le_bytes(*eight))
+        {
+            self.rest = &self.rest[len..];
+            return Ok(n);
+        }
         let mut n = 0u64;
         for (i, &byte) in self.rest.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);

@@ -21,6 +21,10 @@ pub(crate) trait Cursor: Send {
     fn valid(&self) -> bool;
     /// The cell here. Must be valid.
     fn cell(&self) -> CellRef<'_>;
+    /// The key here, for less than the whole cell costs. Must be valid.
+    fn key(&self) -> &[u8] {
+        self.cell().key
+    }
     /// The value here, kept alive without copying. Must be valid.
     fn pinned_value(&self) -> Pinned;
     /// How often the key here was written, as far as this source knows. Must be valid, at the key's first cell.
@@ -52,6 +56,9 @@ impl Cursor for Box<dyn Cursor> {
     }
     fn cell(&self) -> CellRef<'_> {
         (**self).cell()
+    }
+    fn key(&self) -> &[u8] {
+        (**self).key()
     }
     fn pinned_value(&self) -> Pinned {
         (**self).pinned_value()

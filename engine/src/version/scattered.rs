@@ -252,6 +252,11 @@ impl Cursor for Chain {
         self.at.as_ref().expect("cell of a valid cursor").1.cell()
     }
 
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.at.as_ref().expect("key of a valid cursor").1.key()
+    }
+
     fn pinned_value(&self) -> Pinned {
         self.at.as_ref().expect("value of a valid cursor").1.pinned_value()
     }

@@ -30,7 +30,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(None) => {
-            eprintln!("usage: siltstone-instructions put|log|batch|get|get-memory|missing|scan|merge DIR");
+            eprintln!(
+                "usage: siltstone-instructions put|log|batch|get|get-memory|missing|scan|short-scan|merge DIR"
+            );
             ExitCode::FAILURE
         }
         Err(e) => {
@@ -101,6 +103,13 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             (0..CELLS).try_for_each(|n| db.get(key(n)).map(|_| ()))?;
             measured(1, |_| db.scan::<&[u8]>(..).try_for_each(|entry| entry.map(|_| ())))?;
             CELLS
+        }
+        // From where it begins to the tenth entry.
+        "short-scan" => {
+            in_tables()?;
+            (0..CELLS).try_for_each(|n| db.get(key(n)).map(|_| ()))?;
+            measured(OPERATIONS, |n| db.scan(key(n)..).take(10).try_for_each(|entry| entry.map(|_| ())))?;
+            OPERATIONS
         }
         // Two flushes, and the merge of what they wrote.
         "merge" => {
