@@ -169,6 +169,13 @@ pub(crate) fn peers(tally: &mut Tally) {
         tally.step("package lists", &mut command("apt-get", "update --quiet"));
         tally.step("install libclang", &mut command("apt-get", "install --yes --quiet libclang-dev"));
     }
+    // Without Go there is one less.
+    if install("go", "version", "golang-go") {
+        let mut build = command("go", "build -buildmode=c-shared -o ../../target/peers/libpebble.so .");
+        tally.step("pebble", build.current_dir(root().join("bench/pebble")));
+    } else {
+        println!("--- pebble: NOT BUILT, there is no Go here and it cannot be installed");
+    }
     tally.step("bench with peers", &mut cargo("build --release -p siltstone-bench --features peers"));
 }
 

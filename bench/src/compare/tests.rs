@@ -125,11 +125,15 @@ fn an_even_number_of_values_has_its_median_between_two() {
 
 #[test]
 fn no_ratio_is_made_between_classes_of_durability_or_with_what_is_unsettled() {
-    let ours = [run(1, 100.0), run(2, 100.0)];
+    let wrote = |round| RunRecord { user_bytes: 1, ..run(round, 100.0) };
+    let ours = [wrote(1), wrote(2)];
     let mut theirs = ours.clone();
     theirs[1].durability = Durability::Volatile;
     let refusal = relate_all(&ours, &theirs).unwrap_err().unwrap();
     assert_eq!(refusal.why, "durability differs: buffered against volatile");
+    // Reads lose nothing.
+    let reads = |runs: &[RunRecord; 2]| runs.clone().map(|run| RunRecord { user_bytes: 0, ..run });
+    assert!(relate_all(&reads(&ours), &reads(&theirs)).is_ok());
     let mut theirs = ours.clone();
     theirs[0].settled = false;
     assert!(relate_all(&ours, &theirs).unwrap_err().unwrap().why.contains("settled"));

@@ -391,7 +391,7 @@ impl Identity {
             max_us: recorded.all.max_us,
             peak_rss_bytes: phase.peak_rss_bytes,
             peak_disk_bytes: phase.peak_disk_bytes,
-            durability: workload.durability,
+            durability: named.keeps(workload.durability),
             compression: named.compression.into(),
             settled: phase.settled,
             settle_seconds: phase.settle_seconds,

@@ -8,6 +8,8 @@ mod fjall;
 #[cfg(feature = "peers")]
 mod lmdb;
 #[cfg(feature = "peers")]
+mod pebble;
+#[cfg(feature = "peers")]
 mod rocksdb;
 mod siltstone;
 pub(crate) mod slow;
@@ -172,6 +174,8 @@ pub(crate) fn all() -> Vec<Named> {
         &fjall::NAMED,
         #[cfg(feature = "peers")]
         &lmdb::NAMED,
+        #[cfg(feature = "peers")]
+        pebble::all(),
     ]
     .concat()
 }
@@ -184,7 +188,11 @@ pub(crate) fn named(name: &str) -> Result<Named, String> {
         return siltstone::named(config).map_err(|why| format!("no such store: {name}: {why}"));
     }
     let found = all().into_iter().find(|n| n.store == store && (config.is_empty() || config == n.config));
-    let without = if cfg!(feature = "peers") { "" } else { " (this build has no peers: --features peers)" };
+    let without = if cfg!(feature = "peers") {
+        " (or not built: cargo xtask peers)"
+    } else {
+        " (this build has no peers: --features peers)"
+    };
     found.ok_or_else(|| format!("no such store: {name}{without}"))
 }
 
@@ -203,12 +211,21 @@ impl Named {
         }
     }
 
+    /// What a write survives where that is wanted. Pebble leaves the log in the process, or syncs it.
+    pub(crate) fn keeps(&self, wanted: Durability) -> Durability {
+        if self.store == "pebble" && wanted == Durability::Buffered { Durability::Volatile } else { wanted }
+    }
+
     pub(crate) fn open(&self, wanted: &Wanted<'_>) -> Result<Box<dyn Store>> {
         (self.open)(wanted, &self.config)
     }
 
-    /// The library's version, from the lock file that this program was built with. RocksDB's own follows its binding's.
+    /// The library's version, from the lock file that this program was built with. RocksDB's own follows its binding's;
+    /// Pebble's is in the file of its own.
     pub(crate) fn version(&self) -> &'static str {
+        if let Some(required) = include_str!("../../pebble/go.mod").split(self.package).nth(1) {
+            return required.split_whitespace().next().unwrap_or_default().trim_start_matches('v');
+        }
         let lock = include_str!("../../../Cargo.lock");
         let entry = lock.split("[[package]]").find(|entry| {
             entry.trim_start().lines().next() == Some(format!("name = \"{}\"", self.package).as_str())

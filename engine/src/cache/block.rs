@@ -158,12 +158,16 @@ impl Block {
         }
         // Nearly always lengths of one byte, that of the value of one or two; behind the last entry there are restart points.
         let Some(bytes) = self.bytes[at..].first_chunk::<HEAD_BYTES>() else { return self.unusual_head(at) };
-        let long = usize::from(bytes[2] >> 7);
-        if (bytes[0] | bytes[1] | bytes[2 + long]) & 0x80 != 0 {
-            return self.unusual_head(at);
+        let [shared, unshared, value, more, flags] = *bytes;
+        // Which of the two it is can be foreseen, as values of one block are mostly alike: so no load waits for another.
+        if (shared | unshared | value) < 0x80 {
+            self.head_of([shared.into(), unshared.into(), value.into()], more, at + 4)
+        } else if (shared | unshared | more) < 0x80 {
+            let value = usize::from(value & 0x7f) | usize::from(more) << 7;
+            self.head_of([shared.into(), unshared.into(), value], flags, at + 5)
+        } else {
+            self.unusual_head(at)
         }
-        let value_len = usize::from(bytes[2] & 0x7f) | long * usize::from(bytes[3]) << 7;
-        self.head_of([bytes[0].into(), bytes[1].into(), value_len], bytes[3 + long], at + 4 + long)
     }
 
     #[cold]
