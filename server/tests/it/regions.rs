@@ -78,6 +78,8 @@ async fn scans_see_each_row_once_and_writers_see_no_error_while_regions_change()
 async fn regions_are_split_by_size_and_joined_when_small_and_samples_tell() {
     let mut t = Fixture::with(|config| {
         config.region_bytes = siltstone_server::Size(2 << 20);
+        // By size alone: a second of many writes would keep regions from being joined for minutes.
+        config.region_rate = 0;
         config.write_memory = siltstone_server::Size(1 << 20);
         config.tables.insert("compression".into(), "none".into());
         let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}";
