@@ -144,10 +144,7 @@ impl Scan {
                     Direction::Backward => entry.timestamp >= theirs,
                 }
         };
-        let next = match met {
-            None => next,
-            Some(_) => next.map(|entry| entry.filter(|entry| !passed(entry))),
-        };
+        let next = next.map(|entry| entry.filter(|entry| !passed(entry)));
         self.ended = match &next {
             Ok(entry) => entry.is_none(),
             // What the merge operator refused concerns one key, which is behind us.
