@@ -12,6 +12,7 @@
 //! answer wrongly on forged bytes but it neither panics nor runs away.
 
 use super::Counted;
+use super::buffers::Buffer;
 use crate::types::codec::{Decoded, Decoder, Malformed, varint_len};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
@@ -38,7 +39,7 @@ pub(crate) const TAIL_BYTES: usize = 8;
 /// An immutable, uncompressed block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     /// Where the entries end and the restart offsets begin.
     entries_end: usize,
     restarts: usize,
@@ -82,6 +83,7 @@ impl Block {
         let array = restarts.checked_mul(RESTART_BYTES).ok_or(Malformed("too many restart points"))?;
         let entries_end =
             tail_at.checked_sub(array).ok_or(Malformed("restart points over the block's length"))?;
+        let bytes = Buffer::from(bytes);
         let mut block = Self { bytes, entries_end, restarts, common: 0..0, _count: None };
         if restarts == 0 {
             return if entries_end == 0 {

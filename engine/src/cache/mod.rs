@@ -17,6 +17,7 @@
 //! come in (`db`).
 
 pub(crate) mod block;
+pub(crate) mod buffers;
 mod filter;
 mod warmth;
 
@@ -131,6 +132,8 @@ pub(crate) struct BlockCache {
     period: Counter,
     /// How often a data block was asked for when it began.
     period_began: Counter,
+    /// How often at least before it ends.
+    period_ends: Counter,
     filled: Moved,
     evicted: Moved,
 }
@@ -258,6 +261,7 @@ impl BlockCache {
             tables: Counter::default(),
             period: Counter::default(),
             period_began: Counter::default(),
+            period_ends: Counter::default(),
             filled: Moved::default(),
             evicted: Moved::default(),
         })
@@ -336,14 +340,21 @@ impl BlockCache {
     /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
     fn end_period(&self) {
         let asked = self.blocks_asked_for();
+        if asked < self.period_ends.0.load(Ordering::Relaxed) {
+            return;
+        }
+        // Counting the blocks takes the lock of each part of the cache.
+        let lasts = PERIOD_READS * (self.data.len() as u64).max(PERIOD_BLOCKS_MIN);
         let began = self.period_began.0.load(Ordering::Relaxed);
-        if asked.saturating_sub(began) >= PERIOD_READS * (self.data.len() as u64).max(PERIOD_BLOCKS_MIN)
-            && self
-                .period_began
-                .0
-                .compare_exchange(began, asked, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        if asked.saturating_sub(began) < lasts {
+            self.period_ends.0.store(began + lasts, Ordering::Relaxed);
+        } else if self
+            .period_began
+            .0
+            .compare_exchange(began, asked, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
         {
+            self.period_ends.0.store(asked + lasts, Ordering::Relaxed);
             self.period.0.fetch_add(1, Ordering::Relaxed);
         }
     }

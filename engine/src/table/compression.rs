@@ -1,6 +1,7 @@
 //! How blocks are compressed, and the codecs with their reused working memory.
 
 use super::zstd;
+use crate::cache::buffers;
 use crate::error::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -193,13 +194,17 @@ const LZ4_RATIO_MAX: usize = 255;
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
     let short = |found: usize| format!("block decompresses to {found} bytes, expected {raw_len}");
     match codec {
-        Codec::Raw if stored.len() == raw_len => Ok(stored.to_vec()),
+        Codec::Raw if stored.len() == raw_len => {
+            let mut raw = buffers::take(raw_len);
+            raw.copy_from_slice(stored);
+            Ok(raw)
+        }
         Codec::Raw => Err(short(stored.len())),
         Codec::Lz4 => {
             if raw_len / LZ4_RATIO_MAX > stored.len() {
                 return Err(format!("{} bytes of lz4 cannot hold the expected {raw_len}", stored.len()));
             }
-            let mut raw = vec![0; raw_len];
+            let mut raw = buffers::take(raw_len);
             match lz4_flex::block::decompress_into(stored, &mut raw) {
                 Ok(n) if n == raw_len => Ok(raw),
                 Ok(n) => Err(short(n)),

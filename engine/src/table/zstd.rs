@@ -8,6 +8,7 @@ pub(super) use without::{Compressor, compress_bound, decompress};
 
 #[cfg(feature = "zstd")]
 mod with {
+    use crate::cache::buffers;
     use std::cell::RefCell;
 
     pub(in super::super) type Compressor = zstd::bulk::Compressor<'static>;
@@ -38,7 +39,11 @@ mod with {
                 Some(context) => context,
                 None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| format!("zstd: {e}"))?),
             };
-            context.decompress(stored, raw_len).map_err(|e| format!("zstd: {e}"))
+            let mut raw = buffers::take(raw_len);
+            let found =
+                context.decompress_to_buffer(stored, &mut raw[..]).map_err(|e| format!("zstd: {e}"))?;
+            raw.truncate(found);
+            Ok(raw)
         })
     }
 }
