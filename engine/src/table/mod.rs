@@ -20,6 +20,7 @@ mod fill;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
+mod get;
 mod index;
 mod inspect;
 mod pin;

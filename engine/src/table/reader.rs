@@ -1,14 +1,11 @@
-//! An open table: the file, its top index, fragments of range tombstones and properties; and the point read.
-//!
-//! A point read asks the filter partition, searches the index partition, then one data block. All three come
-//! through the block cache; nothing is copied or allocated when they are there. It answers for the whole file:
-//! where part of the table has moved (its *clip*), the caller asks only for keys of the live range.
+//! An open table: the file, its top index, fragments of range tombstones and properties, and the indices and filters it
+//! keeps. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::fill::Filled;
 use super::frame::{BlockKind, Handle, read_at, read_block};
-use super::index::{BlockEntry, Partition, TopIndex};
+use super::index::{Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::{Fetched, Images, Logs};
 use super::tail::Tail;
@@ -20,8 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
-use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch, Visit};
-use std::ops::ControlFlow;
+use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,7 +36,7 @@ pub(crate) struct Table {
     fragments: Fragments,
     properties: Properties,
     /// What of its data was read lately.
-    warmth: Warmth,
+    pub(super) warmth: Warmth,
     /// Reads that found nothing decisive here; a number for decisions, so a plain atomic will do.
     looks: AtomicU64,
     /// Where values that are not in the file are.
@@ -202,96 +198,6 @@ impl Table {
         self.check(handle.offset, Sketch::from_bytes(&bytes))
     }
 
-    /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
-    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own.
-    #[inline]
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        hash: u64,
-        read: SeqNo,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>> {
-        self.get_in(&mut |handle| self.data(handle), key, hash, read, visit)
-    }
-
-    /// The same for one of many keys in order: `last` is the block that the one before was found in.
-    pub(crate) fn get_next(
-        &self,
-        last: &mut Option<(u64, Arc<Block>)>,
-        key: &[u8],
-        hash: u64,
-        read: SeqNo,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>> {
-        let mut data = |handle: Handle| match last {
-            Some((offset, block)) if *offset == handle.offset => Ok(Arc::clone(block)),
-            _ => {
-                let block = self.data(handle)?;
-                *last = Some((handle.offset, Arc::clone(&block)));
-                Ok(block)
-            }
-        };
-        self.get_in(&mut data, key, hash, read, visit)
-    }
-
-    #[inline]
-    fn get_in(
-        &self,
-        data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
-        key: &[u8],
-        hash: u64,
-        read: SeqNo,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>> {
-        let first = self.check(self.footer.top.offset, self.top.find(key))?;
-        let Some(partition) = self.top.partitions().get(first) else { return Ok(ControlFlow::Continue(())) };
-        if let Some(filter) = partition.filter
-            && !self.filter(first, filter)?.may_contain(hash)
-        {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let found = self.search(data, first, key, read, visit)?;
-        if found.is_continue() {
-            self.note_look();
-        }
-        Ok(found)
-    }
-
-    /// The same from that partition on, without asking a filter.
-    fn search(
-        &self,
-        data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
-        first: usize,
-        key: &[u8],
-        read: SeqNo,
-        visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>> {
-        // Nearly always one round of each loop: more only where a key's cells go on in the next block.
-        for (number, partition) in self.top.partitions().iter().enumerate().skip(first) {
-            let index = self.index(number, partition)?;
-            let mut at = self.check(partition.index.offset, index.lower_bound(key))?;
-            while let Some(entry) = at {
-                let BlockEntry { handle, continues, .. } = self.check(
-                    partition.index.offset,
-                    BlockEntry::decode(index.value(&entry), partition.data_end),
-                )?;
-                let block = data(handle)?;
-                match self.visit_block(&block, handle, key, read, visit)? {
-                    Visited::Stopped => return Ok(ControlFlow::Break(())),
-                    Visited::Passed => return Ok(ControlFlow::Continue(())),
-                    Visited::End if !continues => return Ok(ControlFlow::Continue(())),
-                    Visited::End => {}
-                }
-                at = match entry.end < index.entries_end() {
-                    true => Some(self.check(partition.index.offset, index.entry(entry.end))?),
-                    false => None,
-                };
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
     /// Notes that a reader looked for cells here without finding what decides.
     pub(crate) fn note_look(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -306,51 +212,6 @@ impl Table {
     #[inline]
     pub(super) fn seq(&self, stored: SeqNo) -> SeqNo {
         self.info.ingested_at.unwrap_or(stored)
-    }
-
-    fn visit_block(
-        &self,
-        block: &Arc<Block>,
-        handle: Handle,
-        key: &[u8],
-        read: SeqNo,
-        visit: &mut Visit<'_>,
-    ) -> Result<Visited> {
-        let first = self.check(handle.offset, block.lower_bound(key))?;
-        let Some(mut entry) = first else { return Ok(Visited::Passed) };
-        if block.is_key(&entry, key) {
-            self.touch(handle, entry.at);
-        }
-        while block.is_key(&entry, key) {
-            let seq = self.seq(entry.seq);
-            if seq <= read {
-                let cell = CellRef {
-                    key,
-                    timestamp: entry.timestamp,
-                    seq,
-                    kind: entry.kind,
-                    written: entry.written,
-                    value: block.value(&entry),
-                };
-                let visited = match entry.is_reference {
-                    false => visit(&cell, block),
-                    true => {
-                        let mut fetched = Fetched::default();
-                        self.fetch(handle.offset, &cell, None, &mut fetched)?;
-                        let fetched = Arc::new(fetched);
-                        visit(&CellRef { value: fetched.value(), ..cell }, &fetched)
-                    }
-                };
-                if visited.is_break() {
-                    return Ok(Visited::Stopped);
-                }
-            }
-            if entry.end >= block.entries_end() {
-                return Ok(Visited::End);
-            }
-            entry = self.check(handle.offset, block.entry(entry.end))?;
-        }
-        Ok(Visited::Passed)
     }
 
     /// Fetches the value of a cell of the block at `offset` that has a reference in its place.
@@ -378,14 +239,6 @@ impl Table {
     /// A block's payload from the file.
     pub(super) fn read(&self, kind: BlockKind, handle: Handle) -> Result<(Vec<u8>, Codec)> {
         read_block(&*self.file, &self.path, self.footer.identity, kind, handle)
-    }
-
-    /// Notes that what is there in a block is read.
-    #[inline]
-    fn touch(&self, handle: Handle, at: usize) {
-        if self.cache.filling() == Filling::Warm {
-            self.warmth.touch(handle.place(at), self.cache.period());
-        }
     }
 
     /// Notes that a block is read.
@@ -579,16 +432,6 @@ impl Table {
         self.check(handle.offset, Filter::new(bytes))
     }
 
-    fn data(&self, handle: Handle) -> Result<Arc<Block>> {
-        if let Some(block) = self.cached_data(handle) {
-            return Ok(block);
-        }
-        let (bytes, _) = self.read(BlockKind::Data, handle)?;
-        let block = self.cache.adopt(self.check(handle.offset, Block::new(bytes))?);
-        self.cache_data(handle, &block);
-        Ok(block)
-    }
-
     pub(super) fn cached_data(&self, handle: Handle) -> Option<Arc<Block>> {
         self.cache.data(self.key_of(handle))
     }
@@ -596,15 +439,6 @@ impl Table {
     pub(super) fn cache_data(&self, handle: Handle, block: &Arc<Block>) {
         self.cache.insert_data(self.key_of(handle), Arc::clone(block));
     }
-}
-
-enum Visited {
-    /// The visitor had enough.
-    Stopped,
-    /// A larger key came.
-    Passed,
-    /// The block ended within the key's cells.
-    End,
 }
 
 /// The log files beside a table.
