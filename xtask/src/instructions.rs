@@ -11,7 +11,7 @@ use std::process::Command;
 const MAY_DIFFER: f64 = 5.0;
 
 /// What is counted: the work of `siltstone-instructions`, and the function that is counted with all that it calls.
-const ROWS: [(&str, &str, &str); 9] = [
+const ROWS: [(&str, &str, &str); 10] = [
     ("put", "put", "*siltstone_instructions::measured*"),
     ("put in a batch of 4,000", "batch", "*siltstone_instructions::measured*"),
     ("append to the log", "log", "*siltstone::log::writer::Appender::append*"),
@@ -20,6 +20,7 @@ const ROWS: [(&str, &str, &str); 9] = [
     ("get of a key that is missing", "missing", "*siltstone_instructions::measured*"),
     ("step of a scan", "scan", "*siltstone_instructions::measured*"),
     ("scan of ten entries", "short-scan", "*siltstone_instructions::measured*"),
+    ("seek of a new cursor", "seek", "*siltstone_instructions::measured*"),
     ("cell of a flush or merge", "merge", "*siltstone::merge::machine::Merge as *MergeRun>::advance*"),
 ];
 

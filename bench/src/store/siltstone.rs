@@ -594,7 +594,14 @@ impl Session for Thread<'_> {
 
     fn scan(&mut self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         match &self.store.families[..] {
-            [family] => walk(family.scan(from..), each),
+            [family] => {
+                let mut cursor = family.scan(from..).cursor();
+                let mut found = cursor.first()?;
+                while found && cursor.entry().is_some_and(|entry| each(&entry.key, &entry.value)) {
+                    found = cursor.next()?;
+                }
+                Ok(())
+            }
             families => walk(merged(families.iter().map(|family| family.scan(from..)).collect()), each),
         }
     }

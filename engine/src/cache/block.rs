@@ -13,7 +13,7 @@
 
 use super::Counted;
 use super::buffers::Buffer;
-use crate::types::codec::{Decoded, Decoder, Malformed, varint_len};
+use crate::types::codec::{Decoded, Decoder, Malformed, varint_in, varint_len};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -48,19 +48,51 @@ pub(crate) struct Block {
     _count: Option<Counted>,
 }
 
-/// One decoded entry. Its key is `shared` bytes of the key before and then `suffix`.
+/// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is handed on by value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub(crate) at: usize,
-    pub(crate) end: usize,
-    pub(crate) shared: usize,
-    pub(crate) suffix: Range<usize>,
-    pub(crate) value: Range<usize>,
+    at: u32,
+    end: u32,
+    shared: u32,
+    key_at: u32,
+    value_at: u32,
     pub(crate) kind: Kind,
     pub(crate) is_reference: bool,
     pub(crate) seq: SeqNo,
     pub(crate) timestamp: Timestamp,
     pub(crate) written: u64,
+}
+
+impl Entry {
+    /// Where in the block it begins.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    /// Where it ends, and the next one begins.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.end as usize
+    }
+
+    /// How many bytes its key has of the key before.
+    #[inline]
+    pub(crate) fn shared(&self) -> usize {
+        self.shared as usize
+    }
+
+    /// Where the rest of its key is,
+    #[inline]
+    pub(crate) fn suffix(&self) -> Range<usize> {
+        self.key_at as usize..self.value_at as usize
+    }
+
+    /// and its value.
+    #[inline]
+    pub(crate) fn value(&self) -> Range<usize> {
+        self.value_at as usize..self.end as usize
+    }
 }
 
 /// What stands before an entry's key, as far as a search needs it.
@@ -77,6 +109,9 @@ struct Head {
 impl Block {
     /// Takes a decompressed payload, checking its frame.
     pub(crate) fn new(bytes: Vec<u8>) -> Decoded<Self> {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(Malformed("block of 4 GiB or more"));
+        }
         let tail_at = bytes.len().checked_sub(TAIL_BYTES).ok_or(Malformed("block shorter than its tail"))?;
         let mut tail = Decoder::new(&bytes[tail_at..]);
         let (prefix, restarts) = (tail.u32()? as usize, tail.u32()? as usize);
@@ -101,10 +136,10 @@ impl Block {
             before = Some(at);
         }
         let first = block.restart_entry(0)?;
-        if first.suffix.len() < prefix {
+        if first.suffix().len() < prefix {
             return Err(Malformed("common prefix longer than the first key"));
         }
-        block.common = first.suffix.start..first.suffix.start + prefix;
+        block.common = first.suffix().start..first.suffix().start + prefix;
         Ok(block)
     }
 
@@ -149,7 +184,7 @@ impl Block {
     /// The entry at a restart point, which holds its whole key.
     pub(crate) fn restart_entry(&self, i: usize) -> Decoded<Entry> {
         let entry = self.entry(self.restart_offset(i))?;
-        if entry.shared != 0 { Err(Malformed(SHARING_RESTART)) } else { Ok(entry) }
+        if entry.shared() != 0 { Err(Malformed(SHARING_RESTART)) } else { Ok(entry) }
     }
 
     /// What the entry at that offset says of itself before its key.
@@ -209,6 +244,18 @@ impl Block {
         }
     }
 
+    /// The number there, and how many bytes it takes.
+    #[inline]
+    fn varint_at(&self, at: usize) -> Decoded<(u64, usize)> {
+        let bytes = &self.bytes[at..];
+        if let Some(found) = bytes.first_chunk().and_then(|eight| varint_in(u64::from_le_bytes(*eight))) {
+            return Ok(found);
+        }
+        let mut d = Decoder::new(bytes);
+        let number = d.varint()?;
+        Ok((number, bytes.len() - d.rest().len()))
+    }
+
     /// Decodes the entry at that offset.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> Decoded<Entry> {
@@ -217,16 +264,17 @@ impl Block {
             return Err(Malformed("unknown flags in an entry"));
         }
         let kind = Kind::from_u8(head.flags & FLAG_KIND).ok_or(Malformed("unknown kind of cell"))?;
-        let mut d = Decoder::new(&self.bytes[head.numbers_at..head.key_at]);
-        let seq = if head.flags & FLAG_SEQ != 0 { d.varint()? } else { 0 };
-        let timestamp = if head.flags & FLAG_TIMESTAMP != 0 { d.u64()? } else { 0 };
-        let written = if head.flags & FLAG_WRITTEN != 0 { d.u64()? } else { 0 };
+        let (seq, len) = if head.flags & FLAG_SEQ != 0 { self.varint_at(head.numbers_at)? } else { (0, 0) };
+        let mut times = Decoder::new(self.bytes.get(head.numbers_at + len..head.key_at).unwrap_or(&[]));
+        let timestamp = if head.flags & FLAG_TIMESTAMP != 0 { times.u64()? } else { 0 };
+        let written = if head.flags & FLAG_WRITTEN != 0 { times.u64()? } else { 0 };
         Ok(Entry {
-            at,
-            end: head.end,
-            shared: head.shared,
-            suffix: head.key_at..head.value_at,
-            value: head.value_at..head.end,
+            at: at as u32,
+            end: head.end as u32,
+            shared: u32::try_from(head.shared)
+                .map_err(|_| Malformed("entry shares more bytes than a block has"))?,
+            key_at: head.key_at as u32,
+            value_at: head.value_at as u32,
             kind,
             is_reference: head.flags & FLAG_REFERENCE != 0,
             seq: SeqNo(seq),
@@ -237,7 +285,7 @@ impl Block {
 
     #[inline]
     pub(crate) fn suffix(&self, entry: &Entry) -> &[u8] {
-        &self.bytes[entry.suffix.clone()]
+        &self.bytes[entry.suffix()]
     }
 
     /// What the key of an entry with that head has beyond the one before.
@@ -248,14 +296,14 @@ impl Block {
 
     #[inline]
     pub(crate) fn value(&self, entry: &Entry) -> &[u8] {
-        &self.bytes[entry.value.clone()]
+        &self.bytes[entry.value()]
     }
 
     /// Whether the key of `entry`, which must be one found by `lower_bound(target)` or follow another entry of
     /// key `target`, is `target`.
     #[inline]
     pub(crate) fn is_key(&self, entry: &Entry, target: &[u8]) -> bool {
-        target.get(entry.shared..).is_some_and(|rest| rest == self.suffix(entry))
+        target.get(entry.shared()..).is_some_and(|rest| rest == self.suffix(entry))
     }
 
     /// The first entry whose key is at or after `target`. Its key is `target[..shared]` and then its suffix.

@@ -86,7 +86,8 @@ mod tests {
         let next = take(3900);
         assert_eq!((next.as_ptr(), next.len()), (at, 3900));
         drop(Buffer::from(next));
-        assert_ne!(take(100).as_ptr(), at, "a small block does not take the memory of a large one");
+        let small = take(100);
+        assert_ne!(small.as_ptr(), at, "a small block does not take the memory of a large one");
         assert_eq!(take(4000).len(), 4000);
     }
 

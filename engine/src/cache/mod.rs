@@ -185,10 +185,10 @@ impl Shares {
     }
 }
 
-/// A counter on a cache line of its own.
+/// A counter on a cache line of its own: who counts does not take the line from those who read what lies beside it.
 #[derive(Default)]
 #[repr(align(64))]
-struct Counter(AtomicU64);
+pub(crate) struct Counter(pub(crate) AtomicU64);
 
 #[derive(Clone, Copy)]
 enum Class {

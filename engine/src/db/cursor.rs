@@ -3,7 +3,7 @@
 use super::Entry;
 use super::walk::{Direction, View, Walk};
 use crate::error::Result;
-use crate::types::successor;
+use crate::types::{Pinned, Timestamp, successor};
 
 /// A place among the entries of a range; it can be moved either way, and put anywhere. It sees the database as it was
 /// when the [scan](super::Scan::cursor) was made that it comes from, and keeps its tables open, so many seeks with one
@@ -31,17 +31,20 @@ use crate::types::successor;
 pub struct Cursor {
     view: View,
     walk: Option<Walk>,
-    at: Option<Entry>,
+    /// Where it stands, if it does: moving on takes no new memory for the key.
+    at: Entry,
+    stands: bool,
 }
 
 impl Cursor {
     pub(super) fn new(view: View) -> Self {
-        Self { view, walk: None, at: None }
+        let at = Entry { key: Vec::new(), timestamp: Timestamp::ZERO, value: Pinned::default() };
+        Self { view, walk: None, at, stands: false }
     }
 
     /// Where it stands.
     pub fn entry(&self) -> Option<&Entry> {
-        self.at.as_ref()
+        self.stands.then_some(&self.at)
     }
 
     /// To the first entry.
@@ -70,10 +73,13 @@ impl Cursor {
     /// To the entry behind this one.
     #[expect(clippy::should_implement_trait, reason = "cursors go both ways; scans are iterators")]
     pub fn next(&mut self) -> Result<bool> {
-        let Some(at) = self.at.take() else { return Ok(false) };
+        if !std::mem::take(&mut self.stands) {
+            return Ok(false);
+        }
         if self.goes(Direction::Forward) {
             return self.step();
         }
+        let at = self.at.clone();
         if !self.view.has_versions() {
             self.put_at(&successor(&at.key))?;
             return self.step();
@@ -84,10 +90,13 @@ impl Cursor {
 
     /// To the entry before this one.
     pub fn prev(&mut self) -> Result<bool> {
-        let Some(at) = self.at.take() else { return Ok(false) };
+        if !std::mem::take(&mut self.stands) {
+            return Ok(false);
+        }
         if self.goes(Direction::Backward) {
             return self.step();
         }
+        let at = self.at.clone();
         if !self.view.has_versions() {
             self.put_before(Some(&at.key))?;
             return self.step();
@@ -111,7 +120,7 @@ impl Cursor {
     }
 
     fn walk(&mut self) -> Result<(&mut Walk, &View)> {
-        self.at = None;
+        self.stands = false;
         self.view.check()?;
         let walk = self.walk.get_or_insert_with(|| self.view.walk(Direction::Forward));
         Ok((walk, &self.view))
@@ -119,13 +128,18 @@ impl Cursor {
 
     fn step(&mut self) -> Result<bool> {
         let Some(walk) = &mut self.walk else { return Ok(false) };
-        self.at = walk.advance(&self.view, None)?;
-        Ok(self.at.is_some())
+        let found = walk.advance_into(&self.view, &mut self.at);
+        self.stands = matches!(found, Ok(true));
+        if !self.stands {
+            // No block is held for it.
+            self.at.value = Pinned::default();
+        }
+        found
     }
 
     fn step_past(&mut self, near: impl Fn(&Entry) -> bool) -> Result<bool> {
         while self.step()? {
-            if !self.at.as_ref().is_some_and(&near) {
+            if !near(&self.at) {
                 return Ok(true);
             }
         }

@@ -100,16 +100,18 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
     let chains = version.scattered.chains(range, times);
     cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
-    let clip = &version.flush.clip;
-    let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-    for flushing in version.flush.segments.iter().filter(|segment| concerns(segment, &above)) {
-        match clip.is_empty() {
-            true => cursors.push(segment(flushing)),
-            false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
+    let (flush, clip) = (&version.flush, &version.flush.clip);
+    if !(flush.segments.is_empty() && flush.scattered.is_empty()) {
+        let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
+        for flushing in flush.segments.iter().filter(|segment| concerns(segment, &above)) {
+            match clip.is_empty() {
+                true => cursors.push(segment(flushing)),
+                false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
+            }
         }
+        let chains = flush.scattered.chains(&above, times);
+        cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     }
-    let apart = &version.flush.scattered;
-    cursors.extend(apart.chains(&above, times).map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in version.runs.iter() {
         let within = run.within(range);

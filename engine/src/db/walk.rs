@@ -53,7 +53,10 @@ impl View {
         let refused = refused.and_then(|()| settings.read.check_filter());
         let now_us = db.now_for(&settings.read);
         let (version, read) = db.view(snapshot.as_ref().map(Snapshot::seq), || store.version_full());
-        let range = range.intersect(&version.bounds);
+        let range = match version.bounds.covers(&range) {
+            true => range,
+            false => range.intersect(&version.bounds),
+        };
         View {
             version: version.for_scan(&range),
             range,
@@ -113,6 +116,7 @@ impl View {
             started: false,
             key: Vec::new(),
             key_taken: false,
+            stays: false,
             ready: VecDeque::new(),
             cells: Vec::new(),
         }
@@ -146,6 +150,8 @@ pub(super) struct Walk {
     /// The last key taken, whose other cells are to be skipped.
     key: Vec<u8>,
     key_taken: bool,
+    /// The cursor is still at that key's cell: who takes no more goes no further.
+    stays: bool,
     /// Resolved versions of that key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,
     cells: Vec<Found>,
@@ -178,6 +184,7 @@ impl Walk {
         self.direction = direction;
         self.ready.clear();
         self.key_taken = false;
+        self.stays = false;
         self.started = true;
     }
 
@@ -199,22 +206,40 @@ impl Walk {
 
     /// The next entry, in its direction. `met`: where a walk the other way has come.
     pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
+        let found = self.step(view, met)?;
+        Ok(found.map(|(timestamp, value)| Entry { key: self.key.clone(), timestamp, value }))
+    }
+
+    /// The same, in the memory of the entry before; false if there is none.
+    pub(super) fn advance_into(&mut self, view: &View, entry: &mut Entry) -> Result<bool> {
+        let Some((timestamp, value)) = self.step(view, None)? else { return Ok(false) };
+        (entry.timestamp, entry.value) = (timestamp, value);
+        entry.key.clear();
+        entry.key.extend_from_slice(&self.key);
+        Ok(true)
+    }
+
+    /// To the next entry; its key is `self.key`.
+    fn step(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<(Timestamp, Pinned)>> {
         if !self.started {
             match self.direction {
                 Direction::Forward => self.seek(view, &view.range.start)?,
                 Direction::Backward => self.seek_before(view, None)?,
             }
         }
+        if std::mem::take(&mut self.stays) {
+            self.cursor.next()?;
+        }
         loop {
-            if let Some((timestamp, value)) = self.ready.pop_front() {
-                return Ok(Some(Entry { key: self.key.clone(), timestamp, value }));
+            if let Some(version) = self.ready.pop_front() {
+                return Ok(Some(version));
             }
             if !self.in_range(view, met) {
                 return Ok(None);
             }
             if self.direction == Direction::Forward && !view.settings.read.explicit {
-                if let Some(entry) = self.forward_one(view)? {
-                    return Ok(Some(entry));
+                if let Some(value) = self.forward_one(view)? {
+                    return Ok(Some((Timestamp::ZERO, value)));
                 }
             } else {
                 self.gather_key(view)?;
@@ -222,8 +247,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here: its entry if it decides its key with a value; goes on by at least one cell.
-    fn forward_one(&mut self, view: &View) -> Result<Option<Entry>> {
+    /// Looks at the cell here: its value if it decides its key with one. Otherwise goes on by at least one cell.
+    fn forward_one(&mut self, view: &View) -> Result<Option<Pinned>> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
             self.cursor.next()?;
@@ -240,15 +265,18 @@ impl Walk {
         let in_active = covered && self.cursor.front().is_active();
         let gone =
             covered || cell.kind == Kind::Tombstone || is_gone(&view.settings.read, &cell, view.now_us);
-        let entry = (!gone).then(|| {
-            let value = if view.keys_alone { Pinned::default() } else { self.cursor.pinned_value() };
-            Entry { key: self.key.clone(), timestamp: Timestamp::ZERO, value }
+        let value = (!gone).then(|| match view.keys_alone {
+            true => Pinned::default(),
+            false => self.cursor.pinned_value(),
         });
-        self.cursor.next()?;
+        self.stays = !gone;
+        if !self.stays {
+            self.cursor.next()?;
+        }
         if covered {
             self.pass_covered(view, in_active)?;
         }
-        Ok(entry)
+        Ok(value)
     }
 
     /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.

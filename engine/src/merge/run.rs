@@ -63,13 +63,13 @@ impl RunCursor {
         }
     }
 
-    fn open(&mut self, i: usize) -> &mut TableCursor {
-        if self.at.as_ref().is_none_or(|(open, _)| *open != i) {
-            let mut cursor = self.tables[i].table().cursor(self.options);
-            cursor.set_floor(self.tables[i].start());
-            self.at = Some((i, cursor));
+    /// The cursor of that table, and the table.
+    fn open(&mut self, i: usize) -> (&mut TableCursor, &OpenTable) {
+        let open = &self.tables[i];
+        if self.at.as_ref().is_none_or(|(at, _)| *at != i) {
+            self.at = Some((i, open.cursor(self.options)));
         }
-        &mut self.at.as_mut().expect("just set").1
+        (&mut self.at.as_mut().expect("just set").1, open)
     }
 
     /// A reader's seek is a look into each run that it has to merge.
@@ -88,8 +88,8 @@ impl RunCursor {
                 self.at = None;
                 return Ok(());
             }
-            let start = self.tables[next].start().to_vec();
-            self.open(next).seek(&start)?;
+            let (cursor, open) = self.open(next);
+            cursor.seek(open.start())?;
         }
         Ok(())
     }
@@ -105,8 +105,8 @@ impl RunCursor {
                 return Ok(());
             }
             let previous = i - 1;
-            let end = self.tables[previous].end_of_part().map(<[u8]>::to_vec);
-            self.open(previous).seek_before(end.as_deref())?;
+            let (cursor, open) = self.open(previous);
+            cursor.seek_before(open.end_of_part())?;
         }
         Ok(())
     }
@@ -119,9 +119,9 @@ impl Cursor for RunCursor {
             self.at = None;
             return Ok(());
         }
-        let start = self.tables[at].start().max(key).to_vec();
         self.note_look(at);
-        self.open(at).seek(&start)?;
+        let (cursor, open) = self.open(at);
+        cursor.seek(open.start().max(key))?;
         self.skip_forward()
     }
 
@@ -132,13 +132,12 @@ impl Cursor for RunCursor {
             return Ok(());
         }
         self.note_look(end - 1);
-        let part_end = self.tables[end - 1].end_of_part();
-        let key = match (key, part_end) {
+        let (cursor, open) = self.open(end - 1);
+        let key = match (key, open.end_of_part()) {
             (Some(key), Some(part_end)) => Some(key.min(part_end)),
             (key, part_end) => key.or(part_end),
         };
-        let key = key.map(<[u8]>::to_vec);
-        self.open(end - 1).seek_before(key.as_deref())?;
+        cursor.seek_before(key)?;
         self.skip_backward()
     }
 
@@ -199,8 +198,7 @@ impl PassingRun {
     fn enter(&mut self, key: &[u8]) -> Result<()> {
         self.at = None;
         while let Some(table) = self.tables.front() {
-            let mut cursor = table.table().cursor(self.options);
-            cursor.set_floor(table.start());
+            let mut cursor = table.cursor(self.options);
             cursor.seek(table.start().max(key))?;
             if cursor.valid() && table.ends_after(cursor.key()) {
                 self.at = Some(cursor);

@@ -44,11 +44,11 @@ impl BlockCursor {
     #[inline]
     fn take(&mut self, entry: Entry) -> Decoded<bool> {
         let Some(block) = &self.block else { return Ok(false) };
-        if entry.shared > self.key.len() {
+        if entry.shared() > self.key.len() {
             self.entry = None;
             return Err(Malformed("entry shares more bytes than the key before has"));
         }
-        self.key.truncate(entry.shared);
+        self.key.truncate(entry.shared());
         self.key.extend_from_slice(block.suffix(&entry));
         self.entry = Some(entry);
         Ok(true)
@@ -88,7 +88,8 @@ impl BlockCursor {
         self.entry = None;
         match self.block()?.lower_bound(target)? {
             Some(entry) => {
-                let known = target.get(..entry.shared).ok_or(Malformed("entry shares bytes with no key"))?;
+                let known =
+                    target.get(..entry.shared()).ok_or(Malformed("entry shares bytes with no key"))?;
                 self.key.clear();
                 self.key.extend_from_slice(known);
                 self.take(entry)
@@ -106,7 +107,7 @@ impl BlockCursor {
     pub(super) fn next(&mut self) -> Decoded<bool> {
         match &self.entry {
             Some(entry) => {
-                let end = entry.end;
+                let end = entry.end();
                 self.decode(end)
             }
             None => Ok(false),
@@ -114,7 +115,7 @@ impl BlockCursor {
     }
 
     pub(super) fn prev(&mut self) -> Decoded<bool> {
-        let Some(Entry { at, .. }) = self.entry.take() else { return Ok(false) };
+        let Some(at) = self.entry.take().map(|entry| entry.at()) else { return Ok(false) };
         if at == 0 {
             return Ok(false);
         }
@@ -128,10 +129,10 @@ impl BlockCursor {
         self.key.clear();
         self.decode(start)?;
         while let Some(entry) = &self.entry {
-            if entry.end == end {
+            if entry.end() == end {
                 return Ok(true);
             }
-            let next = entry.end;
+            let next = entry.end();
             if next > end {
                 break;
             }
@@ -144,7 +145,7 @@ impl BlockCursor {
     /// Where in the block the entry here is.
     #[inline]
     pub(super) fn place(&self) -> Option<usize> {
-        self.entry.as_ref().map(|entry| entry.at)
+        self.entry.as_ref().map(|entry| entry.at())
     }
 
     /// Whether the value here is a reference.
@@ -180,6 +181,6 @@ impl BlockCursor {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
             panic!("the cursor is not valid");
         };
-        pin(block, entry.value.clone())
+        pin(block, entry.value())
     }
 }

@@ -6,6 +6,7 @@
 //! reads in large pieces.
 
 use super::block_cursor::BlockCursor;
+use super::compression::Codec;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
 use super::pin::pin_fetched;
@@ -54,7 +55,7 @@ pub(crate) struct TableCursor {
     /// Blocks wholly below are not read.
     floor: Vec<u8>,
     /// The current cell's value, where that is in the log.
-    fetched: Arc<Fetched>,
+    fetched: Option<Arc<Fetched>>,
     /// A merge's: it reads log files whole.
     images: Option<Images>,
     /// For a merge: the block `data` is in was in the cache when it was entered.
@@ -82,7 +83,7 @@ impl Table {
             handle: Handle::default(),
             window: Window::default(),
             floor: Vec::new(),
-            fetched: Arc::default(),
+            fetched: None,
             images: (!options.through_cache && !self.logs.is_empty()).then(|| Images::new(self)),
             is_cached: false,
         }
@@ -137,10 +138,11 @@ impl TableCursor {
     }
 
     fn fetch_reference(&mut self) -> Result<()> {
-        if Arc::get_mut(&mut self.fetched).is_none() {
-            self.fetched = Arc::default();
+        let fetched = self.fetched.get_or_insert_default();
+        if Arc::get_mut(fetched).is_none() {
+            *fetched = Arc::default();
         }
-        let Some(into) = Arc::get_mut(&mut self.fetched) else { return Ok(()) };
+        let Some(into) = Arc::get_mut(fetched) else { return Ok(()) };
         self.table.fetch(self.handle.offset, &self.data.cell(), self.images.as_mut(), into)
     }
 
@@ -206,12 +208,10 @@ impl TableCursor {
             self.is_cached = self.table.holds_for_merge(handle);
         }
         let table = &self.table;
-        let bytes = self.window.get(table, handle, sequential, self.options.read_ahead_bytes)?;
-        let opened = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle);
-        let (raw, _) = opened.or_else(|first| match first.kind() {
-            ErrorKind::Corruption => table.read(BlockKind::Data, handle).map_err(|_| first),
-            _ => Err(first),
-        })?;
+        let (raw, _) = match self.options.read_ahead_bytes.max(table.file.request_bytes()) {
+            0 => table.read(BlockKind::Data, handle)?,
+            limit => self.window.block(table, handle, sequential, limit)?,
+        };
         let block = table.cache.adopt(table.check(handle.offset, Block::new(raw))?);
         if self.options.fill_cache {
             table.cache_data(handle, &block);
@@ -353,7 +353,7 @@ impl Cursor for TableCursor {
     fn cell(&self) -> CellRef<'_> {
         let mut cell = self.data.cell();
         if self.data.is_reference() {
-            cell.value = self.fetched.value();
+            cell.value = self.fetched.as_ref().map_or(&[], |fetched| fetched.value());
         }
         cell.seq = self.table.seq(cell.seq);
         cell
@@ -369,7 +369,10 @@ impl Cursor for TableCursor {
     }
 
     fn pinned_value(&self) -> Pinned {
-        if self.data.is_reference() { pin_fetched(&self.fetched) } else { self.data.pinned_value() }
+        match &self.fetched {
+            Some(fetched) if self.data.is_reference() => pin_fetched(fetched),
+            _ => self.data.pinned_value(),
+        }
     }
 }
 
@@ -391,6 +394,22 @@ impl Window {
     fn find(&self, handle: Handle) -> Option<&[u8]> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)
+    }
+
+    /// The block, opened.
+    fn block(
+        &mut self,
+        table: &Table,
+        handle: Handle,
+        sequential: bool,
+        limit: usize,
+    ) -> Result<(Vec<u8>, Codec)> {
+        let bytes = self.get(table, handle, sequential, limit)?;
+        let opened = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle);
+        opened.or_else(|first| match first.kind() {
+            ErrorKind::Corruption => table.read(BlockKind::Data, handle).map_err(|_| first),
+            _ => Err(first),
+        })
     }
 
     /// Reads the block and, in a sequence, what follows it.

@@ -109,8 +109,8 @@ impl Table {
                     Visited::End if !continues => return Ok(ControlFlow::Continue(())),
                     Visited::End => {}
                 }
-                at = match entry.end < index.entries_end() {
-                    true => Some(self.check(partition.index.offset, index.entry(entry.end))?),
+                at = match entry.end() < index.entries_end() {
+                    true => Some(self.check(partition.index.offset, index.entry(entry.end()))?),
                     false => None,
                 };
             }
@@ -134,16 +134,16 @@ impl Table {
         let first = self.check(handle.offset, block.lower_bound(read.key))?;
         let Some(mut entry) = first else { return Ok(Visited::Passed) };
         if block.is_key(&entry, read.key) {
-            self.touch(handle, entry.at);
+            self.touch(handle, entry.at());
         }
         while block.is_key(&entry, read.key) {
             if self.visit_cell(block, handle.offset, &entry, read)?.is_break() {
                 return Ok(Visited::Stopped);
             }
-            if entry.end >= block.entries_end() {
+            if entry.end() >= block.entries_end() {
                 return Ok(Visited::End);
             }
-            entry = self.check(handle.offset, block.entry(entry.end))?;
+            entry = self.check(handle.offset, block.entry(entry.end()))?;
         }
         Ok(Visited::Passed)
     }

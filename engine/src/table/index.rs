@@ -90,10 +90,10 @@ impl TopIndex {
         let mut at = 0;
         for i in 0..block.restarts() {
             let entry = block.restart_entry(i)?;
-            if entry.at != at {
+            if entry.at() != at {
                 return Err(Malformed("top index entry is no restart point"));
             }
-            at = entry.end;
+            at = entry.end();
             let partition = Partition::decode(block.value(&entry), file_end)?;
             if partitions.last().is_some_and(|before| before.data_end >= partition.data_end) {
                 return Err(Malformed("partitions out of order"));
@@ -118,7 +118,7 @@ impl TopIndex {
 
     /// At or after the keys of a partition, before those that begin in the next.
     pub(super) fn separator(&self, i: usize) -> Decoded<&[u8]> {
-        let suffix = self.block.restart_entry(i)?.suffix;
+        let suffix = self.block.restart_entry(i)?.suffix();
         Ok(&self.block.bytes()[suffix])
     }
 

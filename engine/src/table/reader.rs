@@ -12,14 +12,14 @@ use super::tail::Tail;
 use super::tombstones;
 use crate::cache::Filter;
 use crate::cache::block::Block;
-use crate::cache::{BlockCache, BlockKey, Filling, Warmth};
+use crate::cache::{BlockCache, BlockKey, Counter, Filling, Warmth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open table.
@@ -38,7 +38,7 @@ pub(crate) struct Table {
     /// What of its data was read lately.
     pub(super) warmth: Warmth,
     /// Reads that found nothing decisive here; a number for decisions, so a plain atomic will do.
-    looks: AtomicU64,
+    looks: Counter,
     /// Where values that are not in the file are.
     pub(super) logs: Logs,
 }
@@ -200,12 +200,12 @@ impl Table {
 
     /// Notes that a reader looked for cells here without finding what decides.
     pub(crate) fn note_look(&self) {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.looks.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often that was since the table was opened.
     pub(crate) fn looks(&self) -> u64 {
-        self.looks.load(Ordering::Relaxed)
+        self.looks.0.load(Ordering::Relaxed)
     }
 
     /// The sequence number a cell of this table counts as having.
@@ -573,7 +573,7 @@ impl Opened {
             cache: Arc::clone(cache),
             cache_id,
             warmth: Warmth::new(data_end, self.properties.block_bytes, cache),
-            looks: AtomicU64::new(0),
+            looks: Counter::default(),
             kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
             top: self.top,
             footer: self.footer,

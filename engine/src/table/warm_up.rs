@@ -466,7 +466,7 @@ impl Table {
             if let Some(entry) = self.check(handle.offset, block.lower_bound(key))?
                 && block.is_key(&entry, key)
             {
-                self.note_warm(handle, entry.at);
+                self.note_warm(handle, entry.at());
             }
         }
         self.cache.fill_data(self.key_of(handle), block, is_warm);

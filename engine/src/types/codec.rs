@@ -50,7 +50,7 @@ pub(crate) fn varint_len(eight: u64) -> usize {
 
 /// The varint that the eight bytes begin with, and how many of them it takes; `None` where it does not end there.
 #[inline]
-fn varint_in(eight: u64) -> Option<(u64, usize)> {
+pub(crate) fn varint_in(eight: u64) -> Option<(u64, usize)> {
     let len = varint_len(eight);
     if len > 8 {
         return None;

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Active, Segment};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use crate::table::{CursorOptions, Table};
+use crate::table::{CursorOptions, Table, TableCursor};
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -104,6 +104,15 @@ pub(crate) struct OpenTable {
 impl OpenTable {
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.handle.table
+    }
+
+    /// A cursor over what it has, which reads no block below its clip.
+    pub(crate) fn cursor(&self, options: CursorOptions) -> TableCursor {
+        let mut cursor = self.table().cursor(options);
+        if self.info.clip.is_some() {
+            cursor.set_floor(self.start());
+        }
+        cursor
     }
 
     /// About how many bytes of its file no reader needs who stays at or above the key. Reads the index.

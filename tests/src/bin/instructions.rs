@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         }
         Ok(None) => {
             eprintln!(
-                "usage: siltstone-instructions put|log|batch|get|get-memory|missing|scan|short-scan|merge DIR"
+                "usage: siltstone-instructions put|log|batch|get|get-memory|missing|scan|short-scan|seek|merge DIR"
             );
             ExitCode::FAILURE
         }
@@ -109,6 +109,13 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             in_tables()?;
             (0..CELLS).try_for_each(|n| db.get(key(n)).map(|_| ()))?;
             measured(OPERATIONS, |n| db.scan(key(n)..).take(10).try_for_each(|entry| entry.map(|_| ())))?;
+            OPERATIONS
+        }
+        // From where it begins to the first entry.
+        "seek" => {
+            in_tables()?;
+            (0..CELLS).try_for_each(|n| db.get(key(n)).map(|_| ()))?;
+            measured(OPERATIONS, |n| db.scan(key(n)..).cursor().first().map(|_| ()))?;
             OPERATIONS
         }
         // Two flushes, and the merge of what they wrote.
