@@ -1,8 +1,11 @@
 //! Memory of blocks that are gone, for blocks that come.
 //!
-//! Who reads a block that is not in the cache pushes another of about the same size out of it. Its memory serves the new
-//! one: the allocator is not asked, whose locks two readers would meet at (what one thread allocated another frees), and
-//! nothing is filled with zeros first.
+//! Who reads a block that is not in the cache pushes another of about the same size out of it. Its memory serves the next one
+//! that the thread reads: the allocator is not asked, whose locks two readers would meet at (what one thread allocated
+//! another frees), and nothing is filled with zeros first.
+//!
+//! How much memory a block takes depends on its length alone, not on what was there before: what the cache evicts must
+//! replay.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -11,29 +14,29 @@ use std::ops::Deref;
 #[derive(Debug)]
 pub(crate) struct Buffer(Vec<u8>);
 
-/// What a thread keeps at most: so many buffers, none larger than that.
-const KEPT: usize = 8;
+/// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
+const KEPT: usize = 4;
 const BYTES_MAX: usize = 32 << 10;
+/// Sizes between a power of two and the next: of a buffer less than that part is wasted.
+const SIZES: usize = 16;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes to be overwritten, whatever they are, of that length.
+/// Memory for that many bytes. What it holds is of another block, and is to be overwritten.
 pub(crate) fn take(len: usize) -> Vec<u8> {
-    // An eighth more than is needed may be wasted.
-    let fits = |bytes: &Vec<u8>| bytes.capacity() >= len && bytes.capacity() - len <= len / 8;
+    let size = size_for(len);
     let kept = FREE.with_borrow_mut(|free| {
-        let best = (0..free.len()).filter(|&i| fits(&free[i])).min_by_key(|&i| free[i].capacity());
-        best.map(|i| free.remove(i))
+        let at = free.iter().position(|bytes| bytes.capacity() == size)?;
+        Some(free.swap_remove(at))
     });
-    match kept {
-        Some(mut bytes) => {
-            bytes.resize(len, 0);
-            bytes
-        }
-        None => vec![0; len],
-    }
+    kept.unwrap_or_else(|| Vec::with_capacity(size))
+}
+
+fn size_for(len: usize) -> usize {
+    let step = (len.next_power_of_two() / (2 * SIZES)).max(1);
+    len.next_multiple_of(step)
 }
 
 impl Buffer {
@@ -80,15 +83,23 @@ mod tests {
 
     #[test]
     fn memory_of_a_block_serves_the_next_of_its_size() {
-        let first = Buffer::from(vec![7; 4000]);
+        let first = Buffer::from(take(4000));
         let at = first.as_ptr();
         drop(first);
-        let next = take(3900);
-        assert_eq!((next.as_ptr(), next.len()), (at, 3900));
-        drop(Buffer::from(next));
         let small = take(100);
         assert_ne!(small.as_ptr(), at, "a small block does not take the memory of a large one");
-        assert_eq!(take(4000).len(), 4000);
+        let next = take(4090);
+        assert_eq!(next.as_ptr(), at);
+    }
+
+    #[test]
+    fn how_much_a_block_takes_depends_on_its_length_alone() {
+        for len in (0..5000).chain([100_000, 1 << 20]) {
+            let bytes = take(len);
+            assert_eq!(bytes.capacity(), size_for(len));
+            assert!(bytes.capacity() - len <= len / SIZES, "{len}");
+            drop(Buffer::from(bytes));
+        }
     }
 
     #[test]

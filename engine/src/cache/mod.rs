@@ -132,7 +132,7 @@ pub(crate) struct BlockCache {
     period: Counter,
     /// How often a data block was asked for when it began.
     period_began: Counter,
-    /// How often at least before it ends.
+    /// Whether it has lasted long enough is not looked at before blocks were asked for so often.
     period_ends: Counter,
     filled: Moved,
     evicted: Moved,
@@ -492,6 +492,8 @@ impl BlockCache {
         (shares.capacity, shares.meta) = (capacity, meta);
         self.meta.set_capacity(meta);
         self.data.set_capacity(shares.data());
+        // With fewer blocks it ends earlier.
+        self.period_ends.0.store(0, Ordering::Relaxed);
     }
 
     /// Bytes it may hold.

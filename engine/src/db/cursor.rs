@@ -120,10 +120,18 @@ impl Cursor {
     }
 
     fn walk(&mut self) -> Result<(&mut Walk, &View)> {
-        self.stands = false;
+        self.leave();
         self.view.check()?;
         let walk = self.walk.get_or_insert_with(|| self.view.walk(Direction::Forward));
         Ok((walk, &self.view))
+    }
+
+    /// Stands nowhere, and holds no block.
+    fn leave(&mut self) {
+        self.stands = false;
+        if !self.at.value.is_empty() {
+            self.at.value = Pinned::default();
+        }
     }
 
     fn step(&mut self) -> Result<bool> {
@@ -131,8 +139,7 @@ impl Cursor {
         let found = walk.advance_into(&self.view, &mut self.at);
         self.stands = matches!(found, Ok(true));
         if !self.stands {
-            // No block is held for it.
-            self.at.value = Pinned::default();
+            self.leave();
         }
         found
     }

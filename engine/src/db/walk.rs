@@ -150,7 +150,7 @@ pub(super) struct Walk {
     /// The last key taken, whose other cells are to be skipped.
     key: Vec<u8>,
     key_taken: bool,
-    /// The cursor is still at that key's cell: who takes no more goes no further.
+    /// The cursor is still at that key's cell, whose value was yielded: who takes no more goes no further.
     stays: bool,
     /// Resolved versions of that key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,

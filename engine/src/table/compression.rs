@@ -196,7 +196,8 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
     match codec {
         Codec::Raw if stored.len() == raw_len => {
             let mut raw = buffers::take(raw_len);
-            raw.copy_from_slice(stored);
+            raw.clear();
+            raw.extend_from_slice(stored);
             Ok(raw)
         }
         Codec::Raw => Err(short(stored.len())),
@@ -205,6 +206,8 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
                 return Err(format!("{} bytes of lz4 cannot hold the expected {raw_len}", stored.len()));
             }
             let mut raw = buffers::take(raw_len);
+            // It must write every byte of it, or fail: what is there is of another block.
+            raw.resize(raw_len, 0);
             match lz4_flex::block::decompress_into(stored, &mut raw) {
                 Ok(n) if n == raw_len => Ok(raw),
                 Ok(n) => Err(short(n)),
@@ -214,6 +217,28 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
         Codec::Zstd => {
             let raw = zstd::decompress(stored, raw_len)?;
             if raw.len() == raw_len { Ok(raw) } else { Err(short(raw.len())) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::buffers::Buffer;
+
+    /// Blocks that a compressor never writes must not show what was in memory before.
+    #[test]
+    fn what_another_block_left_in_memory_is_never_part_of_an_answer() {
+        for (name, stored) in [
+            ("a copy from where it is to be written", &[0x1f, b'x', 0, 0, 255, 60, 0x50, 1, 2, 3, 4, 5][..]),
+            ("a copy from before the beginning", &[0x1f, b'x', 9, 0, 255, 60, 0x50, 1, 2, 3, 4, 5][..]),
+            ("too little", &[0x50, 1, 2, 3, 4, 5][..]),
+        ] {
+            let mut before = buffers::take(340);
+            before.resize(340, b's');
+            drop(Buffer::from(before));
+            let answer = decompress(Codec::Lz4, stored, 340);
+            assert!(answer.is_err(), "{name}: {answer:?}");
         }
     }
 }

@@ -370,8 +370,9 @@ impl Cursor for TableCursor {
 
     fn pinned_value(&self) -> Pinned {
         match &self.fetched {
-            Some(fetched) if self.data.is_reference() => pin_fetched(fetched),
-            _ => self.data.pinned_value(),
+            _ if !self.data.is_reference() => self.data.pinned_value(),
+            Some(fetched) => pin_fetched(fetched),
+            None => Pinned::default(),
         }
     }
 }

@@ -40,9 +40,8 @@ mod with {
                 None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| format!("zstd: {e}"))?),
             };
             let mut raw = buffers::take(raw_len);
-            let found =
-                context.decompress_to_buffer(stored, &mut raw[..]).map_err(|e| format!("zstd: {e}"))?;
-            raw.truncate(found);
+            raw.clear();
+            context.decompress_to_buffer(stored, &mut raw).map_err(|e| format!("zstd: {e}"))?;
             Ok(raw)
         })
     }

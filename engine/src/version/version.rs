@@ -106,7 +106,7 @@ impl OpenTable {
         &self.handle.table
     }
 
-    /// A cursor over what it has, which reads no block below its clip.
+    /// A cursor over its file, which reads no block below its clip: what is there may have been freed.
     pub(crate) fn cursor(&self, options: CursorOptions) -> TableCursor {
         let mut cursor = self.table().cursor(options);
         if self.info.clip.is_some() {
