@@ -17,8 +17,9 @@ pub(crate) struct Buffer(Vec<u8>);
 /// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 32 << 10;
-/// Sizes between a power of two and the next: of a buffer less than that part is wasted.
-const SIZES: usize = 16;
+/// Sizes between a power of two and the next: of a buffer less than that part is wasted. Blocks of a table differ by about the
+/// length of an entry.
+const SIZES: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_block_serves_the_next_of_its_size() {
-        let first = Buffer::from(take(4000));
+        let first = Buffer::from(take(4070));
         let at = first.as_ptr();
         drop(first);
         let small = take(100);
