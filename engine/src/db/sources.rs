@@ -101,7 +101,7 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     let chains = version.scattered.chains(range, times);
     cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
     let (flush, clip) = (&version.flush, &version.flush.clip);
-    if !(flush.segments.is_empty() && flush.scattered.is_empty()) {
+    if !flush.is_empty() {
         let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
         for flushing in flush.segments.iter().filter(|segment| concerns(segment, &above)) {
             match clip.is_empty() {
