@@ -132,7 +132,7 @@ impl Compactors {
             .build()
             .map_err(|e| e.to_string())?;
         let inside = runtime.enter();
-        endpoints.into_iter().for_each(|(endpoint, address)| drop(known.add(address, &endpoint)));
+        endpoints.into_iter().for_each(|(endpoint, address)| drop(known.add(address, endpoint)));
         if let Some(manager) = manager {
             runtime.spawn(follow_manager(Arc::downgrade(&known), manager.connect_lazy()));
         }
@@ -221,7 +221,7 @@ impl Offload for Compactors {
         let (go_ahead, allowed) = mpsc::unbounded_channel();
         let (given, patience) = (Given::new(server.clone()), self.options.patience);
         runtime.spawn(follow(given, begin, answers, allowed, patience, tables));
-        let memory = Memory::new(runtime.handle(), &server.channel, spec, self.options.patience);
+        let memory = Memory::new(runtime.handle(), server.channel(), spec, self.options.patience);
         let there = There::new(server.address.clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);
         Decision { run: Some(Box::new(there)), reason, numbers }

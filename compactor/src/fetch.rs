@@ -28,10 +28,10 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(runtime: &Handle, channel: &Channel, spec: &MergeSpec, patience: Duration) -> Self {
+    pub(crate) fn new(runtime: &Handle, channel: Channel, spec: &MergeSpec, patience: Duration) -> Self {
         Self {
             runtime: runtime.clone(),
-            client: CompactorClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            client: CompactorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
             database: spec.database(),
             compress: !spec.compresses(),
             patience,

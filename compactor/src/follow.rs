@@ -125,7 +125,7 @@ async fn follow_to_end(
     let (asks, asked) = mpsc::channel(4);
     let begun = asks.send(asking(Ask::Begin(merge))).await;
     begun.map_err(|e| e.to_string())?;
-    let mut client = CompactorClient::new(server.channel.clone())
+    let mut client = CompactorClient::new(server.channel())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let begun = tokio::time::timeout(patience, client.merge(ReceiverStream::new(asked))).await;

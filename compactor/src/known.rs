@@ -60,7 +60,9 @@ thread_local! {
 
 pub(crate) struct Server {
     pub(crate) address: String,
-    pub(crate) channel: Channel,
+    endpoint: Endpoint,
+    /// The connection, another one after each merge that failed.
+    channel: Mutex<Channel>,
     seen: Mutex<Seen>,
     /// Merges that this database has there.
     pub(crate) given: AtomicU64,
@@ -79,12 +81,22 @@ struct Seen {
 }
 
 impl Server {
-    fn new(address: String, channel: Channel) -> Arc<Self> {
-        Arc::new(Self { address, channel, seen: Mutex::default(), given: AtomicU64::new(0) })
+    /// To be called inside the runtime that connects.
+    fn new(address: String, endpoint: Endpoint) -> Arc<Self> {
+        let channel = Mutex::new(endpoint.connect_lazy());
+        Arc::new(Self { address, endpoint, channel, seen: Mutex::default(), given: AtomicU64::new(0) })
     }
 
-    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer.
+    /// The connection for what begins now.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.lock().clone()
+    }
+
+    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer. What begins later
+    /// has a connection of its own: a damaged one may let small calls through and hold up large ones for good, where its two ends
+    /// no longer agree on how much may be on the way. Inside the runtime.
     pub(crate) fn note_failure(&self) {
+        *self.channel.lock() = self.endpoint.connect_lazy();
         let mut seen = self.seen.lock();
         seen.state = None;
         seen.failed += 1;
@@ -190,8 +202,8 @@ impl Known {
     }
 
     /// Knows a server more. To be called inside the runtime that is to ask it how it is.
-    pub(crate) fn add(&self, address: String, endpoint: &Endpoint) -> Arc<Server> {
-        let server = Server::new(address, endpoint.connect_lazy());
+    pub(crate) fn add(&self, address: String, endpoint: Endpoint) -> Arc<Server> {
+        let server = Server::new(address, endpoint);
         tokio::spawn(watch(Arc::downgrade(&server)));
         Arc::make_mut(&mut *self.servers.lock()).push(server.clone());
         server
@@ -221,7 +233,7 @@ impl Known {
                 continue;
             }
             match self.endpoint(address) {
-                Ok(endpoint) => _ = known.insert(address.clone(), self.add(address.clone(), &endpoint)),
+                Ok(endpoint) => _ = known.insert(address.clone(), self.add(address.clone(), endpoint)),
                 Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
             }
         }
@@ -276,7 +288,7 @@ pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: A
 async fn watch(server: std::sync::Weak<Server>) {
     loop {
         let Some(of) = server.upgrade() else { return };
-        let mut client = CompactorClient::new(of.channel.clone());
+        let mut client = CompactorClient::new(of.channel());
         let answer = tokio::time::timeout(ASK_WAIT, client.state(StateRequest {})).await;
         let state = answer.ok().and_then(Result::ok).map(tonic::Response::into_inner);
         let state = state.filter(|state| state.protocol_version == PROTOCOL_VERSION);
@@ -304,9 +316,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
         let known = Known::new(0, &CompactorsOptions::default());
-        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let endpoint = Endpoint::from_static("http://127.0.0.1:1");
         let servers: Vec<_> =
-            (0..KNOWN_MAX).map(|n| Server::new(format!("10.0.0.1:{n}"), channel.clone())).collect();
+            (0..KNOWN_MAX).map(|n| Server::new(format!("10.0.0.1:{n}"), endpoint.clone())).collect();
         servers.iter().for_each(|server| server.note_state(Some(state(1))));
         *known.servers.lock() = Arc::new(servers.clone());
         let names: Vec<String> = servers.iter().map(|server| server.address.clone()).collect();

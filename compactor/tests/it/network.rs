@@ -25,6 +25,9 @@ enum Fault {
     Refused,
     /// A bit is wrong.
     Changed,
+    /// One of the bits by which a server says how much of a stream may be on its way. The database takes it for less; neither
+    /// end notices, and small messages pass.
+    Window,
 }
 
 /// What lies between.
@@ -56,8 +59,14 @@ impl Network {
                 let Some(server) = TcpStream::connect(server).ok().filter(|_| refused.is_err()) else {
                     continue;
                 };
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                for (from, to, narrows) in
+                    [(&client, &server, false), (&server, &client, fault == Fault::Window)]
+                {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    if narrows && !of.is_calm.load(Ordering::Relaxed) {
+                        narrow(&mut from, &mut to);
+                        of.met.fetch_add(1, Ordering::Relaxed);
+                    }
                     let (rules, rng) = (of.clone(), Rng::new(rng.next_u64()));
                     std::thread::spawn(move || pass(from, to, &rules, rng));
                 }
@@ -67,6 +76,21 @@ impl Network {
     }
 }
 
+/// Passes the server's settings on, in which the size of a stream's window has another setting's number.
+fn narrow(from: &mut TcpStream, to: &mut TcpStream) {
+    const WINDOW: u16 = 4;
+    const SETTING_BYTES: usize = 6;
+    let mut head = [0; 9];
+    from.read_exact(&mut head).unwrap();
+    assert_eq!(head[3], 4, "a connection begins with settings");
+    let mut settings = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+    from.read_exact(&mut settings).unwrap();
+    let mut each = settings.chunks_exact_mut(SETTING_BYTES);
+    let window = each.find(|setting| setting[..2] == WINDOW.to_be_bytes()).expect("a window");
+    window[1] ^= 0x80;
+    to.write_all(&head).and_then(|()| to.write_all(&settings)).unwrap();
+}
+
 /// Passes bytes on in one direction, as long as there are some.
 fn pass(mut from: TcpStream, mut to: TcpStream, rules: &Rules, mut rng: Rng) {
     let mut bytes = vec![0; 8 << 10];
@@ -74,12 +98,13 @@ fn pass(mut from: TcpStream, mut to: TcpStream, rules: &Rules, mut rng: Rng) {
     while let Ok(len @ 1..) = from.read(&mut bytes) {
         let mut piece = &mut bytes[..len];
         let often = if rules.fault == Fault::Late { 3 } else { 25 };
-        if !rules.is_calm.load(Ordering::Relaxed) && rng.one_in(often) {
+        if !rules.is_calm.load(Ordering::Relaxed) && rules.fault != Fault::Window && rng.one_in(often) {
             rules.met.fetch_add(1, Ordering::Relaxed);
             let at = rng.range(0..len as u64) as usize;
             match rules.fault {
                 Fault::Late => std::thread::sleep(Duration::from_millis(rng.range(1..15))),
                 Fault::OneWay => std::thread::sleep(PATIENCE * 2),
+                Fault::Window => {}
                 Fault::Changed => piece[at] ^= 1 << rng.range(0..8),
                 Fault::Cut | Fault::Refused => {
                     if rules.fault == Fault::Refused {
@@ -174,4 +199,9 @@ fn connections_that_are_refused() {
 #[test]
 fn wrong_bits() {
     cases(Fault::Changed);
+}
+
+#[test]
+fn a_window_that_the_ends_take_for_different() {
+    cases(Fault::Window);
 }
