@@ -47,6 +47,12 @@ pub struct Options {
     /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
     /// file system refuses that. Log files are read through the page cache. Default false.
     pub direct_reads: bool,
+    /// Read what tables hold uncompressed ([`FamilyOptions::compression`]) through memory mappings: the page cache is then the
+    /// cache, and nothing is copied. Several times as fast as long as the tables fit it. Where they do not, leave it off: each page
+    /// that is missing is a fault and a read of 4 KiB. Blocks are checked when they are read, but not twice within a second.
+    /// Values are copied where they are handed out. A handler for SIGBUS is installed in the process, which turns pages that
+    /// cannot be read into errors. Without effect with `direct_reads` and for tables in an object store. Default false.
+    pub mapped_reads: bool,
     /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store, such as
     /// `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it. It belongs to one database.
     /// `None`: beside them. Said when the database is created; later opens find it by themselves, and another one is refused.
@@ -70,6 +76,7 @@ impl Default for Options {
             rate_limit: 0,
             cache_fill: CacheFill::default(),
             direct_reads: false,
+            mapped_reads: false,
             tables: None,
             latencies: false,
             experimental: Experimental::default(),

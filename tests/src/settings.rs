@@ -69,6 +69,7 @@ pub const DATABASE: Values<Options> = &[
         "cache_fill_rate",
         &[|o| o.experimental.cache_fill_rate = 0, |o| o.experimental.cache_fill_rate = 1 << 20],
     ),
+    ("mapped_reads", &[|o| o.mapped_reads = false, |o| o.mapped_reads = true]),
     ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
     (
         "open_tables",

@@ -138,7 +138,8 @@ impl Setup {
             changes_kept: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
             workers: rng.range(1..4) as usize,
             cache_fill: *rng.pick(&crate::settings::FILLS),
-            direct_reads: rng.one_in(2),
+            direct_reads: rng.one_in(3),
+            mapped_reads: rng.one_in(2),
             rate_limit: *rng.pick(&[0, 0, 1 << 20]),
             experimental: Experimental {
                 log_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),

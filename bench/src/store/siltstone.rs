@@ -214,6 +214,11 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.compression = Compression::None;
         true
     }),
+    ("mapped", "without compression, tables read through mappings", |Setup { options, family, .. }, _| {
+        family.compression = Compression::None;
+        options.mapped_reads = true;
+        true
+    }),
     ("cold", "merges put nothing into the cache", |Setup { options, .. }, _| {
         options.cache_fill = CacheFill::None;
         true

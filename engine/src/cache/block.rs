@@ -16,7 +16,8 @@ use super::buffers::Buffer;
 use crate::types::codec::{Decoded, Decoder, Malformed, varint_in, varint_len};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
 
 /// Low bits of an entry's flags are its kind.
 pub(crate) const FLAG_KIND: u8 = 0b0000_0011;
@@ -46,6 +47,21 @@ pub(crate) struct Block {
     /// The common prefix, as part of the first key.
     common: Range<usize>,
     _count: Option<Counted>,
+}
+
+/// A block over borrowed bytes.
+pub(crate) struct Borrowed<'a> {
+    block: Block,
+    _bytes: PhantomData<&'a [u8]>,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Block;
+
+    #[inline]
+    fn deref(&self) -> &Block {
+        &self.block
+    }
 }
 
 /// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is handed on by value.
@@ -109,6 +125,11 @@ struct Head {
 impl Block {
     /// Takes a decompressed payload, checking its frame.
     pub(crate) fn new(bytes: Vec<u8>) -> Decoded<Self> {
+        Self::over(Buffer::from(bytes), false)
+    }
+
+    /// The same where the payload lies. One that `is_known` was taken before; its restart points are not looked through again.
+    pub(crate) fn over(bytes: Buffer, is_known: bool) -> Decoded<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("block of 4 GiB or more"));
         }
@@ -118,7 +139,6 @@ impl Block {
         let array = restarts.checked_mul(RESTART_BYTES).ok_or(Malformed("too many restart points"))?;
         let entries_end =
             tail_at.checked_sub(array).ok_or(Malformed("restart points over the block's length"))?;
-        let bytes = Buffer::from(bytes);
         let mut block = Self { bytes, entries_end, restarts, common: 0..0, _count: None };
         if restarts == 0 {
             return if entries_end == 0 {
@@ -128,19 +148,37 @@ impl Block {
             };
         }
         let mut before = None;
-        for i in 0..restarts {
+        for i in 0..if is_known { 0 } else { restarts } {
             let at = block.restart_offset(i);
             if at >= entries_end || before.map_or(at != 0, |before| at <= before) {
                 return Err(Malformed("restart points out of order"));
             }
             before = Some(at);
         }
-        let first = block.restart_entry(0)?;
+        // The first restart point is there, so that this need not wait for it.
+        let first = block.entry(0)?;
+        if first.shared() != 0 {
+            return Err(Malformed(SHARING_RESTART));
+        }
         if first.suffix().len() < prefix {
             return Err(Malformed("common prefix longer than the first key"));
         }
         block.common = first.suffix().start..first.suffix().start + prefix;
         Ok(block)
+    }
+
+    /// Over bytes that are somebody else's.
+    pub(crate) fn borrowed(bytes: &[u8], is_known: bool) -> Decoded<Borrowed<'_>> {
+        // SAFETY: the block is handed out with the lifetime of the bytes.
+        #[expect(unsafe_code, reason = "a block that is read once where it lies needs no count")]
+        let buffer = unsafe { Buffer::lent(bytes) };
+        Ok(Borrowed { block: Self::over(buffer, is_known)?, _bytes: PhantomData })
+    }
+
+    /// Whether its bytes are not its own memory.
+    #[inline]
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.bytes.is_mapped()
     }
 
     /// The same, counted as long as it lives.

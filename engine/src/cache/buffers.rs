@@ -6,13 +6,40 @@
 //!
 //! How much memory a block takes depends on its length alone, not on what was there before: what the cache evicts must
 //! replay.
+//!
+//! Blocks of mapped tables have no memory: their bytes stay where they are in the mapping.
+#![expect(unsafe_code, reason = "a block reads its bytes without asking each time where they lie")]
 
+use crate::storage::MappedRead;
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
-/// Bytes of a block; when they go, the thread that lets go of them keeps their memory for its next block.
-#[derive(Debug)]
-pub(crate) struct Buffer(Vec<u8>);
+/// Bytes of a block. When those in memory go, the thread that lets go of them keeps their memory for its next block.
+pub(crate) struct Buffer {
+    /// Invariant: so many bytes there live and do not move as long as `of` does (for `Lent` its giver promises it).
+    at: *const u8,
+    len: usize,
+    of: Of,
+}
+
+enum Of {
+    Memory(Vec<u8>),
+    /// Held for its bytes alone.
+    Mapping(#[expect(dead_code, reason = "it keeps the bytes alive")] Arc<dyn MappedRead>),
+    Lent,
+}
+
+// SAFETY: the bytes are only read, and what holds them may be sent and shared.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}
 
 /// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
 const KEPT: usize = 4;
@@ -41,15 +68,35 @@ fn size_for(len: usize) -> usize {
 }
 
 impl Buffer {
+    /// A part of a mapped file, if it has that.
+    pub(crate) fn mapped(map: &Arc<dyn MappedRead>, part: Range<usize>) -> Option<Self> {
+        let bytes = map.bytes().get(part)?;
+        // Nobody can change or end what `bytes` borrows from while an `Arc` of it is shared with us.
+        Some(Self { at: bytes.as_ptr(), len: bytes.len(), of: Of::Mapping(map.clone()) })
+    }
+
+    /// # Safety
+    /// The bytes must outlive the buffer.
+    pub(crate) unsafe fn lent(bytes: &[u8]) -> Self {
+        Self { at: bytes.as_ptr(), len: bytes.len(), of: Of::Lent }
+    }
+
+    /// Whether the bytes lie in a mapping, or are somebody else's.
+    #[inline]
+    pub(crate) fn is_mapped(&self) -> bool {
+        !matches!(self.of, Of::Memory(_))
+    }
+
     /// Bytes of memory it takes.
     pub(crate) fn capacity(&self) -> usize {
-        self.0.capacity()
+        if let Of::Memory(bytes) = &self.of { bytes.capacity() } else { 0 }
     }
 }
 
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        // They do not move with the vector.
+        Self { at: bytes.as_ptr(), len: bytes.len(), of: Of::Memory(bytes) }
     }
 }
 
@@ -58,14 +105,16 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.0
+        // SAFETY: the invariant of `at`.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.0.capacity() <= BYTES_MAX {
-            let bytes = std::mem::take(&mut self.0);
+        let Of::Memory(bytes) = &mut self.of else { return };
+        if bytes.capacity() <= BYTES_MAX {
+            let bytes = std::mem::take(bytes);
             // A thread that ends keeps nothing.
             let _ = FREE.try_with(|free| {
                 let mut free = free.borrow_mut();

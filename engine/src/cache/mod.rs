@@ -16,21 +16,24 @@
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`), when a merge's
 //! come in (`db`).
 
+mod believed;
 pub(crate) mod block;
 pub(crate) mod buffers;
 mod filter;
 mod warmth;
 
-pub(crate) use block::Block;
+use believed::Believed;
+pub(crate) use block::{Block, Borrowed};
 pub(crate) use filter::Filter;
 pub(crate) use warmth::Warmth;
 
+use crate::storage::Clock;
 use crate::sync::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Names a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +139,8 @@ pub(crate) struct BlockCache {
     period_ends: Counter,
     filled: Moved,
     evicted: Moved,
+    /// Where tables are mapped.
+    believed: OnceLock<Believed>,
 }
 
 /// Which blocks of what merges and flushes write enter the cache.
@@ -264,7 +269,33 @@ impl BlockCache {
             period_ends: Counter::default(),
             filled: Moved::default(),
             evicted: Moved::default(),
+            believed: OnceLock::new(),
         })
+    }
+
+    /// Mapped blocks that were checked are believed for a second, by that clock. Without it each is checked each time.
+    pub(crate) fn believe(&self, clock: &Arc<dyn Clock>) {
+        let believed = Believed::new(self.capacity(), clock);
+        self.count_table(believed.memory_bytes(), true);
+        let _ = self.believed.set(believed);
+    }
+
+    /// Whether tables are mapped, so that their uncompressed blocks are not read through the cache.
+    pub(crate) fn serves_mapped(&self) -> bool {
+        self.believed.get().is_some()
+    }
+
+    /// Whether a mapped block was checked a moment ago.
+    #[inline]
+    pub(crate) fn believes(&self, key: BlockKey) -> bool {
+        self.believed.get().is_some_and(|believed| believed.has(key))
+    }
+
+    /// A mapped block was checked.
+    pub(crate) fn note_checked(&self, key: BlockKey) {
+        if let Some(believed) = self.believed.get() {
+            believed.note(key);
+        }
     }
 
     /// Which blocks merges put in.

@@ -27,7 +27,7 @@ use crate::storage::{
     create_dir_durably, lock_dir, read_file,
 };
 use crate::sync::Mutex;
-use crate::table::tail_bytes;
+use crate::table::{Through, tail_bytes};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
@@ -206,7 +206,7 @@ impl Builder {
 fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let (lock, mut state, mark) = lock_and_load(&builder, dir)?;
-    let cache = cache_for(&builder.options);
+    let cache = cache_for(&builder);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
     let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept);
@@ -392,7 +392,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(env, dir)) };
     let mut state = loaded.state;
-    let cache = cache_for(&builder.options);
+    let cache = cache_for(&builder);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     graveyard.logs.set_first(state.log_first);
     let store = table_store(&builder, dir, false, &mut state)?;
@@ -488,12 +488,21 @@ fn open_tables(
     graveyard: &Arc<Graveyard>,
 ) -> Arc<OpenTables> {
     let files = files_for(builder, &store);
-    let direct = builder.options.direct_reads;
-    OpenTables::new(store, &builder.env.storage, dir.to_path_buf(), cache, &files, graveyard, direct)
+    let through = match &builder.options {
+        options if options.direct_reads => Through::Device,
+        options if options.mapped_reads => Through::Mapping,
+        _ => Through::PageCache,
+    };
+    OpenTables::new(store, &builder.env.storage, dir.to_path_buf(), cache, &files, graveyard, through)
 }
 
-fn cache_for(options: &Options) -> Arc<BlockCache> {
-    BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling())
+fn cache_for(builder: &Builder) -> Arc<BlockCache> {
+    let options = &builder.options;
+    let cache = BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling());
+    if options.mapped_reads {
+        cache.believe(&builder.env.clock);
+    }
+    cache
 }
 
 fn events_of(builder: &Builder, dir: &Path) -> Events {

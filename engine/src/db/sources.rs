@@ -54,8 +54,8 @@ impl Cursor for Source {
     fn key(&self) -> &[u8] {
         each!(self, cursor => cursor.key())
     }
-    fn pinned_value(&self) -> Pinned {
-        each!(self, cursor => cursor.pinned_value())
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        each!(self, cursor => cursor.pin_value(into))
     }
 }
 

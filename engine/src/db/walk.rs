@@ -206,21 +206,27 @@ impl Walk {
 
     /// The next entry, in its direction. `met`: where a walk the other way has come.
     pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
-        let found = self.step(view, met)?;
-        Ok(found.map(|(timestamp, value)| Entry { key: self.key.clone(), timestamp, value }))
+        let mut value = Pinned::default();
+        let found = self.step(view, met, &mut value)?;
+        Ok(found.map(|timestamp| Entry { key: self.key.clone(), timestamp, value }))
     }
 
     /// The same, in the memory of the entry before; false if there is none.
     pub(super) fn advance_into(&mut self, view: &View, entry: &mut Entry) -> Result<bool> {
-        let Some((timestamp, value)) = self.step(view, None)? else { return Ok(false) };
-        (entry.timestamp, entry.value) = (timestamp, value);
+        let Some(timestamp) = self.step(view, None, &mut entry.value)? else { return Ok(false) };
+        entry.timestamp = timestamp;
         entry.key.clear();
         entry.key.extend_from_slice(&self.key);
         Ok(true)
     }
 
     /// To the next entry; its key is `self.key`.
-    fn step(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<(Timestamp, Pinned)>> {
+    fn step(
+        &mut self,
+        view: &View,
+        met: Option<(&[u8], bool)>,
+        value: &mut Pinned,
+    ) -> Result<Option<Timestamp>> {
         if !self.started {
             match self.direction {
                 Direction::Forward => self.seek(view, &view.range.start)?,
@@ -231,15 +237,16 @@ impl Walk {
             self.cursor.next()?;
         }
         loop {
-            if let Some(version) = self.ready.pop_front() {
-                return Ok(Some(version));
+            if let Some((timestamp, ready)) = self.ready.pop_front() {
+                *value = ready;
+                return Ok(Some(timestamp));
             }
             if !self.in_range(view, met) {
                 return Ok(None);
             }
             if self.direction == Direction::Forward && !view.settings.read.explicit {
-                if let Some(value) = self.forward_one(view)? {
-                    return Ok(Some((Timestamp::ZERO, value)));
+                if self.forward_one(view, value)? {
+                    return Ok(Some(Timestamp::ZERO));
                 }
             } else {
                 self.gather_key(view)?;
@@ -247,16 +254,16 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here: its value if it decides its key with one. Otherwise goes on by at least one cell.
-    fn forward_one(&mut self, view: &View) -> Result<Option<Pinned>> {
+    /// Looks at the cell here: whether it decides its key with a value, put there. Otherwise goes on by at least one cell.
+    fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
             self.cursor.next()?;
-            return Ok(None);
+            return Ok(false);
         }
         if cell.kind == Kind::Operand {
             self.gather_key(view)?;
-            return Ok(None);
+            return Ok(false);
         }
         self.key.clear();
         self.key.extend_from_slice(cell.key);
@@ -265,10 +272,11 @@ impl Walk {
         let in_active = covered && self.cursor.front().is_active();
         let gone =
             covered || cell.kind == Kind::Tombstone || is_gone(&view.settings.read, &cell, view.now_us);
-        let value = (!gone).then(|| match view.keys_alone {
-            true => Pinned::default(),
-            false => self.cursor.pinned_value(),
-        });
+        match (gone, view.keys_alone) {
+            (true, _) => {}
+            (false, true) => *value = Pinned::default(),
+            (false, false) => self.cursor.pin_value(value)?,
+        }
         self.stays = !gone;
         if !self.stays {
             self.cursor.next()?;
@@ -276,7 +284,7 @@ impl Walk {
         if covered {
             self.pass_covered(view, in_active)?;
         }
-        Ok(value)
+        Ok(!gone)
     }
 
     /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
@@ -301,7 +309,9 @@ impl Walk {
         while self.cursor.valid() && self.cursor.key() == self.key {
             let cell = self.cursor.cell();
             if cell.seq <= view.read && ReadRules::says_of(&cell, view.looks_at) {
-                self.cells.push(Found::new(&cell, self.cursor.pinned_value()));
+                let mut value = Pinned::default();
+                self.cursor.pin_value(&mut value)?;
+                self.cells.push(Found::new(&cell, value));
             }
             if backward { self.cursor.prev()? } else { self.cursor.next()? }
         }

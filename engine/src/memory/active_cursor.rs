@@ -154,9 +154,10 @@ impl Cursor for ActiveCursor {
         self.active.cell_at(self.place).key()
     }
 
-    fn pinned_value(&self) -> Pinned {
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
         // SAFETY: the value lies in the chunk of its own cell.
-        unsafe { Pinned::held(self.cell().value, &self.active.held(self.place)) }
+        unsafe { into.hold(self.cell().value, &self.active.held(self.place)) };
+        Ok(())
     }
 
     /// O(versions of the key).

@@ -153,11 +153,11 @@ impl<'a> Held<'a> {
 
 // SAFETY: cells handed out with this lie in the chunk; their key and value bytes are never written again.
 unsafe impl Owner for Held<'_> {
-    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
+    fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         // SAFETY: the pointer came from `Arc::as_ptr` and that `Arc` is held for `'a` (contract of `new`).
         unsafe {
             Arc::increment_strong_count(self.chunk);
-            Arc::from_raw(self.chunk)
+            Some(Arc::from_raw(self.chunk))
         }
     }
 }

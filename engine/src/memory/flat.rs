@@ -498,9 +498,10 @@ impl Cursor for FlatCursor {
         self.flat.cell_at(self.entry).key()
     }
 
-    fn pinned_value(&self) -> Pinned {
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
         // SAFETY: the value lies in the chunk of its own cell.
-        unsafe { Pinned::held(self.cell().value, &self.flat.held(self.entry)) }
+        unsafe { into.hold(self.cell().value, &self.flat.held(self.entry)) };
+        Ok(())
     }
 
     fn heat(&self) -> Heat {

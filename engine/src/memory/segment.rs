@@ -444,8 +444,8 @@ impl Cursor for PartCursor {
     fn key(&self) -> &[u8] {
         self.cursor.key()
     }
-    fn pinned_value(&self) -> Pinned {
-        self.cursor.pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.cursor.pin_value(into)
     }
     fn heat(&self) -> Heat {
         self.cursor.heat()
@@ -475,8 +475,8 @@ impl Cursor for SegmentCursor {
     fn key(&self) -> &[u8] {
         either_cursor!(self, cursor => cursor.key())
     }
-    fn pinned_value(&self) -> Pinned {
-        either_cursor!(self, cursor => cursor.pinned_value())
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        either_cursor!(self, cursor => cursor.pin_value(into))
     }
     fn heat(&self) -> Heat {
         either_cursor!(self, cursor => cursor.heat())

@@ -78,7 +78,9 @@ pub(super) fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
     let mut found = Vec::new();
     cursor.seek(from).unwrap();
     while cursor.valid() {
-        assert_eq!(cursor.pinned_value(), cursor.cell().value);
+        let mut value = Pinned::default();
+        cursor.pin_value(&mut value).unwrap();
+        assert_eq!(value, cursor.cell().value);
         found.push(cursor.cell().to_cell());
         cursor.next().unwrap();
     }

@@ -194,8 +194,8 @@ impl<C: Cursor> Cursor for Merging<C> {
         self.sources[self.order[0].1].key()
     }
 
-    fn pinned_value(&self) -> Pinned {
-        self.sources[self.order[0].1].pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.sources[self.order[0].1].pin_value(into)
     }
 
     /// Of all sources that stand at the same key, which going forward are all that have it.
@@ -268,8 +268,9 @@ pub(super) mod tests {
         fn cell(&self) -> CellRef<'_> {
             self.cells[self.at.unwrap()].as_ref()
         }
-        fn pinned_value(&self) -> Pinned {
-            Pinned::from(self.cell().value.to_vec())
+        fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+            *into = Pinned::from(self.cell().value.to_vec());
+            Ok(())
         }
     }
 

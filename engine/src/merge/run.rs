@@ -174,8 +174,8 @@ impl Cursor for RunCursor {
         self.at.as_ref().expect("key of a valid cursor").1.key()
     }
 
-    fn pinned_value(&self) -> Pinned {
-        self.at.as_ref().expect("value of a valid cursor").1.pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.at.as_ref().expect("value of a valid cursor").1.pin_value(into)
     }
 }
 
@@ -255,8 +255,8 @@ impl Cursor for PassingRun {
         self.at.as_ref().expect("key of a valid cursor").key()
     }
 
-    fn pinned_value(&self) -> Pinned {
-        self.at.as_ref().expect("value of a valid cursor").pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.at.as_ref().expect("value of a valid cursor").pin_value(into)
     }
 }
 
@@ -298,8 +298,8 @@ impl<C: Cursor> Cursor for Floor<C> {
         self.cursor.key()
     }
 
-    fn pinned_value(&self) -> Pinned {
-        self.cursor.pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.cursor.pin_value(into)
     }
 }
 

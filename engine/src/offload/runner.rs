@@ -10,6 +10,7 @@ use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::storage::{Env, ObjectStore, OpenFiles, OpenObjectStore, Storage, TableStore};
 use crate::sync::Mutex;
+use crate::table::Through;
 use crate::types::TableId;
 use crate::version::{Graveyard, OpenTables};
 use std::collections::{BTreeMap, VecDeque};
@@ -98,7 +99,8 @@ impl MergeRunner {
         let dir = PathBuf::from("/");
         let (store, graveyard) = (TableStore::directory(&storage, &dir), Arc::new(Graveyard::default()));
         let files = OpenFiles::new(storage.clone(), usize::MAX);
-        let tables = OpenTables::new(store, &storage, dir, &self.cache, &files, &graveyard, false);
+        let tables =
+            OpenTables::new(store, &storage, dir, &self.cache, &files, &graveyard, Through::PageCache);
         self.begin_on(spec, keep, tables)
     }
 
@@ -153,7 +155,8 @@ impl MergeRunner {
             true => OpenFiles::new(store.storage().clone(), usize::MAX),
             false => self.files.clone(),
         };
-        let tables = OpenTables::new(store, storage, dir, &self.cache, &files, &graveyard, false);
+        let tables =
+            OpenTables::new(store, storage, dir, &self.cache, &files, &graveyard, Through::PageCache);
         places.insert(place, tables.clone());
         Ok(tables)
     }

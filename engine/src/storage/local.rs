@@ -3,7 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "this is where the real world is let in")]
 
 use super::direct::DirectRead;
-use super::{Clock, MappedFile, Random, ReadFile, Storage, WriteFile, check_reserved};
+use super::mapping::Mapping;
+use super::{Clock, MappedFile, MappedRead, Random, ReadFile, Storage, WriteFile, check_reserved};
 use crate::types::random::{STEP, mix};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -321,6 +322,11 @@ impl ReadFile for LocalRead {
     }
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        // Without one, as when the process may have no more of them, it is read by calls.
+        let mapping = Mapping::new(&self.0).ok()?;
+        Some(Arc::new(mapping))
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod direct;
 mod local;
+mod mapping;
 mod objects;
 mod open_files;
 #[cfg(any(test, feature = "testing"))]
@@ -223,6 +224,10 @@ pub trait ReadFile: Send + Sync {
         self.read_exact_at(&mut tail, from)?;
         Ok((len, tail))
     }
+    /// The file in memory, where it can be had so and is not written any more: read without a call, and without a copy.
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
+    }
     /// Where each read is a request to somebody far away: how many bytes one may take for little more time than a few. 0 where
     /// it is not so.
     fn request_bytes(&self) -> usize {
@@ -232,6 +237,25 @@ pub trait ReadFile: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+}
+
+/// A file's bytes in memory, as they were when it was mapped.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = siltstone::storage::Env::local().storage;
+/// let path = dir.path().join("a");
+/// storage.create(&path)?.write(b"bytes")?;
+/// let mapped = storage.open(&path)?.mapped().expect("local files can be mapped");
+/// assert_eq!((mapped.bytes(), mapped.failed()), (&b"bytes"[..], false));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait MappedRead: Send + Sync {
+    /// All of the file.
+    fn bytes(&self) -> &[u8];
+    /// Whether some part could not be had from the device when it was read. What was read before the call may then be wrong,
+    /// and the file is to be read by [`ReadFile::read_exact_at`], which tells what is the matter.
+    fn failed(&self) -> bool;
 }
 
 /// A reserved file, in memory where it is safe there, for the log. One thread writes at a time, any thread may sync meanwhile.

@@ -5,7 +5,7 @@
 //! over the open ones, spares each that was read since it last came by, and closes the first that was not. A read of a
 //! file that is open costs one uncontended lock more.
 
-use super::{ReadFile, Storage};
+use super::{MappedRead, ReadFile, Storage};
 // Plain locks: no model is to part in the middle of a read, which holds a buffer of its thread.
 use parking_lot::Mutex;
 use std::fmt::{Debug, Formatter};
@@ -135,6 +135,10 @@ impl ReadFile for Handle {
 
     fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
         self.file()?.tail(bytes)
+    }
+
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        self.file().ok()?.mapped()
     }
 
     fn request_bytes(&self) -> usize {

@@ -177,10 +177,10 @@ impl BlockCursor {
     }
 
     /// The value here, pinned. Must be valid.
-    pub(super) fn pinned_value(&self) -> Pinned {
+    pub(super) fn pin_value(&self, into: &mut Pinned) {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
             panic!("the cursor is not valid");
         };
-        pin(block, entry.value())
+        pin(block, entry.value(), into);
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct TableCursor {
     images: Option<Images>,
     /// For a merge: the block `data` is in was in the cache when it was entered.
     is_cached: bool,
+    /// That block lies in the table's mapping.
+    is_mapped: bool,
 }
 
 /// Bytes read ahead.
@@ -86,6 +88,7 @@ impl Table {
             fetched: None,
             images: (!options.through_cache && !self.logs.is_empty()).then(|| Images::new(self)),
             is_cached: false,
+            is_mapped: false,
         }
     }
 }
@@ -137,6 +140,12 @@ impl TableCursor {
         if self.data.is_reference() { self.fetch_reference() } else { Ok(()) }
     }
 
+    /// Whether what was read of the block may be believed.
+    #[inline]
+    fn check_mapping(&self) -> Result<()> {
+        if self.is_mapped { self.table.check_mapping(self.handle.offset) } else { Ok(()) }
+    }
+
     fn fetch_reference(&mut self) -> Result<()> {
         let fetched = self.fetched.get_or_insert_default();
         if Arc::get_mut(fetched).is_none() {
@@ -148,7 +157,8 @@ impl TableCursor {
 
     /// Runs one step and fetches the value at the new cell; on an error the cursor is not valid.
     fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let result = step(self).and_then(|()| self.fetch());
+        let result = step(self);
+        let result = self.check_mapping().and(result).and_then(|()| self.fetch());
         if result.is_err() {
             self.data.reset();
             self.index.reset();
@@ -198,6 +208,11 @@ impl TableCursor {
 
     fn load(&mut self, handle: Handle, sequential: bool) -> Result<Arc<Block>> {
         if self.options.through_cache {
+            let mapped = self.table.mapped_data(handle);
+            self.is_mapped = mapped.is_some();
+            if let Some(block) = mapped {
+                return Ok(block);
+            }
             if self.options.fill_cache {
                 self.table.touch_block(handle);
             }
@@ -329,7 +344,10 @@ impl Cursor for TableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         match self.data.next() {
-            Ok(true) if !self.data.is_reference() => Ok(()),
+            Ok(true) if !self.data.is_reference() => match self.check_mapping() {
+                Ok(()) => Ok(()),
+                Err(e) => self.guarded(|_| Err(e)),
+            },
             Ok(true) => self.guarded(|_| Ok(())),
             Ok(false) => self.guarded(Self::next_block),
             Err(e) => self.guarded(|cursor| cursor.check_data(Err(e))),
@@ -368,12 +386,15 @@ impl Cursor for TableCursor {
         self.is_cached && self.data.place().is_some_and(|at| self.table.is_warm(self.handle, at))
     }
 
-    fn pinned_value(&self) -> Pinned {
-        match &self.fetched {
-            _ if !self.data.is_reference() => self.data.pinned_value(),
-            Some(fetched) => pin_fetched(fetched),
-            None => Pinned::default(),
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        if !self.data.is_reference() {
+            self.data.pin_value(into);
+            return self.check_mapping();
         }
+        if let Some(fetched) = &self.fetched {
+            pin_fetched(fetched, into);
+        }
+        Ok(())
     }
 }
 

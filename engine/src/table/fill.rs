@@ -124,7 +124,10 @@ impl Filler {
 
     /// The present block is complete. Whether it went in.
     pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
-        if !self.all && self.warm_cells.is_empty() {
+        // What is read from a mapping is not looked for in the cache.
+        let is_mapped = self.filled.cache.serves_mapped() && handle.stored == handle.raw;
+        if is_mapped || !self.all && self.warm_cells.is_empty() {
+            self.warm_cells.clear();
             return false;
         }
         self.filled.warm.extend(self.warm_cells.drain(..).map(|at| handle.place(at as usize)));

@@ -150,15 +150,32 @@ impl Head {
         Ok(Self { kind, codec, handle, crc })
     }
 
-    /// The uncompressed payload, if the checksum holds.
-    pub(super) fn open(&self, head: &[u8], payload: &[u8], identity: u64) -> Result<Vec<u8>, String> {
+    /// Whether the checksum holds.
+    fn check(&self, head: &[u8], payload: &[u8], identity: u64) -> Result<(), String> {
         let start = crc32c::crc32c_append(seed(identity, self.handle.offset), &head[..9]);
         let crc = crc32c::crc32c_append(start, payload);
         if crc != self.crc && !planted!(Bug::SkipBlockChecksum) {
             return Err(format!("block checksum is {crc:08x}, expected {:08x}", self.crc));
         }
+        Ok(())
+    }
+
+    /// The uncompressed payload, if the checksum holds.
+    pub(super) fn open(&self, head: &[u8], payload: &[u8], identity: u64) -> Result<Vec<u8>, String> {
+        self.check(head, payload, identity)?;
         decompress(self.codec, payload, self.handle.raw as usize)
     }
+}
+
+/// Whether `bytes`, which are head and payload at `handle`, are that block, uncompressed.
+pub(super) fn is_sound(bytes: &[u8], identity: u64, kind: BlockKind, handle: Handle) -> bool {
+    let Some((first, payload)) = bytes.split_first_chunk() else { return false };
+    Head::decode(first, identity, handle.offset, handle.end()).is_ok_and(|head| {
+        head.handle == handle
+            && head.kind == kind
+            && head.codec == Codec::Raw
+            && head.check(first, payload, identity).is_ok()
+    })
 }
 
 /// The uncompressed payload in `bytes`, which are head and payload as read from `handle`.

@@ -6,12 +6,13 @@
 
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
+use super::pin::Copied;
 use super::reader::Table;
 use super::reference::Fetched;
 use crate::cache::Filling;
 use crate::cache::block::{Block, Entry};
 use crate::error::Result;
-use crate::types::{CellRef, SeqNo, Visit};
+use crate::types::{CellRef, Owner, SeqNo, Visit};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -102,8 +103,17 @@ impl Table {
                     partition.index.offset,
                     BlockEntry::decode(index.value(&entry), partition.data_end),
                 )?;
-                let block = data(handle)?;
-                match self.visit_block(&block, handle, read)? {
+                let visited = match self.borrowed_data(handle) {
+                    Some(block) => {
+                        let visited = self.visit_block(&block, &Copied, handle, read);
+                        self.check_mapping(handle.offset).and(visited)
+                    }
+                    None => {
+                        let block = data(handle)?;
+                        self.visit_block(&block, &block, handle, read)
+                    }
+                };
+                match visited? {
                     Visited::Stopped => return Ok(ControlFlow::Break(())),
                     Visited::Passed => return Ok(ControlFlow::Continue(())),
                     Visited::End if !continues => return Ok(ControlFlow::Continue(())),
@@ -130,14 +140,20 @@ impl Table {
     }
 
     /// Visits the cells of the key in a data block.
-    fn visit_block(&self, block: &Arc<Block>, handle: Handle, read: &mut Read<'_, '_>) -> Result<Visited> {
+    fn visit_block(
+        &self,
+        block: &Block,
+        owner: &dyn Owner,
+        handle: Handle,
+        read: &mut Read<'_, '_>,
+    ) -> Result<Visited> {
         let first = self.check(handle.offset, block.lower_bound(read.key))?;
         let Some(mut entry) = first else { return Ok(Visited::Passed) };
         if block.is_key(&entry, read.key) {
             self.touch(handle, entry.at());
         }
         while block.is_key(&entry, read.key) {
-            if self.visit_cell(block, handle.offset, &entry, read)?.is_break() {
+            if self.visit_cell(block, owner, handle.offset, &entry, read)?.is_break() {
                 return Ok(Visited::Stopped);
             }
             if entry.end() >= block.entries_end() {
@@ -152,7 +168,8 @@ impl Table {
     #[inline]
     fn visit_cell(
         &self,
-        block: &Arc<Block>,
+        block: &Block,
+        owner: &dyn Owner,
         offset: u64,
         entry: &Entry,
         read: &mut Read<'_, '_>,
@@ -170,7 +187,7 @@ impl Table {
             value: block.value(entry),
         };
         if !entry.is_reference {
-            return Ok((read.visit)(&cell, block));
+            return Ok((read.visit)(&cell, owner));
         }
         let mut fetched = Fetched::default();
         self.fetch(offset, &cell, None, &mut fetched)?;

@@ -3,7 +3,7 @@
 //! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up:
 //! `frame` puts every block under a checksum seeded with the table's identity and the block's offset, `ends` are
 //! header and footer, `compression` the codecs; `block_builder` and `block_cursor` write and walk the sorted block (`cache/block.rs`), `index` separators and index entries, `properties` and `tombstones` the
-//! small blocks; `reference` reads values that a log table left in the log. On top stand `builder` (writes a table), `reader` (opens it, point reads; `tail`: of a table far away), `cursor` (both ways,
+//! small blocks; `reference` reads values that a log table left in the log. On top stand `builder` (writes a table), `reader` (opens it; `tail`: of a table far away), `get` (point reads; `mapped`: where blocks lie in a mapping), `cursor` (both ways,
 //! read-ahead), `fill` (what merges put into the cache and take out), and for people and repair `inspect`, `verify` and `scan`.
 //!
 //! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
@@ -23,6 +23,7 @@ mod frame;
 mod get;
 mod index;
 mod inspect;
+mod mapped;
 mod pin;
 mod properties;
 mod reader;
@@ -42,7 +43,7 @@ pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use fill::{Filled, Replaced};
 pub(crate) use inspect::BlockListing;
-pub(crate) use reader::{Access, Table, WrapFile};
+pub(crate) use reader::{Access, Table, Through, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use tail::tail_bytes;

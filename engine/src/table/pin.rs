@@ -11,28 +11,39 @@ use std::sync::Arc;
 // SAFETY: a block's bytes are never changed after it is made and are freed only with the block, which the pin
 // (a clone of the `Arc`) keeps. Of a cell handed out with this owner the value always lies in the block.
 unsafe impl Owner for Arc<Block> {
-    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::clone(self) as Arc<dyn Any + Send + Sync>
+    fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        // Mapped bytes may turn out not to be there when they are read: whoever hands them out must have read them.
+        (!self.is_mapped()).then(|| Arc::clone(self) as Arc<dyn Any + Send + Sync>)
+    }
+}
+
+/// Of a value in a mapped block: it is copied.
+pub(super) struct Copied;
+
+// SAFETY: nothing is pinned.
+unsafe impl Owner for Copied {
+    fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
     }
 }
 
 // SAFETY: what was fetched is changed only while nobody shares it (`Arc::get_mut`), and the pin shares it. Of a cell
 // handed out with this owner the value always lies in it.
 unsafe impl Owner for Arc<Fetched> {
-    fn pin(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::clone(self) as Arc<dyn Any + Send + Sync>
+    fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::clone(self) as Arc<dyn Any + Send + Sync>)
     }
 }
 
 /// The value fetched from the log, pinned.
-pub(super) fn pin_fetched(fetched: &Arc<Fetched>) -> Pinned {
+pub(super) fn pin_fetched(fetched: &Arc<Fetched>, into: &mut Pinned) {
     // SAFETY: the value is a part of what is the owner.
-    unsafe { Pinned::held(fetched.value(), fetched) }
+    unsafe { into.hold(fetched.value(), fetched) }
 }
 
 /// The bytes of that range of the block, pinned.
-pub(super) fn pin(block: &Arc<Block>, range: Range<usize>) -> Pinned {
+pub(super) fn pin(block: &Arc<Block>, range: Range<usize>, into: &mut Pinned) {
     let bytes = &block.bytes()[range];
     // SAFETY: `bytes` is a part of the block that is the owner.
-    unsafe { Pinned::held(bytes, block) }
+    unsafe { into.hold(bytes, block) }
 }

@@ -15,7 +15,7 @@ use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Counter, Filling, Warmth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
-use crate::storage::{OpenFiles, ReadFile, Storage};
+use crate::storage::{MappedRead, OpenFiles, ReadFile, Storage};
 use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Fragments, RangeTombstone, SeqNo, Sketch};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Table {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadFile>,
+    /// The same in memory, where it is read so.
+    pub(super) map: Option<Arc<dyn MappedRead>>,
     info: Arc<TableInfo>,
     pub(super) cache: Arc<BlockCache>,
     cache_id: u64,
@@ -46,8 +48,7 @@ pub(crate) struct Table {
 /// How a table's file is opened.
 #[derive(Default)]
 pub(crate) struct Access<'f> {
-    /// Past the page cache, so that the block cache is the only one.
-    pub(crate) direct: bool,
+    pub(crate) through: Through,
     /// Among which only so many are open at a time; without them it stays open.
     pub(crate) files: Option<&'f Arc<OpenFiles>>,
     /// What was put into the cache when it was written.
@@ -56,6 +57,17 @@ pub(crate) struct Access<'f> {
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
     /// It is read through what this makes of its file.
     pub(crate) wrap: Option<&'f WrapFile<'f>>,
+}
+
+/// By which way the bytes of a table come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Through {
+    #[default]
+    PageCache,
+    /// Past the page cache, so that the block cache is the only one.
+    Device,
+    /// From a mapping where they lie uncompressed, else as by default.
+    Mapping,
 }
 
 /// Makes something of a file that is read.
@@ -139,7 +151,7 @@ impl Table {
         access: Access<'_>,
     ) -> Result<Arc<Self>> {
         let read = || {
-            let opened = Opened::read(&**storage, path, access.direct, access.files, info.bytes)?;
+            let opened = Opened::read(&**storage, path, access.through, access.files, info.bytes)?;
             opened.compare(path, &info)?;
             Ok(opened)
         };
@@ -148,6 +160,7 @@ impl Table {
             ErrorKind::Corruption if storage.forget(path) => read(),
             _ => Err(e),
         })?;
+        opened.map = (access.through == Through::Mapping).then(|| opened.file.mapped()).flatten();
         if let Some(wrap) = access.wrap {
             opened.file = wrap(opened.file);
         }
@@ -161,7 +174,7 @@ impl Table {
         path: &Path,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
-        let opened = Opened::read(&**storage, path, false, None, 0)?;
+        let opened = Opened::read(&**storage, path, Through::PageCache, None, 0)?;
         let info = Arc::new(opened.info());
         opened.table(beside(&**storage, path), path, info, cache, None)
     }
@@ -449,6 +462,7 @@ fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a
 /// What a file says of itself, before it is a table.
 struct Opened {
     file: Arc<dyn ReadFile>,
+    map: Option<Arc<dyn MappedRead>>,
     /// What is at hand of its end.
     tail: Option<Tail>,
     footer: Footer,
@@ -462,10 +476,11 @@ impl Opened {
     fn read(
         storage: &dyn Storage,
         path: &Path,
-        direct: bool,
+        through: Through,
         files: Option<&Arc<OpenFiles>>,
         about: u64,
     ) -> Result<Self> {
+        let direct = through == Through::Device;
         let file = match files {
             Some(files) => files.open(path, direct),
             None if direct => storage.open_direct(path),
@@ -509,7 +524,7 @@ impl Opened {
         let top = Block::new(block(BlockKind::Top, footer.top)?)
             .and_then(|block| TopIndex::new(block, footer_at))
             .map_err(bad(footer.top.offset))?;
-        let opened = Self { file, tail, footer, top, tombstones, properties };
+        let opened = Self { file, map: None, tail, footer, top, tombstones, properties };
         if opened.tombstones.len() as u64 != opened.properties.range_tombstones {
             let (found, expected) = (opened.tombstones.len(), opened.properties.range_tombstones);
             let message = format!("found {found} range tombstones, expected {expected}");
@@ -569,6 +584,7 @@ impl Opened {
         let table = Table {
             path: path.to_path_buf(),
             file: self.file,
+            map: self.map,
             info,
             cache: Arc::clone(cache),
             cache_id,

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 mod damage;
+mod mapped;
 mod references;
 
 struct Fixture {
@@ -77,7 +78,12 @@ impl Fixture {
     }
 
     fn open(&self) -> Result<Arc<Table>, crate::Error> {
-        Table::open(&self.storage, &self.path, Arc::new(self.info.clone()), &self.cache)
+        self.open_through(Through::PageCache)
+    }
+
+    fn open_through(&self, through: Through) -> Result<Arc<Table>, crate::Error> {
+        let access = Access { through, ..Access::default() };
+        Table::open_with(&self.storage, &self.path, Arc::new(self.info.clone()), &self.cache, access)
     }
 }
 
@@ -112,7 +118,16 @@ fn backward(cursor: &mut TableCursor) -> Result<Vec<Cell>, crate::Error> {
 
 /// Every way to read must give what was written.
 fn assert_reads_back(fixture: &Fixture, probes: &[Vec<u8>]) {
-    let table = fixture.open().unwrap();
+    for through in [Through::PageCache, Through::Device, Through::Mapping] {
+        match fixture.open_through(through) {
+            Ok(table) => assert_table_reads_back(fixture, &table, probes),
+            // Not every file system has it.
+            Err(e) => assert_eq!((through, e.kind()), (Through::Device, crate::ErrorKind::Unsupported)),
+        }
+    }
+}
+
+fn assert_table_reads_back(fixture: &Fixture, table: &Arc<Table>, probes: &[Vec<u8>]) {
     let cells = &fixture.cells;
     let verified = table.verify().unwrap();
     assert_eq!((verified.cells, verified.bytes), (cells.len() as u64, fixture.info.bytes));
@@ -157,7 +172,7 @@ fn assert_reads_back(fixture: &Fixture, probes: &[Vec<u8>]) {
         for read in [SeqNo::MAX, SeqNo(500), SeqNo::ZERO] {
             let expected: Vec<Cell> =
                 cells.iter().filter(|c| c.key == *probe && c.seq <= read).cloned().collect();
-            assert_eq!(get(&table, probe, read).unwrap(), expected, "{}", probe.escape_ascii());
+            assert_eq!(get(table, probe, read).unwrap(), expected, "{}", probe.escape_ascii());
         }
     }
 }
@@ -259,12 +274,19 @@ fn a_value_larger_than_all_buffers_survives_every_compression() {
     }
 }
 
+/// The value where the cursor is.
+fn pinned(cursor: &TableCursor) -> Pinned {
+    let mut value = Pinned::default();
+    cursor.pin_value(&mut value).unwrap();
+    value
+}
+
 #[test]
 fn a_pinned_value_outlives_cursor_table_and_cache() {
     let fixture = Fixture::new(numbered(100, 1), Vec::new(), small(Compression::Lz4));
     let mut cursor = fixture.open().unwrap().cursor(CursorOptions::default());
     cursor.seek(&fixture.cells[42].key).unwrap();
-    let pinned: Pinned = cursor.pinned_value();
+    let pinned = pinned(&cursor);
     cursor.next().unwrap();
     drop(cursor);
     fixture.cache.set_capacity(0);

@@ -25,8 +25,8 @@ pub(crate) trait Cursor: Send {
     fn key(&self) -> &[u8] {
         self.cell().key
     }
-    /// The value here, kept alive without copying. Must be valid.
-    fn pinned_value(&self) -> Pinned;
+    /// Puts the value here there, kept alive, without copying where that can be. Must be valid.
+    fn pin_value(&self, into: &mut Pinned) -> Result<()>;
     /// How often the key here was written, as far as this source knows. Must be valid, at the key's first cell.
     fn heat(&self) -> Heat {
         Heat::default()
@@ -60,8 +60,8 @@ impl Cursor for Box<dyn Cursor> {
     fn key(&self) -> &[u8] {
         (**self).key()
     }
-    fn pinned_value(&self) -> Pinned {
-        (**self).pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        (**self).pin_value(into)
     }
     fn heat(&self) -> Heat {
         (**self).heat()

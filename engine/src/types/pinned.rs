@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// The bytes of any cell handed out together with this owner must stay where they are, unchanged, as long as
 /// a pinned `Arc` lives.
 pub(crate) unsafe trait Owner {
-    /// A reference that keeps the bytes alive.
-    fn pin(&self) -> Arc<dyn Any + Send + Sync>;
+    /// A reference that keeps the bytes alive; `None` where they are to be copied.
+    fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>>;
 }
 
 /// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory chunk (up to
@@ -54,7 +54,28 @@ impl Pinned {
     /// # Safety
     /// `bytes` lies in memory covered by `owner`'s promise (see [`Owner`]).
     pub(crate) unsafe fn held(bytes: &[u8], owner: &dyn Owner) -> Self {
-        Pinned(Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner: owner.pin() })
+        let mut pinned = Self::default();
+        // SAFETY: as promised to this.
+        unsafe { pinned.hold(bytes, owner) };
+        pinned
+    }
+
+    /// The same in place of what it is; a copy takes its memory, if that fits.
+    ///
+    /// # Safety
+    /// As of `held`.
+    pub(crate) unsafe fn hold(&mut self, bytes: &[u8], owner: &dyn Owner) {
+        if let Some(_owner) = owner.pin() {
+            self.0 = Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner };
+            return;
+        }
+        if let Inner::Owned(own) = &mut self.0
+            && let Some(own) = Arc::get_mut(own).filter(|own| own.len() == bytes.len())
+        {
+            own.copy_from_slice(bytes);
+        } else {
+            self.0 = Inner::Owned(bytes.into());
+        }
     }
 
     /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on holding its

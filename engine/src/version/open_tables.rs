@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::table::{Access, Filled, Table, WrapFile};
+use crate::table::{Access, Filled, Table, Through, WrapFile};
 use crate::types::TableId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub(crate) struct OpenTables {
     cache: Arc<BlockCache>,
     files: Arc<OpenFiles>,
     graveyard: Arc<Graveyard>,
-    /// Past the page cache.
-    direct: bool,
+    /// How they are read.
+    through: Through,
     known: Mutex<Known>,
 }
 
@@ -42,7 +42,7 @@ impl OpenTables {
         cache: &Arc<BlockCache>,
         files: &Arc<OpenFiles>,
         graveyard: &Arc<Graveyard>,
-        direct: bool,
+        through: Through,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
@@ -51,7 +51,7 @@ impl OpenTables {
             cache: cache.clone(),
             files: files.clone(),
             graveyard: graveyard.clone(),
-            direct,
+            through,
             known: Mutex::default(),
         })
     }
@@ -83,7 +83,7 @@ impl OpenTables {
     ) -> Result<Arc<TableHandle>> {
         let path = self.store.path(info.id);
         let logs = Some((&*self.storage, &*self.dir));
-        let access = Access { direct: self.direct, files: Some(&self.files), filled, logs, wrap };
+        let access = Access { through: self.through, files: Some(&self.files), filled, logs, wrap };
         let table = Table::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)?;
         let handle = TableHandle::new(table, self.graveyard.clone());
         let mut known = self.known.lock();

@@ -257,8 +257,8 @@ impl Cursor for Chain {
         self.at.as_ref().expect("key of a valid cursor").1.key()
     }
 
-    fn pinned_value(&self) -> Pinned {
-        self.at.as_ref().expect("value of a valid cursor").1.pinned_value()
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.at.as_ref().expect("value of a valid cursor").1.pin_value(into)
     }
 
     fn heat(&self) -> Heat {

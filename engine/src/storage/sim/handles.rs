@@ -3,11 +3,12 @@
 use super::disk::{FileId, normal};
 use super::faults::{Failure, OpKind};
 use super::{Shared, SimStorage, State, crashed};
-use crate::storage::{MappedFile, ReadFile, Storage, WriteFile, check_reserved};
+use crate::storage::{MappedFile, MappedRead, ReadFile, Storage, WriteFile, check_reserved};
 use parking_lot::MutexGuard;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Shared {
     /// Admits an operation that happens as a whole or not at all.
@@ -132,6 +133,33 @@ impl ReadFile for SimFile {
     fn len(&self) -> io::Result<u64> {
         let state = self.0.shared.admit(OpKind::Read, &self.0.path, 0, 0)?;
         Ok(state.disk.inode(self.0.id).len())
+    }
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        let Handle { shared, id, path } = &self.0;
+        let mut state = shared.admit(OpKind::Map, path, 0, 0).ok()?;
+        let bytes = state.disk.inode(*id).content().to_vec();
+        let file = Handle::open(shared, &mut state, *id, path.clone());
+        Some(Arc::new(SimMappedRead { file, bytes, failed: AtomicBool::new(false) }))
+    }
+}
+
+/// Whoever asks whether it failed has read it, which is one operation.
+struct SimMappedRead {
+    file: Handle,
+    bytes: Vec<u8>,
+    failed: AtomicBool,
+}
+
+impl MappedRead for SimMappedRead {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+    fn failed(&self) -> bool {
+        let fails = || self.file.shared.admit(OpKind::Read, &self.file.path, 0, 0).is_err();
+        if !self.failed.load(Ordering::Relaxed) && fails() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        self.failed.load(Ordering::Relaxed)
     }
 }
 

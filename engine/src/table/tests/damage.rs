@@ -29,10 +29,11 @@ fn assert_right_or_refused(fixture: &Fixture, whole: &Arc<Table>, what: &str) ->
             refused = true;
         }
     };
-    let table = match fixture.open() {
-        Ok(table) => table,
-        Err(e) => {
-            judge(Err(e), "open");
+    let (table, mapped) = match (fixture.open(), fixture.open_through(Through::Mapping)) {
+        (Ok(table), Ok(mapped)) => (table, mapped),
+        (table, mapped) => {
+            let told = [table.err(), mapped.err()].map(|e| e.expect("both are refused"));
+            told.into_iter().for_each(|e| judge(Err(e), "open"));
             return true;
         }
     };
@@ -48,7 +49,10 @@ fn assert_right_or_refused(fixture: &Fixture, whole: &Arc<Table>, what: &str) ->
     for i in (0..fixture.cells.len()).step_by(2) {
         let key = &fixture.cells[i].key;
         judge(get(&table, key, SeqNo::MAX).map(|cells| cells == fixture.cells[i..i + 2]), "get");
+        judge(get(&mapped, key, SeqNo::MAX).map(|cells| cells == fixture.cells[i..i + 2]), "mapped get");
     }
+    let mut cursor = mapped.cursor(CursorOptions::default());
+    judge(cursor.seek(b"").and_then(|()| forward(&mut cursor)).map(|cells| cells == fixture.cells), "mapped");
     judge(table.verify().map(|v| v.cells == fixture.cells.len() as u64), "verify");
     refused
 }

@@ -68,7 +68,7 @@ fn a_pinned_value_outlives_the_next_step_of_its_cursor() {
     cursor.seek(b"").unwrap();
     let mut pins: Vec<Pinned> = Vec::new();
     while cursor.valid() {
-        pins.push(cursor.pinned_value());
+        pins.push(pinned(&cursor));
         cursor.next().unwrap();
     }
     drop(cursor);

@@ -1,0 +1,252 @@
+//! Files read through memory mappings.
+//!
+//! A read of a mapped page that the device cannot give, or that lies behind the end of a file that was cut short, is not
+//! an error of a call but a signal (SIGBUS), which ends the process. So the first mapping installs a handler. Where the
+//! address lies in a mapping of ours, it puts a page of zeros there, marks the mapping as failed and returns: the reader
+//! goes on with wrong bytes and learns from [`MappedRead::failed`] that it must not believe them. Any other SIGBUS goes to
+//! the handler that was there before.
+//!
+//! The handler may run in the middle of anything, so it takes no lock and allocates nothing: it walks a list of slots, one
+//! for each live mapping, that only grows. Slots of mappings that are gone serve new ones.
+#![expect(unsafe_code, reason = "memory-mapped tables and their signal handler")]
+
+use super::MappedRead;
+use std::fs::File;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A mapping that lives, or none where `from` and `to` are equal.
+struct Slot {
+    from: AtomicUsize,
+    to: AtomicUsize,
+    failed: AtomicBool,
+    /// The slot made before; never changes once the slot is in the list.
+    next: *mut Slot,
+}
+
+// SAFETY: `next` is set before a slot is shared and points to one that lives for ever.
+unsafe impl Sync for Slot {}
+
+/// The slot made last. Slots live for ever.
+static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+/// Slots without a mapping.
+static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+/// What was to be done at a SIGBUS before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static PAGE: AtomicUsize = AtomicUsize::new(0);
+
+/// A whole file, read-only.
+pub(super) struct Mapping {
+    map: memmap2::Mmap,
+    slot: &'static Slot,
+}
+
+impl Mapping {
+    /// Maps the file as long as it is now.
+    pub(super) fn new(file: &File) -> io::Result<Self> {
+        install()?;
+        // SAFETY: tables are written once, before they are opened, and the database holds its directory's lock. What others
+        // do to the file all the same may change bytes under a reader: decoders check every length, and each block is
+        // checked again within seconds.
+        let map = unsafe { memmap2::MmapOptions::new().map(file)? };
+        // A read wants one block. Only advice, so it may fail.
+        let _ = map.advise(memmap2::Advice::Random);
+        let from = map.as_ptr() as usize;
+        let slot = free().pop().unwrap_or_else(new_slot);
+        slot.failed.store(false, Ordering::Relaxed);
+        slot.from.store(from, Ordering::Relaxed);
+        slot.to.store(from + map.len(), Ordering::Release);
+        Ok(Self { map, slot })
+    }
+}
+
+impl MappedRead for Mapping {
+    fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    fn failed(&self) -> bool {
+        // The handler runs on the reading thread, between the read and this.
+        self.slot.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before the addresses are another's.
+        self.slot.to.store(0, Ordering::Release);
+        self.slot.from.store(0, Ordering::Release);
+        free().push(self.slot);
+    }
+}
+
+fn free() -> MutexGuard<'static, Vec<&'static Slot>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn new_slot() -> &'static Slot {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = SLOTS.load(Ordering::Acquire);
+    let (from, to) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let slot = Box::leak(Box::new(Slot { from, to, failed: AtomicBool::new(false), next }));
+    SLOTS.store(slot, Ordering::Release);
+    slot
+}
+
+/// Installs the handler, once for the process.
+fn install() -> io::Result<()> {
+    static INSTALLING: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
+    }
+    PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
+    // SAFETY: both are plain structures that the calls fill in; the handler keeps to what a signal handler may do.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // First what the handler needs.
+        let _ = BEFORE.set(before);
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = on_bus_error as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut ours.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    *installed = true;
+    Ok(())
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid `info` to a handler with SA_SIGINFO.
+    let (sent, at) = unsafe { ((*info).si_code <= 0, (*info).si_addr() as usize) };
+    if !sent && mend(at) {
+        return;
+    }
+    // SAFETY: what was installed before is called as it asked to be. Without a handler the default action is restored, and
+    // the signal comes again when this one returns.
+    unsafe {
+        match BEFORE.get() {
+            Some(before) if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN => {
+                if before.sa_flags & libc::SA_SIGINFO != 0 {
+                    type Told = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                    std::mem::transmute::<usize, Told>(before.sa_sigaction)(signal, info, context);
+                } else {
+                    type Plain = extern "C" fn(libc::c_int);
+                    std::mem::transmute::<usize, Plain>(before.sa_sigaction)(signal);
+                }
+            }
+            _ => {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+        }
+    }
+}
+
+/// Puts a page of zeros where the address is, if it lies in a mapping of ours.
+fn mend(at: usize) -> bool {
+    let mut next = SLOTS.load(Ordering::Acquire);
+    // SAFETY: slots live for ever.
+    while let Some(slot) = unsafe { next.as_ref() } {
+        // The reader holds its mapping, so that its slot does not change; others' may, and then are not hit.
+        let to = slot.to.load(Ordering::Acquire);
+        if (slot.from.load(Ordering::Relaxed)..to).contains(&at) {
+            slot.failed.store(true, Ordering::Release);
+            let page = PAGE.load(Ordering::Relaxed);
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            // SAFETY: the page lies within a mapping that its owner holds and will unmap as a whole.
+            let made = unsafe {
+                libc::mmap((at & !(page - 1)) as *mut libc::c_void, page, libc::PROT_READ, flags, -1, 0)
+            };
+            return made != libc::MAP_FAILED;
+        }
+        next = slot.next;
+    }
+    false
+}
+
+#[cfg(all(test, not(models)))]
+#[allow(clippy::disallowed_methods, reason = "the real world is what is tested here")]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn file_of(bytes: &[u8]) -> File {
+        use std::io::Write;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_page_that_is_gone_reads_as_zeros_and_marks_its_mapping_alone() {
+        let page = rustix::param::page_size();
+        let (cut, whole) = (file_of(&vec![7; 4 * page]), file_of(&vec![9; 4 * page]));
+        let (broken, sound) = (Mapping::new(&cut).unwrap(), Mapping::new(&whole).unwrap());
+        cut.set_len(page as u64).unwrap();
+        assert_eq!((broken.bytes()[0], broken.failed()), (7, false));
+        let lost = &broken.bytes()[page..];
+        assert!(lost.iter().all(|byte| *byte == 0) && broken.failed());
+        assert!(sound.bytes().iter().all(|byte| *byte == 9) && !sound.failed());
+        // Its slot serves another mapping, which is sound.
+        drop(broken);
+        let next = Mapping::new(&whole).unwrap();
+        assert!(next.bytes().iter().all(|byte| *byte == 9) && !next.failed());
+    }
+
+    #[test]
+    fn ten_thousand_mappings_need_as_many_slots_and_later_ones_none() {
+        let page = rustix::param::page_size();
+        let file = file_of(&[1; 10]);
+        let count = || {
+            let (mut count, mut next) = (0, SLOTS.load(Ordering::Acquire));
+            // SAFETY: slots live for ever.
+            while let Some(slot) = unsafe { next.as_ref() } {
+                (count, next) = (count + 1, slot.next);
+            }
+            count
+        };
+        let all: Vec<_> = (0..10_000).map(|_| Mapping::new(&file).unwrap()).collect();
+        assert!(all.iter().all(|one| one.bytes() == [1; 10]));
+        let before = count();
+        drop(all);
+        let again: Vec<_> = (0..9_000).map(|_| Mapping::new(&file).unwrap()).collect();
+        assert_eq!(count(), before);
+        // The handler finds its mapping among all of them.
+        let cut = file_of(&vec![7; 2 * page]);
+        let broken = Mapping::new(&cut).unwrap();
+        cut.set_len(0).unwrap();
+        assert_eq!((broken.bytes()[page], broken.failed()), (0, true));
+        assert!(!again.iter().any(MappedRead::failed));
+    }
+
+    /// What another part of the process does wrong ends it.
+    #[test]
+    fn a_signal_that_is_not_ours_goes_on() {
+        const CHILD: &str = "SILTSTONE_TEST_BUS_ERROR";
+        let page = rustix::param::page_size();
+        if std::env::var_os(CHILD).is_some() {
+            let ours = Mapping::new(&file_of(&[1])).unwrap();
+            assert_eq!(ours.bytes(), [1]);
+            let cut = file_of(&vec![7; page]);
+            // SAFETY: a mapping that nobody else has; reading it is what ends this process.
+            let foreign = unsafe { memmap2::MmapOptions::new().map(&cut).unwrap() };
+            cut.set_len(0).unwrap();
+            println!("{}", foreign[0]);
+            return;
+        }
+        let name = "storage::mapping::tests::a_signal_that_is_not_ours_goes_on";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let ended = child.args(["--exact", name]).env(CHILD, "1").output().unwrap().status;
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(ended.signal(), Some(libc::SIGBUS), "{ended}");
+    }
+}

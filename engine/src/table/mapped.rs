@@ -1,0 +1,80 @@
+//! Data blocks that are read where they lie in a mapping of the table's file.
+//!
+//! Only uncompressed blocks are: of others the index says that they are shorter in the file, and they come by the cache.
+//! Nothing else is asked for them: no cache, no lock, no count. A block is checked like one that is read from the file,
+//! unless that was done within the second (`cache/believed.rs`). What does not check is read from the file, which is read
+//! again and tells what is wrong.
+//!
+//! A page that the device does not give reads as zeros, and the mapping says that it failed (`storage/mapping.rs`). So
+//! whoever takes something out of a mapped block asks afterwards whether it was sound ([`Table::check_mapping`]) and hands
+//! out copies alone. A mapping that failed is not used any more.
+
+use super::frame::{BlockKind, HEAD_BYTES, Handle, is_sound};
+use super::reader::Table;
+use crate::cache::buffers::Buffer;
+use crate::cache::{Block, Borrowed};
+use crate::error::{Error, Result};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Table {
+    /// The data block, for as long as the table is there.
+    #[inline]
+    pub(super) fn borrowed_data(&self, handle: Handle) -> Option<Borrowed<'_>> {
+        let map = self.map.as_ref()?;
+        let (payload, is_known) = self.mapped_payload(handle)?;
+        let block = Block::borrowed(map.bytes().get(payload)?, is_known).ok()?;
+        self.note_mapped(handle, is_known);
+        Some(block)
+    }
+
+    /// The same to be kept.
+    pub(super) fn mapped_data(&self, handle: Handle) -> Option<Arc<Block>> {
+        let map = self.map.as_ref()?;
+        let (payload, is_known) = self.mapped_payload(handle)?;
+        let block = Block::over(Buffer::mapped(map, payload)?, is_known).ok()?;
+        self.note_mapped(handle, is_known);
+        Some(Arc::new(block))
+    }
+
+    /// Where its payload lies, and whether it was checked a moment ago. If not, it is now.
+    #[inline]
+    fn mapped_payload(&self, handle: Handle) -> Option<(Range<usize>, bool)> {
+        let map = self.map.as_ref()?;
+        if handle.stored != handle.raw || map.failed() {
+            return None;
+        }
+        let (from, to) = (usize::try_from(handle.offset).ok()?, usize::try_from(handle.end()).ok()?);
+        let is_known = self.cache.believes(self.key_of(handle));
+        if !is_known {
+            let whole = map.bytes().get(from..to)?;
+            if !is_sound(whole, self.footer.identity, BlockKind::Data, handle) || map.failed() {
+                return None;
+            }
+        }
+        Some((from + HEAD_BYTES..to, is_known))
+    }
+
+    #[inline]
+    fn note_mapped(&self, handle: Handle, is_known: bool) {
+        if !is_known {
+            self.cache.note_checked(self.key_of(handle));
+        }
+    }
+
+    /// Whether what was read of the mapping so far may be believed.
+    #[inline]
+    pub(super) fn check_mapping(&self, offset: u64) -> Result<()> {
+        match &self.map {
+            Some(map) if map.failed() => Err(self.unreadable(offset)),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn unreadable(&self, offset: u64) -> Error {
+        let why = format!("a part of the file's mapping could not be read, at or behind offset {offset}");
+        Error::io("read table", &self.path, io::Error::other(why))
+    }
+}

@@ -1,0 +1,95 @@
+//! Tables that are read where they lie in a mapping: the same answers, and none from bytes that are not there.
+
+use super::*;
+use crate::ErrorKind;
+use crate::storage::sim::SimWorld;
+
+/// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still. Indices are kept.
+fn read_once(compression: Compression) -> (Fixture, Arc<Table>) {
+    let fixture = Fixture::new(numbered(10_000, 1), Vec::new(), small(compression));
+    fixture.cache.set_capacity(8 << 20);
+    fixture.cache.believe(&SimWorld::new(1).env().clock);
+    let table = fixture.open_through(Through::Mapping).unwrap();
+    let mut cursor = table.cursor(CursorOptions::default());
+    cursor.seek(b"").unwrap();
+    assert!(forward(&mut cursor).unwrap() == fixture.cells);
+    (fixture, table)
+}
+
+#[test]
+fn of_uncompressed_blocks_nothing_is_asked_of_the_cache() {
+    let (fixture, table) = read_once(Compression::None);
+    for cell in &fixture.cells {
+        assert_eq!(get(&table, &cell.key, SeqNo::MAX).unwrap(), std::slice::from_ref(cell));
+    }
+    let stats = fixture.cache.stats();
+    assert_eq!((stats.data.hits, stats.data.misses, stats.data_bytes), (0, 0, 0));
+    let (fixture, _table) = read_once(Compression::Lz4);
+    let stats = fixture.cache.stats();
+    assert!(stats.data.misses > 0 && stats.data_bytes > 0, "compressed ones come by the cache");
+}
+
+#[test]
+fn a_value_outlives_its_table_and_its_file() {
+    let (fixture, table) = read_once(Compression::None);
+    let mut cursor = table.cursor(CursorOptions::default());
+    cursor.seek(&fixture.cells[5_000].key).unwrap();
+    let (first, expected) = (pinned(&cursor), fixture.cells[5_000].value.clone());
+    let mut again = first.clone();
+    cursor.next().unwrap();
+    cursor.pin_value(&mut again).unwrap();
+    assert_eq!(again, fixture.cells[5_001].value);
+    drop((cursor, table));
+    std::fs::OpenOptions::new().write(true).open(&fixture.path).unwrap().set_len(0).unwrap();
+    assert_eq!(first, expected);
+}
+
+#[test]
+fn a_file_that_is_cut_short_under_its_readers_is_an_error_and_ends_nothing() {
+    let (fixture, table) = read_once(Compression::None);
+    let (cells, len) = (&fixture.cells, fixture.info.bytes);
+    let mut there = table.cursor(CursorOptions::default());
+    there.seek(&cells[6_000].key).unwrap();
+    let mut before = table.cursor(CursorOptions::default());
+    before.seek(b"").unwrap();
+    // Index and filter are kept from now on.
+    let _ = [100, 9_000].map(|n: usize| get(&table, &cells[n].key, SeqNo::MAX).unwrap());
+    std::fs::OpenOptions::new().write(true).open(&fixture.path).unwrap().set_len(len / 2).unwrap();
+    // By a get: the file is read, which says what is wrong.
+    let told = get(&table, &cells[9_000].key, SeqNo::MAX).unwrap_err();
+    assert!(told.file() == Some(&*fixture.path) && told.kind() == ErrorKind::Corruption, "{told:?}");
+    assert!(told.to_string().contains("file ends within"), "{told}");
+    assert_eq!(get(&table, &cells[100].key, SeqNo::MAX).unwrap(), cells[100..101]);
+    // By cursors: one that stands in the part that is gone, and one that comes there. A part of the cells, and an error.
+    let mut value = Pinned::default();
+    let told = there.pin_value(&mut value).unwrap_err();
+    assert!(told.to_string().contains("mapping could not be read") && told.kind() == ErrorKind::Io, "{told}");
+    assert!(there.next().is_err() && !there.valid());
+    let mut found = Vec::new();
+    let end = loop {
+        found.push(before.cell().to_cell());
+        match before.next() {
+            Ok(()) => assert!(before.valid()),
+            Err(e) => break e,
+        }
+    };
+    assert!(found[..] == cells[..found.len()] && end.file() == Some(&*fixture.path), "{end}");
+}
+
+#[test]
+fn a_scan_over_pages_that_are_gone_gives_no_zeros() {
+    let (fixture, table) = read_once(Compression::None);
+    std::fs::OpenOptions::new().write(true).open(&fixture.path).unwrap().set_len(8192).unwrap();
+    let mut cursor = table.cursor(CursorOptions::default());
+    let mut value = Pinned::default();
+    cursor.seek(b"").unwrap();
+    let mut count = 0;
+    while cursor.pin_value(&mut value).is_ok() {
+        assert!(cursor.key() == fixture.cells[count].key && value == fixture.cells[count].value);
+        count += 1;
+        if cursor.next().is_err() {
+            break;
+        }
+    }
+    assert!(count > 10 && count < 1000, "{count}");
+}
