@@ -12,7 +12,7 @@
 //! answer wrongly on forged bytes but it neither panics nor runs away.
 
 use super::Counted;
-use super::buffers::Buffer;
+use super::buffers::{Buffer, prefetch};
 use crate::types::codec::{Decoded, Decoder, Malformed, varint_in, varint_len};
 use crate::types::{Kind, SeqNo, Timestamp, common_prefix, prefix64};
 use std::cmp::Ordering;
@@ -352,7 +352,9 @@ impl Block {
             return if self.restarts == 0 { Ok(None) } else { self.restart_entry(0).map(Some) };
         }
         let end = if first < self.restarts { self.restart_offset(first) } else { self.entries_end };
-        let restart = self.head(self.restart_offset(first - 1))?;
+        let start = self.restart_offset(first - 1);
+        prefetch(self.bytes.get(start..end).unwrap_or(&[]));
+        let restart = self.head(start)?;
         if restart.shared != 0 {
             return Err(Malformed(SHARING_RESTART));
         }

@@ -41,6 +41,12 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
+/// What is fetched ahead at most.
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
+#[cfg(target_arch = "x86_64")]
+const LINES_AHEAD: usize = 16;
+
 /// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 32 << 10;
@@ -50,6 +56,20 @@ const SIZES: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has the processor fetch bytes that are about to be read, as many as there are or 1 KiB. It would not see by itself that more
+/// than a line is wanted until a few were waited for.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(LINE_BYTES).take(LINES_AHEAD) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
 
 /// Memory for that many bytes. What it holds is of another block, and is to be overwritten.
