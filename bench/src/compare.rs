@@ -90,8 +90,9 @@ const MATRIX: &str = "fillrandom,overwrite,overwrite:t2,overwrite:t4,overwrite:t
     readrandom:steady:t1,readrandom:steady:t4,readrandom:steady:t8,readmissing,seekrandom,seekrandom:steady,readseq,\
     readwhilewriting,ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-c:steady,ycsb-d,ycsb-e,ycsb-f,syncput:1,syncput:8,ws1,ws2,ws3,\
     mixgraph,deleteseq";
-const MATRIX_STORES: [&str; 8] = [
+const MATRIX_STORES: [&str; 9] = [
     "siltstone",
+    "siltstone:mapped",
     "siltstone:auto",
     "rocksdb:default",
     "rocksdb:tuned",

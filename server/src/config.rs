@@ -64,6 +64,9 @@ pub struct Config {
     pub rate_limit: Size,
     /// What merges put into the cache.
     pub cache_fill: CacheFill,
+    /// Read what tables hold uncompressed through memory mappings: faster where all tables fit the memory that is left beside
+    /// `memory`, slower where they do not.
+    pub mapped_reads: bool,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,
     /// A file of tokens and what each may do; without, whoever can connect may do everything.
@@ -351,6 +354,7 @@ impl Default for Config {
             workers: 2,
             rate_limit: Size(0),
             cache_fill: CacheFill::default(),
+            mapped_reads: false,
             tls: None,
             tokens: None,
             insecure: false,
@@ -484,6 +488,7 @@ impl Config {
             rate_limit: self.rate_limit.0,
             changes_kept: self.change_log.0,
             cache_fill: self.cache_fill,
+            mapped_reads: self.mapped_reads,
             tables: self.table_store.clone(),
             latencies: true,
             ..Options::default()

@@ -128,6 +128,7 @@ fn builder(seed: u64) -> Builder {
         memory_budget: 2 << 20,
         workers: 1 + rng.index(2),
         cache_fill: *rng.pick(&crate::settings::FILLS),
+        mapped_reads: rng.one_in(2),
         rate_limit: *rng.pick(&[0, 0, 0, 16 << 20]),
         experimental: Experimental {
             log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
