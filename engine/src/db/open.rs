@@ -206,7 +206,7 @@ impl Builder {
 fn open(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let (lock, mut state, mark) = lock_and_load(&builder, dir)?;
-    let cache = cache_for(&builder);
+    let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
     let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept);
@@ -392,7 +392,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let Some(loaded) = manifest::load(env, dir)? else { return Err(no_database(env, dir)) };
     let mut state = loaded.state;
-    let cache = cache_for(&builder);
+    let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     graveyard.logs.set_first(state.log_first);
     let store = table_store(&builder, dir, false, &mut state)?;
@@ -490,19 +490,17 @@ fn open_tables(
     let files = files_for(builder, &store);
     let through = match &builder.options {
         options if options.direct_reads => Through::Device,
-        options if options.mapped_reads => Through::Mapping,
+        options if options.mapped_reads && !store.is_far() => Through::Mapping,
         _ => Through::PageCache,
     };
+    if through == Through::Mapping {
+        cache.believe(&builder.env.clock);
+    }
     OpenTables::new(store, &builder.env.storage, dir.to_path_buf(), cache, &files, graveyard, through)
 }
 
-fn cache_for(builder: &Builder) -> Arc<BlockCache> {
-    let options = &builder.options;
-    let cache = BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling());
-    if options.mapped_reads {
-        cache.believe(&builder.env.clock);
-    }
-    cache
+fn cache_for(options: &Options) -> Arc<BlockCache> {
+    BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling())
 }
 
 fn events_of(builder: &Builder, dir: &Path) -> Events {

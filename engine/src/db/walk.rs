@@ -270,8 +270,17 @@ impl Walk {
         self.key_taken = true;
         let covered = self.covers.is_covered(&view.version, cell.key, cell.seq);
         let in_active = covered && self.cursor.front().is_active();
-        let gone =
-            covered || cell.kind == Kind::Tombstone || is_gone(&view.settings.read, &cell, view.now_us);
+        let rules = &view.settings.read;
+        let gone = covered
+            || cell.kind == Kind::Tombstone
+            || match rules.filter.is_some() {
+                // It sees what is handed out: a mapped value is not to be believed where it lies.
+                true => {
+                    self.cursor.pin_value(value)?;
+                    is_gone(rules, &CellRef { value: &value[..], ..cell }, view.now_us)
+                }
+                false => is_gone(rules, &cell, view.now_us),
+            };
         match (gone, view.keys_alone) {
             (true, _) => {}
             (false, true) => *value = Pinned::default(),

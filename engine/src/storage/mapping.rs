@@ -4,7 +4,8 @@
 //! an error of a call but a signal (SIGBUS), which ends the process. So the first mapping installs a handler. Where the
 //! address lies in a mapping of ours, it puts a page of zeros there, marks the mapping as failed and returns: the reader
 //! goes on with wrong bytes and learns from [`MappedRead::failed`] that it must not believe them. Any other SIGBUS goes to
-//! the handler that was there before.
+//! the handler that was there before (whose mask and flags are not taken over). If that one is Rust's own and the signal
+//! was sent by somebody, it takes itself and this one away.
 //!
 //! The handler may run in the middle of anything, so it takes no lock and allocates nothing: it walks a list of slots, one
 //! for each live mapping, that only grows. Slots of mappings that are gone serve new ones.
@@ -14,11 +15,13 @@ use super::MappedRead;
 use std::fs::File;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A mapping that lives, or none where `from` and `to` are equal.
+/// A mapping that lives, or the place for one.
 struct Slot {
+    /// Even while it has a mapping, which then does not change; another number for each.
+    version: AtomicUsize,
     from: AtomicUsize,
     to: AtomicUsize,
     failed: AtomicBool,
@@ -36,6 +39,10 @@ static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 /// What was to be done at a SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE: AtomicUsize = AtomicUsize::new(0);
+/// Half of what Linux lets a process have: threads, large allocations and logs need some, too.
+const MAPPINGS_MAX: usize = 1 << 15;
+/// How many there are.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A whole file, read-only.
 pub(super) struct Mapping {
@@ -47,6 +54,9 @@ impl Mapping {
     /// Maps the file as long as it is now.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         install()?;
+        if MAPPINGS.load(Ordering::Relaxed) >= MAPPINGS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         // SAFETY: tables are written once, before they are opened, and the database holds its directory's lock. What others
         // do to the file all the same may change bytes under a reader: decoders check every length, and each block is
         // checked again within seconds.
@@ -54,10 +64,13 @@ impl Mapping {
         // A read wants one block. Only advice, so it may fail.
         let _ = map.advise(memmap2::Advice::Random);
         let from = map.as_ptr() as usize;
+        // The lock is held until there is a slot.
         let slot = free().pop().unwrap_or_else(new_slot);
         slot.failed.store(false, Ordering::Relaxed);
         slot.from.store(from, Ordering::Relaxed);
-        slot.to.store(from + map.len(), Ordering::Release);
+        slot.to.store(from + map.len(), Ordering::Relaxed);
+        slot.version.fetch_add(1, Ordering::Release);
+        MAPPINGS.fetch_add(1, Ordering::Relaxed);
         Ok(Self { map, slot })
     }
 }
@@ -68,7 +81,8 @@ impl MappedRead for Mapping {
     }
 
     fn failed(&self) -> bool {
-        // The handler runs on the reading thread, between the read and this.
+        // The bytes are read before the mark: another thread may have met the signal and put the zeros there.
+        fence(Ordering::Acquire);
         self.slot.failed.load(Ordering::Relaxed)
     }
 }
@@ -76,8 +90,8 @@ impl MappedRead for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // Before the addresses are another's.
-        self.slot.to.store(0, Ordering::Release);
-        self.slot.from.store(0, Ordering::Release);
+        self.slot.version.fetch_add(1, Ordering::AcqRel);
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
         free().push(self.slot);
     }
 }
@@ -86,12 +100,11 @@ fn free() -> MutexGuard<'static, Vec<&'static Slot>> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// To be called by one thread at a time.
 fn new_slot() -> &'static Slot {
-    static MAKING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let next = SLOTS.load(Ordering::Acquire);
-    let (from, to) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let slot = Box::leak(Box::new(Slot { from, to, failed: AtomicBool::new(false), next }));
+    let [version, from, to] = [1, 0, 0].map(AtomicUsize::new);
+    let slot = Box::leak(Box::new(Slot { version, from, to, failed: AtomicBool::new(false), next }));
     SLOTS.store(slot, Ordering::Release);
     slot
 }
@@ -143,6 +156,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
                     std::mem::transmute::<usize, Plain>(before.sa_sigaction)(signal);
                 }
             }
+            Some(before) if sent && before.sa_sigaction == libc::SIG_IGN => {}
             _ => {
                 libc::signal(signal, libc::SIG_DFL);
                 libc::raise(signal);
@@ -156,21 +170,29 @@ fn mend(at: usize) -> bool {
     let mut next = SLOTS.load(Ordering::Acquire);
     // SAFETY: slots live for ever.
     while let Some(slot) = unsafe { next.as_ref() } {
-        // The reader holds its mapping, so that its slot does not change; others' may, and then are not hit.
-        let to = slot.to.load(Ordering::Acquire);
-        if (slot.from.load(Ordering::Relaxed)..to).contains(&at) {
+        // The reader holds its mapping, so that its slot does not change. Others' may, and then they are not the one.
+        let version = slot.version.load(Ordering::Acquire);
+        let part = slot.from.load(Ordering::Relaxed)..slot.to.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_whole = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
+        if is_whole && part.contains(&at) {
             slot.failed.store(true, Ordering::Release);
             let page = PAGE.load(Ordering::Relaxed);
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-            // SAFETY: the page lies within a mapping that its owner holds and will unmap as a whole.
-            let made = unsafe {
-                libc::mmap((at & !(page - 1)) as *mut libc::c_void, page, libc::PROT_READ, flags, -1, 0)
-            };
-            return made != libc::MAP_FAILED;
+            let from = at & !(page - 1);
+            // A page splits the mapping. Where the process may have no more of them, all of it goes.
+            return zeros(from, page) || zeros(part.start, part.len().next_multiple_of(page));
         }
         next = slot.next;
     }
     false
+}
+
+/// Puts zeros there, which must be whole pages of a mapping of ours.
+fn zeros(from: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: they lie within a mapping that its owner holds and will unmap as a whole.
+    let made = unsafe { libc::mmap(from as *mut libc::c_void, len, libc::PROT_READ, flags, -1, 0) };
+    made != libc::MAP_FAILED
 }
 
 #[cfg(all(test, not(models)))]

@@ -140,6 +140,12 @@ impl TableCursor {
         if self.data.is_reference() { self.fetch_reference() } else { Ok(()) }
     }
 
+    /// Out of the block, of which nothing counts any more.
+    fn leave_block(&mut self) {
+        self.data.reset();
+        self.is_mapped = false;
+    }
+
     /// Whether what was read of the block may be believed.
     #[inline]
     fn check_mapping(&self) -> Result<()> {
@@ -160,7 +166,7 @@ impl TableCursor {
         let result = step(self);
         let result = self.check_mapping().and(result).and_then(|()| self.fetch());
         if result.is_err() {
-            self.data.reset();
+            self.leave_block();
             self.index.reset();
         }
         result
@@ -190,6 +196,8 @@ impl TableCursor {
 
     /// Enters the data block that `index` points to.
     fn enter_block(&mut self, forward: bool) -> Result<()> {
+        // Where to go was found out by what was read of the block before.
+        self.check_mapping()?;
         let end = self.table.top.partitions().get(self.partition).map_or(0, |p| p.data_end);
         let handle = self.check_index(BlockEntry::decode(self.index.cell().value, end))?.handle;
         let sequential = forward && self.data_follows(handle);
@@ -316,7 +324,7 @@ impl TableCursor {
 impl Cursor for TableCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.guarded(|cursor| {
-            cursor.data.reset();
+            cursor.leave_block();
             if !cursor.seek_index(key)? {
                 return Ok(());
             }
@@ -329,7 +337,7 @@ impl Cursor for TableCursor {
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.guarded(|cursor| {
-            cursor.data.reset();
+            cursor.leave_block();
             let found = match key {
                 Some(key) => cursor.seek_index(key)?,
                 None => false,

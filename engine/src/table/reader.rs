@@ -160,7 +160,10 @@ impl Table {
             ErrorKind::Corruption if storage.forget(path) => read(),
             _ => Err(e),
         })?;
-        opened.map = (access.through == Through::Mapping).then(|| opened.file.mapped()).flatten();
+        // What is read elsewhere for now is asked for there.
+        if access.through == Through::Mapping && access.wrap.is_none() {
+            opened.map = opened.file.mapped();
+        }
         if let Some(wrap) = access.wrap {
             opened.file = wrap(opened.file);
         }
@@ -489,8 +492,8 @@ impl Opened {
         let file = file.map_err(|e| Error::io("open table", path, e))?;
         let measuring = |e| Error::io("measure table", path, e);
         let tail = Tail::read(&file, about).map_err(measuring)?;
-        let through = tail.as_ref().map_or(&*file, |tail| tail as &dyn ReadFile);
-        let len = through.len().map_err(measuring)?;
+        let from = tail.as_ref().map_or(&*file, |tail| tail as &dyn ReadFile);
+        let len = from.len().map_err(measuring)?;
         if len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
             return Err(Error::corruption(path, 0, format!("file of {len} bytes is too short for a table")));
         }
@@ -498,13 +501,13 @@ impl Opened {
             Some(_) => None,
             None => {
                 let mut header = [0; HEADER_BYTES];
-                read_at(through, path, &mut header, 0)?;
+                read_at(from, path, &mut header, 0)?;
                 Some(Header::decode(path, &header)?)
             }
         };
         let mut footer = [0; FOOTER_BYTES];
         let footer_at = len - FOOTER_BYTES as u64;
-        read_at(through, path, &mut footer, footer_at)?;
+        read_at(from, path, &mut footer, footer_at)?;
         let footer = Footer::decode(path, &footer, len)?;
         if let Some(header) = header
             && (header.id, header.identity) != (footer.id, footer.identity)
@@ -515,7 +518,7 @@ impl Opened {
             );
             return Err(Error::corruption(path, footer_at, message));
         }
-        let block = |kind, handle: Handle| Ok(read_block(through, path, footer.identity, kind, handle)?.0);
+        let block = |kind, handle: Handle| Ok(read_block(from, path, footer.identity, kind, handle)?.0);
         let bad = |at: u64| move |e: Malformed| Error::corruption(path, at, e.0);
         let properties = Properties::decode(&block(BlockKind::Properties, footer.properties)?)
             .map_err(bad(footer.properties.offset))?;

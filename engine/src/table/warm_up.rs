@@ -458,6 +458,9 @@ impl Table {
         bytes: &[u8],
         warm: impl Iterator<Item = &'k [u8]>,
     ) -> Result<u64> {
+        if self.map.is_some() && handle.stored == handle.raw {
+            return Ok(0);
+        }
         let (raw, _) = open_block(&self.path, bytes, self.footer.identity, BlockKind::Data, handle)?;
         let block = self.cache.adopt(self.check(handle.offset, Block::new(raw))?);
         let (memory, mut is_warm) = (block.memory_bytes() as u64, false);

@@ -19,7 +19,7 @@ pub(crate) trait Cursor: Send {
     fn prev(&mut self) -> Result<()>;
     /// Whether there is a cell here.
     fn valid(&self) -> bool;
-    /// The cell here. Must be valid.
+    /// The cell here. Must be valid. In a mapped block its value counts only where `pin_value` gives the same without an error.
     fn cell(&self) -> CellRef<'_>;
     /// The key here, for less than the whole cell costs. Must be valid.
     fn key(&self) -> &[u8] {

@@ -38,8 +38,14 @@ pub struct Pinned(Inner);
 
 #[derive(Clone)]
 enum Inner {
-    Held { bytes: *const u8, len: usize, _owner: Arc<dyn Any + Send + Sync> },
+    Held {
+        bytes: *const u8,
+        len: usize,
+        _owner: Arc<dyn Any + Send + Sync>,
+    },
     Owned(Arc<[u8]>),
+    /// No bytes: without the one count that all empty `Arc`s share.
+    Empty,
 }
 
 // SAFETY: the bytes are immutable for as long as the owner lives (contract of `Owner`), and the owner itself
@@ -54,10 +60,10 @@ impl Pinned {
     /// # Safety
     /// `bytes` lies in memory covered by `owner`'s promise (see [`Owner`]).
     pub(crate) unsafe fn held(bytes: &[u8], owner: &dyn Owner) -> Self {
-        let mut pinned = Self::default();
-        // SAFETY: as promised to this.
-        unsafe { pinned.hold(bytes, owner) };
-        pinned
+        match owner.pin() {
+            Some(_owner) => Pinned(Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner }),
+            None => Pinned(Inner::Owned(bytes.into())),
+        }
     }
 
     /// The same in place of what it is; a copy takes its memory, if that fits.
@@ -65,16 +71,14 @@ impl Pinned {
     /// # Safety
     /// As of `held`.
     pub(crate) unsafe fn hold(&mut self, bytes: &[u8], owner: &dyn Owner) {
-        if let Some(_owner) = owner.pin() {
-            self.0 = Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner };
-            return;
-        }
         if let Inner::Owned(own) = &mut self.0
             && let Some(own) = Arc::get_mut(own).filter(|own| own.len() == bytes.len())
+            && owner.pin().is_none()
         {
             own.copy_from_slice(bytes);
         } else {
-            self.0 = Inner::Owned(bytes.into());
+            // SAFETY: as promised to this.
+            *self = unsafe { Self::held(bytes, owner) };
         }
     }
 
@@ -107,6 +111,7 @@ impl Deref for Pinned {
             // SAFETY: `held`'s contract: the bytes live and do not change while the owner lives, which we hold.
             Inner::Held { bytes, len, .. } => unsafe { std::slice::from_raw_parts(*bytes, *len) },
             Inner::Owned(bytes) => bytes,
+            Inner::Empty => &[],
         }
     }
 }
@@ -125,7 +130,7 @@ impl fmt::Debug for Pinned {
 
 impl Default for Pinned {
     fn default() -> Self {
-        Pinned(Inner::Owned(Arc::default()))
+        Pinned(Inner::Empty)
     }
 }
 

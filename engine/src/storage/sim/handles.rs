@@ -7,8 +7,7 @@ use crate::storage::{MappedFile, MappedRead, ReadFile, Storage, WriteFile, check
 use parking_lot::MutexGuard;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 impl Shared {
     /// Admits an operation that happens as a whole or not at all.
@@ -139,27 +138,30 @@ impl ReadFile for SimFile {
         let mut state = shared.admit(OpKind::Map, path, 0, 0).ok()?;
         let bytes = state.disk.inode(*id).content().to_vec();
         let file = Handle::open(shared, &mut state, *id, path.clone());
-        Some(Arc::new(SimMappedRead { file, bytes, failed: AtomicBool::new(false) }))
+        Some(Arc::new(SimMappedRead { file, bytes, torn: OnceLock::new() }))
     }
 }
 
-/// Whoever asks whether it failed has read it, which is one operation.
+/// Whoever takes its bytes reads them, which is one operation. If that fails, every other page is zeros.
 struct SimMappedRead {
     file: Handle,
     bytes: Vec<u8>,
-    failed: AtomicBool,
+    torn: OnceLock<Vec<u8>>,
 }
+
+const PAGE: usize = 4 << 10;
 
 impl MappedRead for SimMappedRead {
     fn bytes(&self) -> &[u8] {
-        &self.bytes
+        if self.torn.get().is_none() && self.file.shared.admit(OpKind::Read, &self.file.path, 0, 0).is_err() {
+            let mut torn = self.bytes.clone();
+            torn.chunks_mut(PAGE).step_by(2).for_each(|page| page.fill(0));
+            let _ = self.torn.set(torn);
+        }
+        self.torn.get().unwrap_or(&self.bytes)
     }
     fn failed(&self) -> bool {
-        let fails = || self.file.shared.admit(OpKind::Read, &self.file.path, 0, 0).is_err();
-        if !self.failed.load(Ordering::Relaxed) && fails() {
-            self.failed.store(true, Ordering::Relaxed);
-        }
-        self.failed.load(Ordering::Relaxed)
+        self.torn.get().is_some()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::ErrorKind;
+use crate::storage::MappedRead;
 use crate::storage::sim::SimWorld;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still. Indices are kept.
 fn read_once(compression: Compression) -> (Fixture, Arc<Table>) {
@@ -92,4 +94,84 @@ fn a_scan_over_pages_that_are_gone_gives_no_zeros() {
         }
     }
     assert!(count > 10 && count < 1000, "{count}");
+}
+
+/// A mapping that loses one of its pages at the so many-th look at its bytes. The file stays whole.
+struct Losing {
+    whole: Vec<u8>,
+    torn: Vec<u8>,
+    left: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl MappedRead for Losing {
+    fn bytes(&self) -> &[u8] {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        if left == 0 {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        if left == 0 { &self.torn } else { &self.whole }
+    }
+    fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn of_a_block_that_is_lost_half_way_no_key_is_passed_over() {
+    let fixture = Fixture::new(numbered(300, 1), Vec::new(), small(Compression::None));
+    fixture.cache.set_capacity(8 << 20);
+    fixture.cache.believe(&SimWorld::new(1).env().clock);
+    let mut table = fixture.open_through(Through::Mapping).unwrap();
+    let whole = table.map.as_ref().unwrap().bytes().to_vec();
+    let (cells, mut told) = (&fixture.cells, 0);
+    for (page, left) in (0..whole.len() / 64).flat_map(|page| [(page, 0), (page, 1), (page, 2)]) {
+        // All blocks are believed.
+        table = fixture.open_through(Through::Mapping).unwrap();
+        let mut cursor = table.cursor(CursorOptions::default());
+        cursor.seek(b"").unwrap();
+        assert_eq!(forward(&mut cursor).unwrap(), *cells);
+        drop(cursor);
+        let mut torn = whole.clone();
+        torn[page * 64..][..64].fill(0);
+        let losing = || {
+            let (whole, torn) = (whole.clone(), torn.clone());
+            Arc::new(Losing { whole, torn, left: AtomicUsize::new(left), failed: AtomicBool::new(false) })
+        };
+        for at in (page % 7..cells.len()).step_by(7) {
+            Arc::get_mut(&mut table).expect("nobody else has it").map = Some(losing());
+            match get(&table, &cells[at].key, SeqNo::MAX) {
+                Ok(found) => assert_eq!(found, cells[at..=at], "get {at}, page {page}, {left}"),
+                Err(_) => told += 1,
+            }
+            for forwards in [true, false] {
+                Arc::get_mut(&mut table).expect("nobody else has it").map = Some(losing());
+                let mut cursor = table.cursor(CursorOptions::default());
+                let sought = match forwards {
+                    true => cursor.seek(&cells[at].key),
+                    false => cursor.seek_before(Some(&cells[at].key)),
+                };
+                let mut next = if forwards { Some(at) } else { at.checked_sub(1) };
+                let mut found = sought;
+                for _ in 0..6 {
+                    if found.is_err() {
+                        told += 1;
+                        break;
+                    }
+                    let expected = next.and_then(|next| cells.get(next));
+                    assert_eq!(
+                        cursor.valid().then(|| cursor.key().to_vec()),
+                        expected.map(|c| c.key.clone())
+                    );
+                    if !cursor.valid() {
+                        break;
+                    }
+                    next = if forwards { next.map(|n| n + 1) } else { next.and_then(|n| n.checked_sub(1)) };
+                    found = if forwards { cursor.next() } else { cursor.prev() };
+                }
+            }
+        }
+    }
+    assert!(told > 100, "{told}");
 }
