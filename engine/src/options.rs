@@ -48,11 +48,11 @@ pub struct Options {
     /// file system refuses that. Log files are read through the page cache. Default false.
     pub direct_reads: bool,
     /// Read what tables hold uncompressed ([`FamilyOptions::compression`]) through memory mappings, so that the page cache is the
-    /// cache. Gets and scans take about half the time as long as the tables fit it. Where they do not, leave this off: each page
-    /// that is missing costs a fault and a read of 4 KiB. Values are copied when they are handed out. Blocks are checked when
-    /// they are read, but not twice within a second. A handler for SIGBUS is installed in the process, which turns pages that
-    /// cannot be read into errors. Tables beyond the mappings that a process may have (`vm.max_map_count`) are read as
-    /// usual. Without effect with `direct_reads` and for tables in an object store. Default false.
+    /// cache. Gets and scans take half to three quarters of the time as long as the tables fit it. Where they do not, leave this
+    /// off: each page that is missing costs a fault and a read of 4 KiB. Values are copied when they are handed out. Blocks are
+    /// checked when they are read, but not twice within a second. A handler for SIGBUS is installed in the process, which turns
+    /// pages that cannot be read into errors; another library that takes this signal for itself must pass it on. Up to
+    /// 32,768 tables of a process are mapped. Without effect with `direct_reads` and for tables in an object store. Default false.
     pub mapped_reads: bool,
     /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store, such as
     /// `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it. It belongs to one database.

@@ -64,8 +64,8 @@ pub struct Config {
     pub rate_limit: Size,
     /// What merges put into the cache.
     pub cache_fill: CacheFill,
-    /// Read what tables hold uncompressed through memory mappings: faster where all tables fit the memory that is left beside
-    /// `memory`, slower where they do not.
+    /// Read what families without compression hold through memory mappings: faster where all of it fits the memory that is left
+    /// beside `memory`, slower where it does not, as each page that is missing is a read of 4 KiB.
     pub mapped_reads: bool,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,

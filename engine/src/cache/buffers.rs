@@ -41,9 +41,9 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// What is fetched ahead at most.
 #[cfg(target_arch = "x86_64")]
 const LINE_BYTES: usize = 64;
+/// What is fetched ahead at most.
 #[cfg(target_arch = "x86_64")]
 const LINES_AHEAD: usize = 16;
 
