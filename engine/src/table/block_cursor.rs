@@ -177,6 +177,7 @@ impl BlockCursor {
     }
 
     /// The value here, pinned. Must be valid.
+    #[inline]
     pub(super) fn pin_value(&self, into: &mut Pinned) {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
             panic!("the cursor is not valid");

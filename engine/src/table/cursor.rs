@@ -394,6 +394,7 @@ impl Cursor for TableCursor {
         self.is_cached && self.data.place().is_some_and(|at| self.table.is_warm(self.handle, at))
     }
 
+    #[inline]
     fn pin_value(&self, into: &mut Pinned) -> Result<()> {
         if !self.data.is_reference() {
             self.data.pin_value(into);

@@ -42,6 +42,7 @@ pub(super) fn pin_fetched(fetched: &Arc<Fetched>, into: &mut Pinned) {
 }
 
 /// The bytes of that range of the block, pinned.
+#[inline]
 pub(super) fn pin(block: &Arc<Block>, range: Range<usize>, into: &mut Pinned) {
     let bytes = &block.bytes()[range];
     // SAFETY: `bytes` is a part of the block that is the owner.

@@ -43,9 +43,8 @@ enum Inner {
         len: usize,
         _owner: Arc<dyn Any + Send + Sync>,
     },
-    Owned(Arc<[u8]>),
-    /// No bytes: without the one count that all empty `Arc`s share.
-    Empty,
+    /// `None` for no bytes: all empty `Arc`s share one count.
+    Owned(Option<Arc<[u8]>>),
 }
 
 // SAFETY: the bytes are immutable for as long as the owner lives (contract of `Owner`), and the owner itself
@@ -59,10 +58,11 @@ impl Pinned {
     ///
     /// # Safety
     /// `bytes` lies in memory covered by `owner`'s promise (see [`Owner`]).
+    #[inline]
     pub(crate) unsafe fn held(bytes: &[u8], owner: &dyn Owner) -> Self {
         match owner.pin() {
             Some(_owner) => Pinned(Inner::Held { bytes: bytes.as_ptr(), len: bytes.len(), _owner }),
-            None => Pinned(Inner::Owned(bytes.into())),
+            None => Pinned(Inner::Owned(Some(bytes.into()))),
         }
     }
 
@@ -70,8 +70,9 @@ impl Pinned {
     ///
     /// # Safety
     /// As of `held`.
+    #[inline]
     pub(crate) unsafe fn hold(&mut self, bytes: &[u8], owner: &dyn Owner) {
-        if let Inner::Owned(own) = &mut self.0
+        if let Inner::Owned(Some(own)) = &mut self.0
             && let Some(own) = Arc::get_mut(own).filter(|own| own.len() == bytes.len())
             && owner.pin().is_none()
         {
@@ -100,7 +101,7 @@ impl Pinned {
 
 impl From<Vec<u8>> for Pinned {
     fn from(bytes: Vec<u8>) -> Self {
-        Pinned(Inner::Owned(bytes.into()))
+        Pinned(Inner::Owned(Some(bytes.into())))
     }
 }
 
@@ -110,8 +111,7 @@ impl Deref for Pinned {
         match &self.0 {
             // SAFETY: `held`'s contract: the bytes live and do not change while the owner lives, which we hold.
             Inner::Held { bytes, len, .. } => unsafe { std::slice::from_raw_parts(*bytes, *len) },
-            Inner::Owned(bytes) => bytes,
-            Inner::Empty => &[],
+            Inner::Owned(bytes) => bytes.as_deref().unwrap_or_default(),
         }
     }
 }
@@ -130,13 +130,13 @@ impl fmt::Debug for Pinned {
 
 impl Default for Pinned {
     fn default() -> Self {
-        Pinned(Inner::Empty)
+        Pinned(Inner::Owned(None))
     }
 }
 
 impl From<&[u8]> for Pinned {
     fn from(bytes: &[u8]) -> Self {
-        Pinned(Inner::Owned(bytes.into()))
+        Pinned(Inner::Owned(Some(bytes.into())))
     }
 }
 
