@@ -284,6 +284,7 @@ impl Walk {
         match (gone, view.keys_alone) {
             (true, _) => {}
             (false, true) => *value = Pinned::default(),
+            (false, false) if rules.filter.is_some() => {}
             (false, false) => self.cursor.pin_value(value)?,
         }
         self.stays = !gone;

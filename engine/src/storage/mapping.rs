@@ -66,6 +66,8 @@ impl Mapping {
         let from = map.as_ptr() as usize;
         // The lock is held until there is a slot.
         let slot = free().pop().unwrap_or_else(new_slot);
+        // Whoever sees what follows also sees that the mapping before is gone.
+        fence(Ordering::Release);
         slot.failed.store(false, Ordering::Relaxed);
         slot.from.store(from, Ordering::Relaxed);
         slot.to.store(from + map.len(), Ordering::Relaxed);

@@ -14,6 +14,7 @@ use super::reader::Table;
 use crate::cache::buffers::Buffer;
 use crate::cache::{Block, Borrowed};
 use crate::error::{Error, Result};
+use crate::storage::MappedRead;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,25 +23,26 @@ impl Table {
     /// The data block, for as long as the table is there.
     #[inline]
     pub(super) fn borrowed_data(&self, handle: Handle) -> Option<Borrowed<'_>> {
-        let map = self.map.as_ref()?;
-        let (payload, is_known) = self.mapped_payload(handle)?;
-        let block = Block::borrowed(map.bytes().get(payload)?, is_known).ok()?;
-        self.note_mapped(handle, is_known);
-        Some(block)
+        self.mapped_block(handle, |map, payload, is_known| {
+            Block::borrowed(map.bytes().get(payload)?, is_known).ok()
+        })
     }
 
     /// The same to be kept.
     pub(super) fn mapped_data(&self, handle: Handle) -> Option<Arc<Block>> {
-        let map = self.map.as_ref()?;
-        let (payload, is_known) = self.mapped_payload(handle)?;
-        let block = Block::over(Buffer::mapped(map, payload)?, is_known).ok()?;
-        self.note_mapped(handle, is_known);
-        Some(Arc::new(block))
+        let kept = self.mapped_block(handle, |map, payload, is_known| {
+            Block::over(Buffer::mapped(map, payload)?, is_known).ok()
+        });
+        kept.map(Arc::new)
     }
 
-    /// Where its payload lies, and whether it was checked a moment ago. If not, it is now.
+    /// What is made of its payload, which was checked: a moment ago (then it `is_known`), or now.
     #[inline]
-    fn mapped_payload(&self, handle: Handle) -> Option<(Range<usize>, bool)> {
+    fn mapped_block<'a, B>(
+        &'a self,
+        handle: Handle,
+        make: impl FnOnce(&'a Arc<dyn MappedRead>, Range<usize>, bool) -> Option<B>,
+    ) -> Option<B> {
         let map = self.map.as_ref()?;
         if handle.stored != handle.raw || map.failed() {
             return None;
@@ -53,14 +55,11 @@ impl Table {
                 return None;
             }
         }
-        Some((from + HEAD_BYTES..to, is_known))
-    }
-
-    #[inline]
-    fn note_mapped(&self, handle: Handle, is_known: bool) {
+        let block = make(map, from + HEAD_BYTES..to, is_known)?;
         if !is_known {
             self.cache.note_checked(self.key_of(handle));
         }
+        Some(block)
     }
 
     /// Whether what was read of the mapping so far may be believed.
