@@ -9,6 +9,7 @@ mod clients;
 mod guards;
 mod instructions;
 mod objects;
+mod python;
 mod rules;
 mod run;
 mod steps;
@@ -31,6 +32,7 @@ cargo xtask instructions       how many instructions an operation takes, beside 
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
+cargo xtask python             the Python package's tests, examples and types
 cargo xtask objects [N]        tables in SeaweedFS and HDFS, which it installs: N keys of 1,000 B (200000), all checked
 cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         ["peers"] => steps::peers(&mut tally),
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),
+        ["python"] => python::step(&mut tally),
         ["objects"] => objects::step(&mut tally, 200_000),
         ["objects", count] => match count.parse() {
             Ok(count) => objects::step(&mut tally, count),

@@ -23,6 +23,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         campaigns::gate(tally, seed);
         interleavings(tally);
         schedules(tally, seed, 1);
+        crate::python::step(tally);
         crate::clients::step(tally);
     }
 }

@@ -1,0 +1,230 @@
+"""Siltstone for asyncio: the same calls, awaited.
+
+>>> import asyncio, tempfile
+>>> from siltstone import aio
+>>> async def main():
+...     async with await aio.open(tempfile.mkdtemp()) as db:
+...         await db.put(b"silt", b"settles")
+...         return await db.get(b"silt"), [key async for key, _ in db.scan()]
+>>> asyncio.run(main())
+(b'settles', [b'silt'])
+
+Each call runs in a thread of its own pool, as the engine's calls may wait for the disk. One event loop can have as many
+calls under way as the pool has threads (``open(..., threads=8)``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import typing as _t
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import siltstone as _sync
+
+__all__ = ["Db", "Family", "Reader", "Snapshot", "open"]
+
+_T = _t.TypeVar("_T")
+_Item = _t.Tuple[bytes, bytes]
+_ROWS = 1024
+
+
+def _taken(scan: _t.Iterator[_T]) -> list[_T]:
+    rows: list[_T] = []
+    for row in scan:
+        rows.append(row)
+        if len(rows) == _ROWS:
+            break
+    return rows
+
+
+class Reader:
+    """See :class:`siltstone.Reader`."""
+
+    def __init__(self, inner: _sync.Reader, pool: ThreadPoolExecutor) -> None:
+        self._inner = inner
+        self._pool = pool
+
+    async def _run(self, call: _t.Callable[..., _T], *args: _t.Any, **named: _t.Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(call, *args, **named))
+
+    async def get(self, key: bytes, default: _t.Optional[bytes] = None) -> _t.Optional[bytes]:
+        return await self._run(self._inner.get, key, default)
+
+    async def get_many(self, keys: _t.Sequence[bytes]) -> list[_t.Optional[bytes]]:
+        return await self._run(self._inner.get_many, keys)
+
+    async def versions(self, key: bytes, limit: _t.Optional[int] = None) -> list[tuple[int, bytes]]:
+        return await self._run(self._inner.versions, key, limit)
+
+    async def scan(
+        self,
+        start: _t.Optional[bytes] = None,
+        stop: _t.Optional[bytes] = None,
+        *,
+        prefix: _t.Optional[bytes] = None,
+        reverse: bool = False,
+    ) -> _t.AsyncIterator[_Item]:
+        """The entries of a range, 1,024 at a time from the pool."""
+        scan = await self._run(self._inner.scan, start, stop, prefix=prefix, reverse=reverse)
+        try:
+            while rows := await self._run(_taken, scan):
+                for row in rows:
+                    yield row
+        finally:
+            scan.close()
+
+
+class Family(Reader):
+    """See :class:`siltstone.Family`."""
+
+    def __init__(self, inner: _sync.Family, pool: ThreadPoolExecutor) -> None:
+        super().__init__(inner, pool)
+        self._family = inner
+
+    async def put(self, key: bytes, value: bytes, *, sync: bool = False) -> None:
+        await self._run(self._family.put, key, value, sync=sync)
+
+    async def delete(self, key: bytes, *, sync: bool = False) -> None:
+        await self._run(self._family.delete, key, sync=sync)
+
+    async def merge(self, key: bytes, operand: bytes, *, sync: bool = False) -> None:
+        await self._run(self._family.merge, key, operand, sync=sync)
+
+    async def delete_range(
+        self,
+        start: _t.Optional[bytes] = None,
+        stop: _t.Optional[bytes] = None,
+        *,
+        prefix: _t.Optional[bytes] = None,
+        sync: bool = False,
+    ) -> None:
+        await self._run(self._family.delete_range, start, stop, prefix=prefix, sync=sync)
+
+    async def put_many(self, keys: _t.Any, values: _t.Any = None, *, sync: bool = False) -> int:
+        return await self._run(self._family.put_many, keys, values, sync=sync)
+
+    async def update(
+        self, items: _t.Union[_t.Mapping[bytes, bytes], _t.Iterable[_Item]], *, sync: bool = False
+    ) -> None:
+        await self._run(self._family.update, items, sync=sync)
+
+    def batch(self, *, sync: bool = False) -> Batch:
+        return Batch(self._family.batch(sync=sync), self._pool)
+
+    async def flush(self) -> None:
+        await self._run(self._family.flush)
+
+    async def compact(
+        self,
+        start: _t.Optional[bytes] = None,
+        stop: _t.Optional[bytes] = None,
+        *,
+        prefix: _t.Optional[bytes] = None,
+    ) -> None:
+        await self._run(self._family.compact, start, stop, prefix=prefix)
+
+
+class Batch:
+    """Writes that become true together, when the block ends: see :class:`siltstone.Batch`."""
+
+    def __init__(self, inner: _sync.Batch, pool: ThreadPoolExecutor) -> None:
+        self._inner = inner
+        self._pool = pool
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._inner.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._inner.delete(key)
+
+    def merge(self, key: bytes, operand: bytes) -> None:
+        self._inner.merge(key, operand)
+
+    async def write(self) -> int:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._inner.write)
+
+    async def __aenter__(self) -> Batch:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: _t.Optional[type[BaseException]],
+        error: _t.Optional[BaseException],
+        traceback: _t.Optional[TracebackType],
+    ) -> None:
+        if kind is None:
+            await self.write()
+        else:
+            self._inner.clear()
+
+
+class Snapshot(Reader):
+    """See :class:`siltstone.Snapshot`."""
+
+    def __init__(self, inner: _sync.Snapshot, pool: ThreadPoolExecutor) -> None:
+        super().__init__(inner, pool)
+        self._snapshot = inner
+
+    async def __aenter__(self) -> Snapshot:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        self._snapshot.close()
+
+
+class Db(Family):
+    """See :class:`siltstone.Db`."""
+
+    def __init__(self, inner: _sync.Db, pool: ThreadPoolExecutor) -> None:
+        super().__init__(inner, pool)
+        self._db = inner
+
+    async def family(self, name: str) -> Family:
+        return Family(await self._run(self._db.family, name), self._pool)
+
+    async def create_family(self, name: str, **options: _t.Any) -> Family:
+        return Family(await self._run(self._db.create_family, name, **options), self._pool)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self._db.snapshot(), self._pool)
+
+    async def transact(
+        self, work: _t.Callable[[_sync.Transaction], _T], *, retries: int = 100, sync: bool = False
+    ) -> _T:
+        """Runs ``work``, which is an ordinary function, in the pool, again while others write to what it read."""
+        return await self._run(self._db.transact, work, retries=retries, sync=sync)
+
+    async def backup(self, directory: str) -> dict[str, _t.Any]:
+        return await self._run(self._db.backup, directory)
+
+    async def sync(self) -> None:
+        await self._run(self._db.sync)
+
+    async def settle(self) -> None:
+        await self._run(self._db.settle)
+
+    async def stats(self) -> dict[str, _t.Any]:
+        return await self._run(self._db.stats)
+
+    async def close(self) -> None:
+        await self._run(self._db.close)
+        self._pool.shutdown(wait=False)
+
+    async def __aenter__(self) -> Db:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()
+
+
+async def open(path: _t.Any, *, threads: int = 4, **named: _t.Any) -> Db:
+    """:func:`siltstone.open`, with a pool of so many threads for the calls."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="siltstone")
+    try:
+        inner = await asyncio.get_running_loop().run_in_executor(pool, functools.partial(_sync.open, path, **named))
+    except BaseException:
+        pool.shutdown(wait=False)
+        raise
+    return Db(inner, pool)

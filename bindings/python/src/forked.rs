@@ -1,0 +1,89 @@
+//! Databases in a process that was forked.
+//!
+//! A child has its parent's memory but none of its threads: no worker flushes there, the log's file is shared with the
+//! parent, and a lock that another thread held stays locked. So what was opened before a fork answers `ClosedError` in the
+//! child, and its end does nothing there.
+
+use crate::error::raised;
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict};
+use siltstone::{Error, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many forks lie between the first process and this one.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to count.
+pub(crate) fn watch(py: Python<'_>) -> PyResult<()> {
+    let os = py.import("os")?;
+    if !os.hasattr("register_at_fork")? {
+        return Ok(());
+    }
+    let count = PyCFunction::new_closure(py, None, None, |_args, _named| {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    })?;
+    let named = PyDict::new(py);
+    named.set_item("after_in_child", count)?;
+    os.call_method("register_at_fork", (), Some(&named))?;
+    Ok(())
+}
+
+fn forks() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Something of the engine that may be closed before Python forgets it. In a child of the process it was made in it is
+/// neither used nor dropped.
+pub(crate) struct OfProcess<T> {
+    /// Absent when it was closed.
+    what: Option<T>,
+    born: u64,
+}
+
+impl<T> OfProcess<T> {
+    pub(crate) fn new(what: T) -> Self {
+        Self { what: Some(what), born: forks() }
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        match self.born == forks() {
+            true => Ok(()),
+            false => Err(raised(
+                py,
+                &Error::new(ErrorKind::Closed, "it was opened in the process that this one was forked from"),
+            )),
+        }
+    }
+
+    /// It, if this is its process and it was not closed.
+    #[inline]
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
+        self.check(py)?;
+        self.what.as_ref().ok_or_else(|| raised(py, &Error::new(ErrorKind::Closed, "it was closed")))
+    }
+
+    /// The same to change it.
+    pub(crate) fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
+        self.check(py)?;
+        self.what.as_mut().ok_or_else(|| raised(py, &Error::new(ErrorKind::Closed, "it was closed")))
+    }
+
+    /// The same where Python is not at hand.
+    pub(crate) fn get_here(&mut self) -> Option<&mut T> {
+        self.what.as_mut().filter(|_| self.born == forks())
+    }
+
+    /// Closes it: answers what it was, once.
+    pub(crate) fn take(&mut self, py: Python<'_>) -> PyResult<Option<T>> {
+        self.check(py)?;
+        Ok(self.what.take())
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if self.born != forks() {
+            std::mem::forget(self.what.take());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import siltstone
+
+
+def test_a_transaction_is_all_or_nothing(db: siltstone.Db) -> None:
+    db[b"a"] = b"1"
+    with db.transaction() as txn:
+        txn[b"b"] = txn[b"a"]
+        del txn[b"a"]
+        assert (b"a" in txn, b"b" in txn, db.get(b"b")) == (False, True, None)
+        txn.savepoint()
+        txn[b"c"] = b"2"
+        assert txn.rollback_to_savepoint() and not txn.rollback_to_savepoint()
+        assert list(txn.scan()) == [(b"b", b"1")]
+    assert list(db.items()) == [(b"b", b"1")]
+    with pytest.raises(siltstone.ClosedError):
+        txn.get(b"a")
+    with pytest.raises(RuntimeError), db.transaction() as txn:
+        txn[b"d"] = b"3"
+        raise RuntimeError
+    assert b"d" not in db
+    txn = db.transaction()
+    txn[b"d"] = b"3"
+    txn.rollback()
+    assert b"d" not in db
+
+
+def test_of_two_that_meet_one_is_refused(db: siltstone.Db) -> None:
+    db[b"n"] = b"0"
+    one, two = db.transaction(), db.transaction()
+    for txn in (one, two):
+        txn[b"n"] = b"%d" % (int(txn[b"n"]) + 1)
+    one.commit()
+    with pytest.raises(siltstone.ConflictError):
+        two.commit()
+    # At snapshot isolation what was only read may change, unless it was read for update.
+    for for_update in (False, True):
+        txn = db.transaction(isolation="snapshot")
+        txn.get(b"n", for_update=for_update)
+        txn[b"other"] = b""
+        db[b"n"] = b"7"
+        if for_update:
+            with pytest.raises(siltstone.ConflictError):
+                txn.commit()
+        else:
+            txn.commit()
+    with pytest.raises(siltstone.InvalidError):
+        db.transaction(isolation="none")  # type: ignore[arg-type]
+
+
+def test_scans_of_a_transaction_go_on_behind_their_last_entry(db: siltstone.Db) -> None:
+    family = db.create_family("versions", timestamps="explicit", versions=0)
+    for n in range(30):
+        for time in range(1 + n % 3):
+            family.put(b"%02d" % n, b"%d" % time, timestamp=time + 1)
+    txn = db.transaction()
+    txn.put(b"10", b"own", timestamp=9, family=family)
+    everything = list(txn.scan(family=family))
+    assert len(everything) == 61 and everything[::-1] == list(txn.scan(family=family, reverse=True))
+    assert (b"10", b"own") in everything
+    assert list(txn.scan(b"05", b"07", family=family)) == [e for e in everything if b"05" <= e[0] < b"07"]
+    # A phantom: something that was written into the range that was read.
+    family.put(b"20", b"x", timestamp=7)
+    with pytest.raises(siltstone.ConflictError):
+        txn.commit()
+
+
+def test_transact_repeats_until_nobody_is_in_the_way(db: siltstone.Db) -> None:
+    db[b"n"] = b"0"
+    calls = []
+
+    def add(txn: siltstone.Transaction) -> int:
+        calls.append(1)
+        n = int(txn[b"n"]) + 1
+        txn[b"n"] = b"%d" % n
+        return n
+
+    def work() -> None:
+        for _ in range(50):
+            db.transact(add, retries=10_000)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert db[b"n"] == b"200" and len(calls) >= 200
+
+    def meets(txn: siltstone.Transaction) -> None:
+        txn[b"n"] = txn[b"n"]
+        db[b"n"] = b"0"
+
+    with pytest.raises(siltstone.ConflictError):
+        db.transact(meets, retries=3)
+    with pytest.raises(KeyError):
+        db.transact(lambda txn: txn[b"nothing"])
