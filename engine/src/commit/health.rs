@@ -8,14 +8,14 @@ use crate::snapshot::Snapshot;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::StoreId;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// See the page above.
 #[derive(Default)]
 pub(crate) struct Health {
     closed: AtomicBool,
-    /// Why the log or the manifest takes nothing any more.
-    pub(crate) poisoned: Mutex<Option<Error>>,
+    /// Why the log or the manifest takes nothing any more. Each write asks twice, so nothing is locked for it.
+    pub(crate) poisoned: OnceLock<Error>,
     /// Why flushing fails at present.
     pub(crate) background_error: Mutex<Option<Error>>,
     /// The stores whose merges have failed and failed again, and why.
@@ -48,17 +48,14 @@ impl Commit {
     }
 
     pub(crate) fn check_not_poisoned(&self) -> Result<()> {
-        match &*self.health.poisoned.lock() {
-            None => Ok(()),
-            Some(why) => {
-                let message = format!("writes are refused until the database is reopened, since: {why}");
-                Err(Error::new(ErrorKind::Poisoned, message))
-            }
-        }
+        self.health.poisoned.get().map_or(Ok(()), |why| {
+            let message = format!("writes are refused until the database is reopened, since: {why}");
+            Err(Error::new(ErrorKind::Poisoned, message))
+        })
     }
 
     pub(crate) fn poison(&self, why: &Error) {
-        self.health.poisoned.lock().get_or_insert_with(|| why.clone());
+        self.health.poisoned.get_or_init(|| why.clone());
         self.scheduler.notify();
     }
 

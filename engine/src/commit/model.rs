@@ -65,12 +65,16 @@ impl Parts {
             stage.next_ticket += 1;
             logged
         };
-        let turn = self.turns.wait(ticket, Patience::Long);
-        let version = self.store.version();
-        assert_eq!(version.active.generation(), generation, "a cell goes where the log says it goes (I1)");
-        put(version.active(), seq);
-        self.snapshots.publish(SeqNo(seq));
-        self.turns.end(turn);
+        self.turns.run(ticket, Patience::Long, || {
+            let version = self.store.version();
+            assert_eq!(
+                version.active.generation(),
+                generation,
+                "a cell goes where the log says it goes (I1)"
+            );
+            put(version.active(), seq);
+            self.snapshots.publish(SeqNo(seq));
+        });
         seq
     }
 

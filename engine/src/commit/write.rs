@@ -6,7 +6,8 @@
 //!
 //! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
 //! 2. If `Sync` was asked: [`crate::log::Log::sync`], which serves everyone who arrived before it began.
-//! 3. *Apply stage*, under `turn`, in ticket order: insert into the active segments, publish the sequence number.
+//! 3. *Apply stage*, in ticket order (`turns`): insert into the active segments, publish the sequence number. Who has to wait
+//!    long for his turn finds this done by the one who had the turn before.
 //!
 //! A lone writer goes straight through two uncontended locks. Under contention appends of one writer overlap
 //! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes visible
@@ -217,24 +218,9 @@ impl Commit {
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");
-        let turn = stages.turns.wait(ticket, patience);
-        let synced = synced.and_then(|()| self.check_not_poisoned());
-        let mut flush_is_due = false;
-        if synced.is_ok() {
-            match catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us))) {
-                Ok(is_due) => flush_is_due = is_due,
-                Err(panic) => {
-                    // Our own bug: nobody may see a part of the batch, and nobody may wait for this turn for ever.
-                    self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"));
-                    stages.turns.end(turn);
-                    resume_unwind(panic);
-                }
-            }
-            self.snapshots.publish(last);
-        }
+        let applied = stages.turns.run(ticket, patience, || self.apply(&synced, ops, last, wall_us));
         kill_point!("write-applied-not-acknowledged");
-        stages.turns.end(turn);
-        synced.inspect_err(|e| self.poison(e))?;
+        let flush_is_due = applied.unwrap_or_else(|panic| resume_unwind(panic))?;
         self.metrics.writes.add(ops.len() as u64);
         self.metrics.user_bytes.add(bytes);
         for op in ops {
@@ -382,6 +368,30 @@ impl Commit {
             self.scheduler.notify();
         }
         Ok(appended)
+    }
+
+    /// Makes a write visible that is safe, in its turn: whichever thread has that. Whether memory has come over the mark at
+    /// which flushing begins; or the panic, which is its writer's.
+    fn apply(
+        &self,
+        synced: &Result<()>,
+        ops: &[Op<'_>],
+        last: SeqNo,
+        wall_us: u64,
+    ) -> std::thread::Result<Result<bool>> {
+        if let Err(why) = synced.as_ref().map_err(Error::clone).and_then(|()| self.check_not_poisoned()) {
+            // Before the turn ends, so that no later write becomes visible.
+            self.poison(&why);
+            return Ok(Err(why));
+        }
+        let first = SeqNo(last.0 + 1 - ops.len() as u64);
+        let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));
+        match &applied {
+            Ok(_) => self.snapshots.publish(last),
+            // Our own bug: nobody may see a part of the batch.
+            Err(_) => self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)")),
+        }
+        applied.map(Ok)
     }
 
     /// Whether memory has come over the mark at which flushing begins.

@@ -35,7 +35,7 @@ impl Inner {
     fn end_log(&self) -> Result<()> {
         let Ok(log) = self.commit.log() else { return Ok(()) };
         // What was acknowledged as buffered may not be durable, and whoever closes must hear of it.
-        if let Some(error) = self.commit.health.poisoned.lock().clone() {
+        if let Some(error) = self.commit.health.poisoned.get().cloned() {
             return Err(error);
         }
         let last = self.commit.with_writes_held(|last| last)?;

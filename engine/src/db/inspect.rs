@@ -221,7 +221,7 @@ impl Inner {
         let (log, log_bytes, log_kept_bytes, log_disk_bytes) = log.unwrap_or_default();
         let cache = self.catalog.cache.stats();
         let stores = self.catalog.stores();
-        let poisoned = self.commit.health.poisoned.lock().clone();
+        let poisoned = self.commit.health.poisoned.get().cloned();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
