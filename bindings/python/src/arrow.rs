@@ -35,7 +35,15 @@ impl ArrowScan {
             columns.push(column("timestamp", DataType::UInt64));
         }
         let (cursor, schema) = (OfProcess::new(scan.cursor()), Arc::new(Schema::new(columns)));
-        Ok(Self(OfProcess::new(Batches { cursor, begun: false, ended: false, rows: batch_rows, schema })))
+        let last = None;
+        Ok(Self(OfProcess::new(Batches {
+            cursor,
+            begun: false,
+            ended: false,
+            rows: batch_rows,
+            schema,
+            last,
+        })))
     }
 }
 
@@ -79,6 +87,8 @@ struct Batches {
     ended: bool,
     rows: usize,
     schema: SchemaRef,
+    /// The last key of the batch before.
+    last: Option<Vec<u8>>,
 }
 
 /// A column of byte strings that is being filled.
@@ -100,6 +110,11 @@ impl Column {
         self.ends.push(self.bytes.len() as i32);
     }
 
+    fn last(&self) -> Option<&[u8]> {
+        let start = *self.ends.iter().rev().nth(1)?;
+        self.bytes.get(start as usize..)
+    }
+
     fn done(self) -> Result<ArrayRef, ArrowError> {
         let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
         Ok(Arc::new(BinaryArray::try_new(ends, self.bytes.into(), None)?))
@@ -112,7 +127,8 @@ impl Batches {
             || ArrowError::ExternalError("it was opened in the process that this one was forked from".into());
         let cursor = self.cursor.get_here().ok_or_else(gone)?;
         let stepped = if std::mem::replace(&mut self.begun, true) { cursor.next() } else { cursor.first() };
-        stepped.map_err(|why| ArrowError::ExternalError(Box::new(why)))
+        // As a text of C it must not have a zero.
+        stepped.map_err(|why| ArrowError::ExternalError(why.to_string().replace('\0', "\\0").into()))
     }
 
     fn fill(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
@@ -126,6 +142,11 @@ impl Batches {
                 break;
             }
             let Some(entry) = self.cursor.get_here().and_then(|cursor| cursor.entry()) else { break };
+            // Of a key with versions the newest alone, where they are not told apart.
+            let before = keys.last().or(self.last.as_deref());
+            if !with_timestamps && before == Some(&entry.key[..]) {
+                continue;
+            }
             keys.push(&entry.key);
             values.push(&entry.value);
             if with_timestamps {
@@ -136,6 +157,7 @@ impl Batches {
         if rows == 0 {
             return Ok(None);
         }
+        self.last = keys.last().map(<[u8]>::to_vec);
         let mut columns = vec![keys.done()?, values.done()?];
         if with_timestamps {
             columns.push(Arc::new(UInt64Array::from(timestamps)));

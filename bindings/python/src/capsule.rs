@@ -6,8 +6,8 @@
 #![expect(unsafe_code, reason = "the interface is made of C structures")]
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
-use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, make_array};
+use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{ArrayRef, RecordBatchReader, make_array};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -43,16 +43,14 @@ fn stream(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_ArrowArrayStream> {
     Ok(unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr()) })
 }
 
-/// The record batches of a table, from what its `__arrow_c_stream__` gave.
-pub(crate) fn take_batches(capsule: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
-    let batches = RecordBatchStreamReader::try_new(stream(capsule)?).map_err(refused)?;
-    batches.collect::<Result<_, _>>().map_err(refused)
+/// The arrays of a column, or the batches of a table, from what its `__arrow_c_stream__` gave.
+pub(crate) fn take_arrays(capsule: &Bound<'_, PyAny>) -> PyResult<ArrayStreamReader> {
+    ArrayStreamReader::try_new(stream(capsule)?).map_err(refused)
 }
 
-/// The arrays of a column, from what its `__arrow_c_stream__` gave.
-pub(crate) fn take_arrays(capsule: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
-    let arrays = ArrayStreamReader::try_new(stream(capsule)?).map_err(refused)?;
-    arrays.collect::<Result<_, _>>().map_err(refused)
+/// The next of them. Where the stream has to wait, Python runs on.
+pub(crate) fn next(py: Python<'_>, arrays: &mut ArrayStreamReader) -> PyResult<Option<ArrayRef>> {
+    py.detach(|| arrays.next()).transpose().map_err(refused)
 }
 
 /// An array: what its `__arrow_c_array__` gave.
@@ -61,6 +59,10 @@ pub(crate) fn take_array(schema: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) ->
         (pointer::<FFI_ArrowSchema>(schema, SCHEMA)?, pointer::<FFI_ArrowArray>(array, ARRAY)?);
     // SAFETY: the capsules' names say what they point to. `from_raw` takes the array and leaves a released one behind; the
     // schema is only looked at, and its capsule lives as long as this call.
-    let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) };
-    data.map(make_array).map_err(refused)
+    let (array, schema) = unsafe { (FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) };
+    if array.is_released() {
+        return Err(refused("they were taken before"));
+    }
+    // SAFETY: the array is whole, and described by the schema that came with it.
+    unsafe { from_ffi(array, schema) }.map(make_array).map_err(refused)
 }

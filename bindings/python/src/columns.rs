@@ -3,6 +3,8 @@
 use crate::bytes::Bytes;
 use crate::capsule;
 use arrow_array::cast::AsArray;
+use arrow_array::ffi_stream::ArrayStreamReader;
+use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -26,38 +28,95 @@ pub(crate) enum Column<'a> {
     Arrow(&'a [ArrayRef]),
 }
 
-/// The two columns of a table, or of two arguments.
-pub(crate) fn given<'py>(
-    keys: &Bound<'py, PyAny>,
-    values: Option<&Bound<'py, PyAny>>,
-) -> PyResult<(Given<'py>, Given<'py>)> {
-    if let Some(values) = values {
-        return Ok((Given::of(keys)?, Given::of(values)?));
-    }
-    if keys.hasattr("__arrow_c_stream__")? {
-        return of_table(keys);
-    }
-    let (mut all_keys, mut all_values) = (Vec::new(), Vec::new());
-    for row in keys.try_iter()? {
-        let (key, value) = row?.extract::<(Bytes<'py>, Bytes<'py>)>()?;
-        all_keys.push(key);
-        all_values.push(value);
-    }
-    Ok((Given::Objects(all_keys), Given::Objects(all_values)))
+/// Rows that are to be put.
+pub(crate) struct Rows<'py> {
+    pub(crate) keys: Given<'py>,
+    pub(crate) values: Given<'py>,
+    pub(crate) timestamps: Option<Vec<u64>>,
 }
 
-/// The columns `key` and `value` of a table.
-fn of_table<'py>(table: &Bound<'py, PyAny>) -> PyResult<(Given<'py>, Given<'py>)> {
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for batch in capsule::take_batches(&table.call_method0("__arrow_c_stream__")?)? {
-        let column = |name| {
-            let missing = || PyValueError::new_err(format!("the table has no column {name}"));
-            batch.column_by_name(name).cloned().ok_or_else(missing)
-        };
-        keys.push(checked(column("key")?, "key")?);
-        values.push(checked(column("value")?, "value")?);
+/// A table of Arrow, a batch at a time; or everything at once.
+pub(crate) enum Source<'py> {
+    Table(ArrayStreamReader),
+    Rows(Option<Rows<'py>>),
+}
+
+impl<'py> Source<'py> {
+    /// From two columns, or from a table or pairs.
+    pub(crate) fn of(keys: &Bound<'py, PyAny>, values: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+        if let Some(values) = values {
+            let (keys, values) = (Given::of(keys)?, Given::of(values)?);
+            return Ok(Self::Rows(Some(Rows { keys, values, timestamps: None })));
+        }
+        if keys.hasattr("__arrow_c_stream__")? {
+            return Ok(Self::Table(capsule::take_arrays(&keys.call_method0("__arrow_c_stream__")?)?));
+        }
+        let (mut all_keys, mut all_values) = (Vec::new(), Vec::new());
+        for row in keys.try_iter()? {
+            let (key, value) = pair(&row?)?;
+            all_keys.push(key);
+            all_values.push(value);
+        }
+        let (keys, values) = (Given::Objects(all_keys), Given::Objects(all_values));
+        Ok(Self::Rows(Some(Rows { keys, values, timestamps: None })))
     }
-    Ok((Given::Arrow(keys), Given::Arrow(values)))
+
+    pub(crate) fn next(&mut self, py: Python<'py>) -> PyResult<Option<Rows<'py>>> {
+        match self {
+            Self::Rows(rows) => Ok(rows.take()),
+            Self::Table(arrays) => capsule::next(py, arrays)?.map(|array| of_batch(&array)).transpose(),
+        }
+    }
+}
+
+/// A key and a value: a tuple or list of two.
+pub(crate) fn pair<'py>(row: &Bound<'py, PyAny>) -> PyResult<(Bytes<'py>, Bytes<'py>)> {
+    let row = row.extract::<Vec<Bytes<'py>>>()?;
+    let pair: [Bytes<'py>; 2] = row
+        .try_into()
+        .map_err(|row: Vec<_>| PyValueError::new_err(format!("a row has two parts, not {}", row.len())))?;
+    let [key, value] = pair;
+    Ok((key, value))
+}
+
+/// The columns `key` and `value` of a batch, and `timestamp` if it is there.
+fn of_batch<'py>(batch: &ArrayRef) -> PyResult<Rows<'py>> {
+    let batch = batch
+        .as_struct_opt()
+        .ok_or_else(|| PyTypeError::new_err("this is a column of Arrow, not a table"))?;
+    if batch.null_count() > 0 {
+        return Err(PyValueError::new_err("rows of the table are null"));
+    }
+    let (mut keys, mut values, mut timestamps) = (None, None, None);
+    for (name, column) in batch.column_names().into_iter().zip(batch.columns()) {
+        match name {
+            "key" => keys = Some(checked(column.clone(), name)?),
+            "value" => values = Some(checked(column.clone(), name)?),
+            "timestamp" => timestamps = Some(times(column)?),
+            other => {
+                return Err(PyValueError::new_err(format!("the table has a column {other}: what is it?")));
+            }
+        }
+    }
+    match (keys, values) {
+        (Some(keys), Some(values)) => {
+            let (keys, values) = (Given::Arrow(vec![keys]), Given::Arrow(vec![values]));
+            Ok(Rows { keys, values, timestamps })
+        }
+        _ => Err(PyValueError::new_err("the table has no column key, or no column value")),
+    }
+}
+
+/// Timestamps in microseconds, without nulls.
+fn times(column: &ArrayRef) -> PyResult<Vec<u64>> {
+    match column.as_primitive_opt::<UInt64Type>() {
+        Some(times) if times.null_count() == 0 => Ok(times.values().to_vec()),
+        Some(_) => Err(PyValueError::new_err("the column timestamp has nulls")),
+        None => Err(PyTypeError::new_err(format!(
+            "the column timestamp is of type {}, not uint64",
+            column.data_type()
+        ))),
+    }
 }
 
 /// Of byte strings or text, without nulls.
@@ -82,10 +141,12 @@ impl<'py> Given<'py> {
         }
         // In pieces.
         if column.hasattr("__arrow_c_stream__")? {
-            let arrays = capsule::take_arrays(&column.call_method0("__arrow_c_stream__")?)?;
-            return Ok(Self::Arrow(
-                arrays.into_iter().map(|array| checked(array, "given")).collect::<PyResult<_>>()?,
-            ));
+            let mut pieces = capsule::take_arrays(&column.call_method0("__arrow_c_stream__")?)?;
+            let mut arrays = Vec::new();
+            while let Some(array) = capsule::next(column.py(), &mut pieces)? {
+                arrays.push(checked(array, "given")?);
+            }
+            return Ok(Self::Arrow(arrays));
         }
         if column.hasattr("__array_interface__")? {
             return of_numpy(column);
@@ -111,14 +172,19 @@ fn of_array(array: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 /// Each element of the first dimension is a row, as its bytes lie in memory.
 fn of_numpy<'py>(array: &Bound<'py, PyAny>) -> PyResult<Given<'py>> {
-    let kind = array.getattr("dtype")?.getattr("kind")?.extract::<String>()?;
+    let dtype = array.getattr("dtype")?;
+    let kind = dtype.getattr("kind")?.extract::<String>()?;
     if kind == "O" {
-        let rows = array.call_method0("tolist")?;
-        return Given::of(&rows);
+        return Given::of(&array.call_method0("tolist")?);
     }
-    if kind == "U" || kind == "M" || kind == "m" {
+    if dtype.getattr("hasobject")?.is_truthy()? || ["U", "T", "M", "m"].contains(&kind.as_str()) {
+        return Err(PyTypeError::new_err(format!(
+            "arrays of {dtype} have no bytes of their own: encode them first"
+        )));
+    }
+    if array.hasattr("mask")? {
         return Err(PyTypeError::new_err(
-            "arrays of text or times have no bytes of their own: encode them first",
+            "a masked array has rows that are not there: fill or compress it first",
         ));
     }
     let shape = array.getattr("shape")?.extract::<Vec<usize>>()?;

@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, Write};
 use crate::bytes::Bytes;
-use crate::columns;
+use crate::columns::{Source, pair};
 use crate::error::{OrRaise, invalid};
 use crate::forked::OfProcess;
 use crate::options;
@@ -10,8 +10,8 @@ use crate::range::{given, of_slice};
 use crate::reader::Reader;
 use crate::time::Time;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PySlice};
-use siltstone::{Db, Durability};
+use pyo3::types::{PyDict, PySlice};
+use siltstone::{Db, Durability, Timestamp};
 
 /// A column family: a mapping of bytes to bytes that can be changed.
 #[pyclass(frozen, subclass, extends = Reader, module = "siltstone")]
@@ -148,13 +148,10 @@ impl Family {
     /// Puts a mapping, or an iterable of pairs, in one batch: all or nothing.
     #[pyo3(signature = (items, /, *, sync=false))]
     fn update<'py>(&self, py: Python<'py>, items: Bound<'py, PyAny>, sync: bool) -> PyResult<()> {
-        let items = match items.cast::<PyMapping>() {
-            Ok(mapping) => mapping.items()?.into_any(),
-            Err(_) => items,
-        };
+        let items = if items.hasattr("items")? { items.call_method0("items")? } else { items };
         let mut rows = Vec::new();
         for item in items.try_iter()? {
-            rows.push(item?.extract::<(Bytes<'py>, Bytes<'py>)>()?);
+            rows.push(pair(&item?)?);
         }
         let borrowed: Vec<_> = rows.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
         let Inside { db, family } = self.inside(py)?;
@@ -167,7 +164,8 @@ impl Family {
     }
 
     /// Puts many rows, in batches of 256 KiB, and answers how many: a column of keys and one of values, each a list of bytes, an
-    /// array of numpy whose rows are bytes of one width, or an array of Arrow; or a table of Arrow with columns `key` and `value`;
+    /// array of numpy whose rows are bytes of one width, or an array of Arrow; or a table of Arrow with columns `key` and
+    /// `value`, and `timestamp` (uint64, microseconds) where the family has explicit ones, which is read batch by batch;
     /// or an iterable of pairs. If it fails half-way, rows before may have been written. With `sync` all are durable in the end.
     #[pyo3(signature = (keys, values=None, /, *, sync=false))]
     fn put_many<'py>(
@@ -177,25 +175,33 @@ impl Family {
         values: Option<Bound<'py, PyAny>>,
         sync: bool,
     ) -> PyResult<usize> {
-        let (keys, values) = columns::given(&keys, values.as_ref())?;
-        let (keys, values) = (keys.column(), values.column());
-        if keys.rows() != values.rows() {
-            return Err(invalid(py, format!("{} keys and {} values", keys.rows(), values.rows())));
-        }
         let Inside { db, family } = self.inside(py)?;
-        py.detach(|| {
-            let mut batch = siltstone::Batch::new();
-            for (key, value) in keys.iter().zip(values.iter()) {
-                if batch.user_bytes() >= BATCH_BYTES {
-                    db.write(&batch)?;
-                    batch.clear();
-                }
-                batch.put(family, key, value);
+        let mut source = Source::of(&keys, values.as_ref())?;
+        let (mut batch, mut count) = (siltstone::Batch::new(), 0);
+        while let Some(rows) = source.next(py)? {
+            let (keys, values) = (rows.keys.column(), rows.values.column());
+            if keys.rows() != values.rows() {
+                return Err(invalid(py, format!("{} keys and {} values", keys.rows(), values.rows())));
             }
-            db.write_with(&batch, durability(sync))
-        })
-        .or_raise(py)?;
-        Ok(keys.rows())
+            let timestamps = rows.timestamps.as_deref();
+            py.detach(|| {
+                for (n, (key, value)) in keys.iter().zip(values.iter()).enumerate() {
+                    if batch.user_bytes() >= BATCH_BYTES {
+                        db.write(&batch)?;
+                        batch.clear();
+                    }
+                    match timestamps.and_then(|timestamps| timestamps.get(n)) {
+                        Some(at) => batch.put_at(family, key, Timestamp(*at), value),
+                        None => batch.put(family, key, value),
+                    };
+                }
+                Ok(())
+            })
+            .or_raise(py)?;
+            count += keys.rows();
+        }
+        py.detach(|| db.write_with(&batch, durability(sync))).or_raise(py)?;
+        Ok(count)
     }
 
     /// A batch, which is written when its `with` block ends.

@@ -4,6 +4,7 @@
 //! parent, and a lock that another thread held stays locked. So what was opened before a fork answers `ClosedError` in the
 //! child, and its end does nothing there.
 
+use crate::attach::with_python;
 use crate::error::raised;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
@@ -34,13 +35,13 @@ fn forks() -> u64 {
 
 /// Something of the engine that may be closed before Python forgets it. In a child of the process it was made in it is
 /// neither used nor dropped.
-pub(crate) struct OfProcess<T> {
+pub(crate) struct OfProcess<T: Send> {
     /// Absent when it was closed.
     what: Option<T>,
     born: u64,
 }
 
-impl<T> OfProcess<T> {
+impl<T: Send> OfProcess<T> {
     pub(crate) fn new(what: T) -> Self {
         Self { what: Some(what), born: forks() }
     }
@@ -80,10 +81,14 @@ impl<T> OfProcess<T> {
     }
 }
 
-impl<T> Drop for OfProcess<T> {
+/// The last one that goes closes the database, which waits for the engine's workers: Python runs on meanwhile, as one of
+/// them may be in an operator.
+impl<T: Send> Drop for OfProcess<T> {
     fn drop(&mut self) {
-        if self.born != forks() {
-            std::mem::forget(self.what.take());
+        let Some(what) = self.what.take() else { return };
+        match self.born == forks() {
+            true => _ = with_python(|py| py.detach(|| drop(what))),
+            false => std::mem::forget(what),
         }
     }
 }

@@ -4,13 +4,15 @@
 //! family with what concerns all of them (`db.rs`), and a `Snapshot` is a reader of one moment. Beside them are batches and
 //! transactions, and two ways through a range: `Scan`, an iterator, and `Cursor`.
 //!
-//! Three rules hold everywhere:
+//! Four rules hold everywhere:
 //! - Python runs on (`py.detach`) while the engine works, as any call may wait for the disk. So no thread that waits for
 //!   the engine keeps another one from calling a merge operator that is written in Python.
+//! - Whoever comes from elsewhere (operators, the last handle that is dropped) enters Python by `attach.rs`.
 //! - What goes in is borrowed from `bytes`, which never change, or copied; what comes out is copied.
 //! - A process that was forked from another must not use what that one has opened (`forked.rs`).
 
 mod arrow;
+mod attach;
 mod batch;
 mod bytes;
 mod capsule;
@@ -45,6 +47,7 @@ fn _siltstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scan::Scan>()?;
     module.add_class::<cursor::Cursor>()?;
     module.add_class::<arrow::ArrowScan>()?;
+    module.add_function(wrap_pyfunction!(attach::_ends, module)?)?;
     module.add_function(wrap_pyfunction!(db::open, module)?)?;
     module.add_function(wrap_pyfunction!(db::check, module)?)?;
     module.add_function(wrap_pyfunction!(db::repair, module)?)?;

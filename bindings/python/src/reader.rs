@@ -73,10 +73,17 @@ impl Reader {
     }
 
     fn end<'py>(&self, py: Python<'py>, last: bool) -> PyResult<Option<Item<'py>>> {
-        let mut scan = self.range(py, &KeyRange::all())?;
-        let entry = py.detach(|| if last { scan.next_back() } else { scan.next() });
-        let entry = entry.transpose().or_raise(py)?;
-        Ok(entry.map(|entry| (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value))))
+        let mut cursor = self.range(py, &KeyRange::all())?.cursor();
+        let found = py.detach(|| {
+            // Of the last key, too, the newest version.
+            if last && cursor.last()? {
+                let key = cursor.entry().map(|entry| entry.key.clone());
+                return key.map_or(Ok(false), |key| cursor.seek(key));
+            }
+            if last { Ok(false) } else { cursor.first() }
+        });
+        found.or_raise(py)?;
+        Ok(cursor.entry().map(|entry| (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value))))
     }
 }
 
@@ -160,8 +167,8 @@ impl Reader {
     }
 
     /// Iterates over the keys and values of a range, in order: from `start` up to, but not including, `stop`, or those that begin
-    /// with `prefix`. It sees the family as it was when the scan was made. With explicit timestamps each version is an entry, newest
-    /// first: those in `times`, and with `timestamps` as `(key, timestamp, value)`.
+    /// with `prefix`. It sees the family as it was when the scan was made. With explicit timestamps each key comes with its newest
+    /// version, of those in `times`; with `timestamps` each version comes, newest first, as `(key, timestamp, value)`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, times=None, timestamps=false))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn scan<'py>(
@@ -203,7 +210,7 @@ impl Reader {
         Ok(Scan::new(self.range(py, &KeyRange::all())?, Yields::Items, false))
     }
 
-    /// A place in a range that can be moved both ways.
+    /// A place in a range that can be moved both ways. With explicit timestamps it stands at each version, newest first.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
     fn cursor<'py>(
         &self,
@@ -215,7 +222,8 @@ impl Reader {
         Ok(Cursor::new(self.range(py, &given(py, start, stop, prefix)?)?))
     }
 
-    /// The range as Arrow record batches with the columns `key` and `value`, and `timestamp` if `timestamps`.
+    /// The range as Arrow record batches with the columns `key` and `value`, and with `timestamps` of all
+    /// versions, with a column `timestamp`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, batch_rows=65_536, timestamps=false))]
     fn scan_arrow<'py>(
         &self,

@@ -1,7 +1,8 @@
 //! Scans: iterators over a range.
 //!
 //! The engine is asked for many entries at a time, more and more, as each asking lets other Python threads run and has to
-//! wait for its turn again. What it found lies in one buffer until Python has taken it. A second thread that takes a step
+//! wait for its turn again. Of a family with versions each key comes once, with its newest, unless versions are asked for.
+//! What it found lies in one buffer until Python has taken it. A second thread that takes a step
 //! meanwhile gets a `RuntimeError`, as with a generator.
 
 use crate::error::raised;
@@ -39,6 +40,9 @@ struct State {
     cursor: Cursor,
     reverse: bool,
     begun: bool,
+    /// The cursor stands at an entry that was not taken into `found`.
+    stands: bool,
+    all_versions: bool,
     found: Found,
     /// Entries of the next asking.
     asked: usize,
@@ -47,9 +51,12 @@ struct State {
 }
 
 /// What comes after the entries that were found.
-enum Then {
+pub(crate) enum Then {
+    /// More may come, and is asked for.
     More,
+    /// Nothing.
     End,
+    /// Nothing but this.
     Error(Error),
 }
 
@@ -81,6 +88,22 @@ impl Found {
         self.ends.push((middle, self.bytes.len(), timestamp));
     }
 
+    fn last_key(&self) -> Option<&[u8]> {
+        let (middle, _, _) = *self.ends.last()?;
+        self.bytes.get(self.last_start()..middle)
+    }
+
+    /// Where the last entry begins.
+    fn last_start(&self) -> usize {
+        self.ends.iter().rev().nth(1).map_or(0, |(_, end, _)| *end)
+    }
+
+    /// Forgets the last entry.
+    fn pop(&mut self) {
+        self.bytes.truncate(self.last_start());
+        self.ends.pop();
+    }
+
     fn all_taken(&self) -> bool {
         self.taken.0 == self.ends.len()
     }
@@ -106,14 +129,13 @@ impl State {
 
     /// Asks the engine. An error comes to Python behind the entries that lie before it.
     fn ask(&mut self, with_values: bool) {
+        // Of the last entry before, of which more versions may follow.
+        let last = self.found.last_key().map(<[u8]>::to_vec);
         self.found.clear();
-        while !self.found.is_full(self.asked) {
-            match self.step() {
-                Ok(true) => {
-                    let Some(entry) = self.cursor.entry() else { break };
-                    let value = if with_values { &entry.value[..] } else { &[] };
-                    self.found.push(&entry.key, value, entry.timestamp);
-                }
+        loop {
+            let stepped = if std::mem::take(&mut self.stands) { Ok(true) } else { self.step() };
+            match stepped {
+                Ok(true) => {}
                 Ok(false) => {
                     self.then = Then::End;
                     break;
@@ -123,6 +145,24 @@ impl State {
                     break;
                 }
             }
+            let Some(entry) = self.cursor.entry() else { break };
+            if !self.all_versions {
+                let before = self.found.last_key().or(last.as_deref());
+                // The newest comes first, or last where it goes backward.
+                if before == Some(&entry.key[..]) {
+                    if self.reverse {
+                        self.found.pop();
+                    } else {
+                        continue;
+                    }
+                }
+            }
+            if self.found.is_full(self.asked) {
+                self.stands = true;
+                break;
+            }
+            let value = if with_values { &entry.value[..] } else { &[] };
+            self.found.push(&entry.key, value, entry.timestamp);
         }
         self.asked = (4 * self.asked).min(ENTRIES.1);
     }
@@ -134,6 +174,8 @@ impl Scan {
             cursor: scan.cursor(),
             reverse,
             begun: false,
+            stands: false,
+            all_versions: matches!(yields, Yields::Versions),
             found: Found::default(),
             asked: ENTRIES.0,
             then: Then::More,

@@ -1,14 +1,15 @@
 //! Transactions, and scans through what they see.
 //!
 //! The engine's scan borrows its transaction, which here may be changed or ended between two steps. So a scan asks for a
-//! few entries at a time, more and more, and goes on behind the last one.
+//! few keys at a time, more and more, and goes on behind the last one. Each key comes once, with its newest version.
 
 use crate::batch::Write;
 use crate::bytes::Bytes;
-use crate::error::{OrRaise, invalid};
+use crate::error::{OrRaise, invalid, raised};
 use crate::family::{Family, durability};
 use crate::forked::OfProcess;
 use crate::range::{given, of_slice};
+use crate::scan::Then;
 use crate::time::Time;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -116,18 +117,9 @@ impl Transaction {
         family: Option<PyRef<'py, Family>>,
     ) -> PyResult<TransactionScan> {
         let py = this.py();
-        let (rest, family) = (given(py, start, stop, prefix)?, OfProcess::new(this.family(py, family)?));
-        let found = VecDeque::new();
-        Ok(TransactionScan {
-            transaction: this.into(),
-            family,
-            rest,
-            reverse,
-            last: None,
-            found,
-            asked: 4,
-            ended: false,
-        })
+        let (rest, family) = (given(py, start, stop, prefix)?, this.family(py, family)?);
+        let state = State { family, rest, reverse, found: VecDeque::new(), asked: ASKED.0, then: Then::More };
+        Ok(TransactionScan { transaction: this.into(), state: OfProcess::new(state) })
     }
 
     /// See `Family.put`.
@@ -235,56 +227,62 @@ impl Transaction {
     }
 }
 
-/// The last asking's entries.
-const ASKED_MAX: usize = 256;
+/// Keys of the first asking, and of the last.
+const ASKED: (usize, usize) = (4, 256);
 
 /// An iterator over the keys and values of a range, as a transaction sees them.
 #[pyclass(module = "siltstone")]
 pub(crate) struct TransactionScan {
     transaction: Py<Transaction>,
-    family: OfProcess<siltstone::Family>,
-    /// What was not asked for yet, with the last key.
-    rest: KeyRange,
-    reverse: bool,
-    /// The last entry that was found.
-    last: Option<Entry>,
-    found: VecDeque<Entry>,
-    asked: usize,
-    ended: bool,
+    state: OfProcess<State>,
 }
 
-impl TransactionScan {
-    fn ask(&mut self, py: Python<'_>) -> PyResult<()> {
-        let transaction = self.transaction.bind(py).try_borrow()?;
-        let (inside, family) = (transaction.inside.get(py)?, self.family.get(py)?);
-        let (last, reverse, asked) = (&self.last, self.reverse, self.asked);
-        let is_new = |entry: &siltstone::Result<Entry>| match (entry, last) {
-            (Ok(entry), Some(last)) if entry.key == last.key => match reverse {
-                false => entry.timestamp < last.timestamp,
-                true => entry.timestamp > last.timestamp,
-            },
-            _ => true,
-        };
-        let range = self.rest.clone();
-        let found: siltstone::Result<VecDeque<Entry>> = py.detach(|| {
-            let scan = inside.scan(family, range);
-            match reverse {
-                false => scan.filter(is_new).take(asked).collect(),
-                true => scan.rev().filter(is_new).take(asked).collect(),
+struct State {
+    family: siltstone::Family,
+    /// What was not asked for yet.
+    rest: KeyRange,
+    reverse: bool,
+    found: VecDeque<Entry>,
+    asked: usize,
+    /// What comes behind that which was found.
+    then: Then,
+}
+
+impl State {
+    /// Asks for the next keys. What lies before an error comes before it.
+    fn ask(&mut self, transaction: &siltstone::Transaction) {
+        let mut scan = transaction.scan(&self.family, self.rest.clone());
+        loop {
+            let entry = match if self.reverse { scan.next_back() } else { scan.next() } {
+                Some(Ok(entry)) => entry,
+                Some(Err(why)) => {
+                    self.then = Then::Error(why);
+                    break;
+                }
+                None => {
+                    self.then = Then::End;
+                    break;
+                }
+            };
+            // The newest version comes first, or last where it goes backward.
+            let is_same = self.found.back().is_some_and(|last| last.key == entry.key);
+            if is_same && self.reverse {
+                self.found.pop_back();
+            } else if is_same {
+                continue;
             }
-        });
-        self.found = found.or_raise(py)?;
-        self.ended = self.found.len() < asked;
-        self.asked = (4 * asked).min(ASKED_MAX);
-        if let Some(last) = self.found.back() {
-            match reverse {
-                false => self.rest.start.clone_from(&last.key),
-                // The key itself comes again, for its other versions.
-                true => self.rest.end = Some([&last.key[..], &[0]].concat()),
+            if self.found.len() == self.asked {
+                break;
             }
-            self.last = Some(last.clone());
+            self.found.push_back(entry);
         }
-        Ok(())
+        self.asked = (4 * self.asked).min(ASKED.1);
+        if let Some(last) = self.found.back() {
+            match self.reverse {
+                false => self.rest.start = [&last.key[..], &[0]].concat(),
+                true => self.rest.end = Some(last.key.clone()),
+            }
+        }
     }
 }
 
@@ -295,12 +293,18 @@ impl TransactionScan {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        if self.found.is_empty() && !self.ended {
-            self.ask(py)?;
+        let transaction = self.transaction.bind(py).try_borrow()?;
+        let (inside, state) = (transaction.inside.get(py)?, self.state.get_mut(py)?);
+        if state.found.is_empty() && matches!(state.then, Then::More) {
+            py.detach(|| state.ask(inside));
         }
-        let entry = self.found.pop_front();
-        entry
-            .map(|entry| PyTuple::new(py, [PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value)]))
-            .transpose()
+        if let Some(entry) = state.found.pop_front() {
+            return PyTuple::new(py, [PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value)])
+                .map(Some);
+        }
+        match std::mem::replace(&mut state.then, Then::End) {
+            Then::Error(why) => Err(raised(py, &why)),
+            Then::More | Then::End => Ok(None),
+        }
     }
 }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import time
 
 import pytest
 
@@ -36,7 +37,27 @@ def test_the_same_calls_awaited(place: pathlib.Path) -> None:
             assert (await db.stats())["writes"] > 3000
             async for _ in db.scan():
                 break
-        with pytest.raises((siltstone.ClosedError, RuntimeError)):
+        await db.close()
+        with pytest.raises(siltstone.ClosedError):
             await db.get(b"x")
+
+    asyncio.run(main())
+
+
+def test_a_scan_that_takes_too_long_is_cancelled(place: pathlib.Path) -> None:
+    async def main() -> None:
+        async with await aio.open(place, filters={"slow": slow}, families={"default": {"filter": "slow"}}) as db:
+            await db.put_many([b"%04d" % n for n in range(2000)], [b""] * 2000)
+
+            async def read() -> None:
+                async for _ in db.scan():
+                    pass
+
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(read(), 0.05)
+
+    def slow(key: bytes, timestamp: int, value: bytes, now: int) -> bool:
+        time.sleep(0.001)
+        return False
 
     asyncio.run(main())

@@ -54,6 +54,12 @@ def test_what_cannot_go_in_is_refused_whole(db: siltstone.Db) -> None:
         (pa.array([1, 2]), pa.array([b"a", b"b"]), TypeError),
         (np.array(["a"]), np.array([b"b"]), TypeError),
         (np.array(3), np.array(3), TypeError),
+        (np.array([(1, None)], "i4,O"), np.array([b"b"]), TypeError),
+        (np.array(["a"], np.dtypes.StringDType()), np.array([b"b"]), TypeError),
+        (np.ma.masked_array([1, 2], [0, 1]), [b"a", b"b"], TypeError),
+        (pa.table({"key": [b"a"], "value": [b"b"], "more": [1]}), None, ValueError),
+        (pa.table({"key": [b"a"], "value": [b"b"], "timestamp": [-1]}), None, TypeError),
+        (pa.table({"key": [b"a"], "value": [b"b"], "timestamp": pa.array([1], pa.uint64())}), None, siltstone.InvalidError),
         (["text"], [b""], TypeError),
         (pa.table({"key": [b"a"]}), None, ValueError),
         ([(b"a",)], None, ValueError),
@@ -80,7 +86,12 @@ def test_scan_arrow_gives_what_scan_gives(db: siltstone.Db) -> None:
     events = db.create_family("events", timestamps="explicit", versions=0)
     events.put(b"k", b"1", timestamp=5)
     events.put(b"k", b"2", timestamp=6)
-    assert events.scan_arrow(timestamps=True).read_all()["timestamp"].to_pylist() == [6, 5]
+    versions = events.scan_arrow(timestamps=True).read_all()
+    assert versions["timestamp"].to_pylist() == [6, 5]
+    assert events.scan_arrow(batch_rows=1).read_all()["value"].to_pylist() == [b"2"]
+    again = db.create_family("again", timestamps="explicit", versions=0)
+    assert again.put_many(versions) == again.put_many(events.scan_arrow(timestamps=True)) == 2
+    assert again.versions(b"k") == events.versions(b"k") == [(6, b"2"), (5, b"1")]
 
 
 def test_an_error_within_a_stream_comes_out(place: pathlib.Path) -> None:
@@ -100,3 +111,40 @@ def test_an_error_within_a_stream_comes_out(place: pathlib.Path) -> None:
             assert next(rows) == expected
         with pytest.raises(siltstone.MergeRefusedError):
             next(rows)
+
+
+def test_operators_run_while_another_library_reads(place: pathlib.Path) -> None:
+    def add(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        return b"%d" % (int(base or b"0") + sum(map(int, operands)))
+
+    families = {"default": {"merge_operator": "add"}}
+    with siltstone.open(place, merge_operators={"add": add}, families=families) as db:
+        for n in range(2000):
+            db.merge(b"%04d" % (n % 500), b"1")
+        assert set(db.scan_arrow().read_all()["value"].to_pylist()) == {b"4"}
+        table = db.transact(lambda txn: pa.table(db.scan_arrow(batch_rows=7)))
+        assert table.num_rows == 500
+        other = db.create_family("other")
+        other.update((key.as_py(), b"") for batch in db.scan_arrow(batch_rows=9) for key in batch["key"])
+        assert len(list(other)) == 500
+
+    def zero(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        raise ValueError("a zero \0 in it")
+
+    with siltstone.open(place, merge_operators={"add": zero}) as db:
+        db.merge(b"new", b"1")
+        with pytest.raises(Exception, match="a zero"):
+            db.scan_arrow(b"new").read_all()
+
+
+def test_what_was_taken_cannot_be_taken_again(db: siltstone.Db) -> None:
+    class Same:
+        def __init__(self) -> None:
+            self.capsules = pa.array([b"a"]).__arrow_c_array__()
+
+        def __arrow_c_array__(self, requested_schema: object = None) -> object:
+            return self.capsules
+
+    same = Same()
+    with pytest.raises(ValueError, match="taken"):
+        db.put_many(same, same)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 import pathlib
 import pickle
 from datetime import datetime, timedelta, timezone
@@ -18,8 +17,7 @@ def filled(db: siltstone.Family, count: int = 10) -> list[tuple[bytes, bytes]]:
     return items
 
 
-def test_a_family_is_a_mutable_mapping(db: siltstone.Db) -> None:
-    assert isinstance(db, collections.abc.MutableMapping) and isinstance(db.snapshot(), collections.abc.Mapping)
+def test_a_family_is_used_like_a_dictionary(db: siltstone.Db) -> None:
     items = filled(db)
     assert list(db) == list(db.keys()) == [key for key, _ in items]
     assert list(db.values()) == [value for _, value in items]
@@ -31,7 +29,13 @@ def test_a_family_is_a_mutable_mapping(db: siltstone.Db) -> None:
     assert missing.value.args == (b"x",)
     del db[b"003"]
     assert b"003" not in db
-    db.update({b"a": b"1"})
+    db.update({b"a": b"0"})
+    db.update([[b"a", b"1"]])
+    with pytest.raises(ValueError, match="two parts"):
+        db.update([(b"a", b"b", b"c")])
+    copy = db.create_family("copy")
+    copy.update(db)
+    assert dict(copy.items()) == dict(db.items())
     assert db.last() == (b"a", b"1") and db.first() == items[0]
     assert db.get_many([b"000", b"nothing", b"a"]) == [b"value 0", None, b"1"]
 
@@ -115,6 +119,12 @@ def test_versions_timestamps_and_ttl(db: siltstone.Db) -> None:
         events.put(b"door", b"%d" % n, timestamp=now + timedelta(microseconds=n))
     assert events.versions(b"door") == [(us + n, b"%d" % n) for n in (4, 3, 2, 1, 0)]
     assert [value for _, value in events.versions(b"door", 2, times=(None, us + 3))] == [b"2", b"1"]
+    events.put(b"gate", b"g", timestamp=us)
+    newest = [(b"door", b"4"), (b"gate", b"g")]
+    assert list(events.items()) == list(events.scan()) == newest and list(events) == [b"door", b"gate"]
+    assert list(events.scan(reverse=True)) == newest[::-1] and list(events.scan(times=(us, us + 2)))[0] == (b"door", b"1")
+    events.delete(b"gate")
+    assert events.first() == events.last() == newest[0]
     assert [t - us for _, t, _ in events.scan(timestamps=True, times=(us + 1, us + 3))] == [2, 1]
     events.delete(b"door", timestamp=us + 1)
     assert len(events.versions(b"door")) == 3
@@ -187,6 +197,39 @@ def test_merge_operators_and_filters_in_python(place: pathlib.Path) -> None:
             db.get(b"broken")
     with siltstone.open(place) as db, pytest.raises(siltstone.UnsupportedError, match="append|drafts"):
         db.get(b"k")
+
+
+def test_versions_that_come_in_many_askings(db: siltstone.Db) -> None:
+    events = db.create_family("events", timestamps="explicit", versions=0)
+    with events.batch() as batch:
+        for n in range(300):
+            for time in range(1 + n * 7 % 11):
+                batch.put(b"%03d" % n, b"%d" % time, timestamp=time + 1)
+    newest = [(b"%03d" % n, b"%d" % (n * 7 % 11)) for n in range(300)]
+    for reader in (events, db.snapshot().family(events)):
+        assert list(reader.scan()) == newest and list(reader.scan(reverse=True)) == newest[::-1]
+        assert list(reader.keys(reverse=True)) == [key for key, _ in newest][::-1]
+    txn = db.transaction()
+    assert list(txn.scan(family=events)) == newest and list(txn.scan(family=events, reverse=True)) == newest[::-1]
+    versions = list(events.scan(timestamps=True))
+    assert len(versions) == sum(1 + n * 7 % 11 for n in range(300))
+    assert list(events.scan(timestamps=True, reverse=True)) == versions[::-1]
+
+
+def test_an_interrupt_within_an_operator_reaches_the_program(place: pathlib.Path) -> None:
+    def interrupted(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        raise KeyboardInterrupt
+
+    families = {"default": {"merge_operator": "m"}}
+    with siltstone.open(place, families=families, merge_operators={"m": interrupted}) as db:
+        db.merge(b"k", b"1")
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                db.get(b"k")
+            except siltstone.MergeRefusedError:
+                # Python looks for interrupts between its own steps.
+                for _ in range(1000):
+                    pass
 
 
 def test_what_is_closed_says_so(place: pathlib.Path) -> None:

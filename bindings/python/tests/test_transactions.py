@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pathlib
 import threading
 
 import pytest
@@ -53,21 +54,41 @@ def test_of_two_that_meet_one_is_refused(db: siltstone.Db) -> None:
         db.transaction(isolation="none")  # type: ignore[arg-type]
 
 
-def test_scans_of_a_transaction_go_on_behind_their_last_entry(db: siltstone.Db) -> None:
-    family = db.create_family("versions", timestamps="explicit", versions=0)
-    for n in range(30):
-        for time in range(1 + n % 3):
-            family.put(b"%02d" % n, b"%d" % time, timestamp=time + 1)
+def test_scans_of_a_transaction_go_on_behind_their_last_key(db: siltstone.Db) -> None:
+    for n in range(900):
+        db[b"%03d" % n] = b"%d" % n
     txn = db.transaction()
-    txn.put(b"10", b"own", timestamp=9, family=family)
-    everything = list(txn.scan(family=family))
-    assert len(everything) == 61 and everything[::-1] == list(txn.scan(family=family, reverse=True))
-    assert (b"10", b"own") in everything
-    assert list(txn.scan(b"05", b"07", family=family)) == [e for e in everything if b"05" <= e[0] < b"07"]
+    txn[b"010"] = b"own"
+    del txn[b"020"]
+    everything = [(b"%03d" % n, b"own" if n == 10 else b"%d" % n) for n in range(900) if n != 20]
+    assert list(txn.scan()) == everything and list(txn.scan(reverse=True)) == everything[::-1]
+    assert list(txn.scan(b"005", b"030")) == [e for e in everything if b"005" <= e[0] < b"030"]
+    assert list(txn.scan(prefix=b"01")) == everything[10:20]
     # A phantom: something that was written into the range that was read.
-    family.put(b"20", b"x", timestamp=7)
+    db[b"0205"] = b"x"
     with pytest.raises(siltstone.ConflictError):
         txn.commit()
+    txn = db.transaction()
+    scan = txn.scan()
+    next(scan)
+    txn.rollback()
+    with pytest.raises(siltstone.ClosedError):
+        next(scan)
+
+
+def test_a_refused_key_ends_a_scan_of_a_transaction(place: pathlib.Path) -> None:
+    def refuse(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        raise ValueError("no")
+
+    families = {"default": {"merge_operator": "refuse"}}
+    with siltstone.open(place, merge_operators={"refuse": refuse}, families=families) as db:
+        db.put_many([b"%02d" % n for n in range(30)], [b"v"] * 30)
+        db.merge(b"10", b"x")
+        scan = db.transaction().scan()
+        assert [next(scan)[0] for _ in range(10)] == [b"%02d" % n for n in range(10)]
+        with pytest.raises(siltstone.MergeRefusedError):
+            next(scan)
+        assert list(scan) == []
 
 
 def test_transact_repeats_until_nobody_is_in_the_way(db: siltstone.Db) -> None:

@@ -33,12 +33,12 @@ struct Place {
 }
 
 /// More than writers that usually wait. Of two at the same place only one leaves his work.
-const PLACES: usize = if cfg!(models) { 4 } else { 256 };
+const PLACES: usize = if cfg!(models) { 2 } else { 256 };
 /// Who is no more turns than these away looks before he leaves his work. Where hundreds wait, those that look would take the
 /// processor from the one whose turn it is.
-const NEAR: u64 = 16;
+const NEAR: u64 = if cfg!(models) { 1 } else { 16 };
 /// Who ends a turn does no more work of others than this, as his own caller waits.
-const DONE_FOR_OTHERS: usize = 64;
+const DONE_FOR_OTHERS: usize = if cfg!(models) { 1 } else { 64 };
 
 /// How long to look before sleeping.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -35,6 +35,15 @@ impl LocalStorage {
     }
 }
 
+/// The lock of a file. It is given back by name, as a process that was forked meanwhile has the file open, too.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Storage for LocalStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let open = OpenOptions::new().write(true).create(true).truncate(true).open(path);
@@ -142,7 +151,7 @@ impl Storage for LocalStorage {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(Locked(file))),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(e)) => Err(e),
         }

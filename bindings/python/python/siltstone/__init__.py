@@ -6,14 +6,13 @@
 ...     db.get(b"silt"), b"sand" in db, list(db.scan(prefix=b"si"))
 (b'settles', False, [(b'silt', b'settles')])
 
-Keys and values are bytes. A :class:`Db` is a mapping of its default family; other families are made by
+Keys and values are bytes. A :class:`Db` is read and written like a dictionary, its default family; other families are made by
 :meth:`Db.create_family`. Every call that may wait for the disk lets other Python threads run meanwhile.
 """
 
 from __future__ import annotations
 
 import atexit as _atexit
-import collections.abc as _abc
 import os as _os
 import typing as _t
 import weakref as _weakref
@@ -139,7 +138,4 @@ def _close_all() -> None:
             db.close()
         except Error:
             pass
-
-
-_abc.Mapping.register(Reader)
-_abc.MutableMapping.register(Family)
+    _siltstone._ends()

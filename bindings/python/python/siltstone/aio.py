@@ -1,4 +1,4 @@
-"""Siltstone for asyncio: the same calls, awaited.
+"""Siltstone for asyncio: its most used calls, awaited.
 
 >>> import asyncio, tempfile
 >>> from siltstone import aio
@@ -16,9 +16,11 @@ calls under way as the pool has threads (``open(..., threads=8)``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import typing as _t
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from types import TracebackType
 
 import siltstone as _sync
@@ -27,7 +29,13 @@ __all__ = ["Db", "Family", "Reader", "Snapshot", "open"]
 
 _T = _t.TypeVar("_T")
 _Item = _t.Tuple[bytes, bytes]
+_Time = _t.Union[int, datetime]
+_Times = _t.Tuple[_t.Optional[_Time], _t.Optional[_Time]]
 _ROWS = 1024
+
+
+class _Pool(ThreadPoolExecutor):
+    is_closed = False
 
 
 def _taken(scan: _t.Iterator[_T]) -> list[_T]:
@@ -42,11 +50,13 @@ def _taken(scan: _t.Iterator[_T]) -> list[_T]:
 class Reader:
     """See :class:`siltstone.Reader`."""
 
-    def __init__(self, inner: _sync.Reader, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: _sync.Reader, pool: _Pool) -> None:
         self._inner = inner
         self._pool = pool
 
     async def _run(self, call: _t.Callable[..., _T], *args: _t.Any, **named: _t.Any) -> _T:
+        if self._pool.is_closed:
+            raise _sync.ClosedError("the database is closed")
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(call, *args, **named))
 
     async def get(self, key: bytes, default: _t.Optional[bytes] = None) -> _t.Optional[bytes]:
@@ -55,8 +65,16 @@ class Reader:
     async def get_many(self, keys: _t.Sequence[bytes]) -> list[_t.Optional[bytes]]:
         return await self._run(self._inner.get_many, keys)
 
-    async def versions(self, key: bytes, limit: _t.Optional[int] = None) -> list[tuple[int, bytes]]:
-        return await self._run(self._inner.versions, key, limit)
+    async def versions(
+        self, key: bytes, limit: _t.Optional[int] = None, *, times: _t.Optional[_Times] = None
+    ) -> list[tuple[int, bytes]]:
+        return await self._run(self._inner.versions, key, limit, times=times)
+
+    async def first(self) -> _t.Optional[_Item]:
+        return await self._run(self._inner.first)
+
+    async def last(self) -> _t.Optional[_Item]:
+        return await self._run(self._inner.last)
 
     async def scan(
         self,
@@ -65,32 +83,41 @@ class Reader:
         *,
         prefix: _t.Optional[bytes] = None,
         reverse: bool = False,
+        times: _t.Optional[_Times] = None,
     ) -> _t.AsyncIterator[_Item]:
         """The entries of a range, 1,024 at a time from the pool."""
-        scan = await self._run(self._inner.scan, start, stop, prefix=prefix, reverse=reverse)
+        scan = await self._run(self._inner.scan, start, stop, prefix=prefix, reverse=reverse, times=times)
         try:
             while rows := await self._run(_taken, scan):
                 for row in rows:
                     yield row
         finally:
-            scan.close()
+            # Of a step that was cancelled the thread may still hold it: then it goes with that.
+            with contextlib.suppress(RuntimeError):
+                scan.close()
 
 
 class Family(Reader):
     """See :class:`siltstone.Family`."""
 
-    def __init__(self, inner: _sync.Family, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: _sync.Family, pool: _Pool) -> None:
         super().__init__(inner, pool)
         self._family = inner
 
-    async def put(self, key: bytes, value: bytes, *, sync: bool = False) -> None:
-        await self._run(self._family.put, key, value, sync=sync)
+    async def put(
+        self, key: bytes, value: bytes, *, timestamp: _t.Optional[_Time] = None, sync: bool = False
+    ) -> None:
+        await self._run(self._family.put, key, value, timestamp=timestamp, sync=sync)
 
-    async def delete(self, key: bytes, *, sync: bool = False) -> None:
-        await self._run(self._family.delete, key, sync=sync)
+    async def delete(
+        self, key: bytes, *, timestamp: _t.Optional[_Time] = None, sync: bool = False
+    ) -> None:
+        await self._run(self._family.delete, key, timestamp=timestamp, sync=sync)
 
-    async def merge(self, key: bytes, operand: bytes, *, sync: bool = False) -> None:
-        await self._run(self._family.merge, key, operand, sync=sync)
+    async def merge(
+        self, key: bytes, operand: bytes, *, timestamp: _t.Optional[_Time] = None, sync: bool = False
+    ) -> None:
+        await self._run(self._family.merge, key, operand, timestamp=timestamp, sync=sync)
 
     async def delete_range(
         self,
@@ -129,7 +156,7 @@ class Family(Reader):
 class Batch:
     """Writes that become true together, when the block ends: see :class:`siltstone.Batch`."""
 
-    def __init__(self, inner: _sync.Batch, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: _sync.Batch, pool: _Pool) -> None:
         self._inner = inner
         self._pool = pool
 
@@ -157,13 +184,14 @@ class Batch:
         if kind is None:
             await self.write()
         else:
-            self._inner.clear()
+            with contextlib.suppress(RuntimeError):
+                self._inner.clear()
 
 
 class Snapshot(Reader):
     """See :class:`siltstone.Snapshot`."""
 
-    def __init__(self, inner: _sync.Snapshot, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: _sync.Snapshot, pool: _Pool) -> None:
         super().__init__(inner, pool)
         self._snapshot = inner
 
@@ -177,7 +205,7 @@ class Snapshot(Reader):
 class Db(Family):
     """See :class:`siltstone.Db`."""
 
-    def __init__(self, inner: _sync.Db, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: _sync.Db, pool: _Pool) -> None:
         super().__init__(inner, pool)
         self._db = inner
 
@@ -209,8 +237,13 @@ class Db(Family):
         return await self._run(self._db.stats)
 
     async def close(self) -> None:
-        await self._run(self._db.close)
-        self._pool.shutdown(wait=False)
+        """May be called again. Calls that come later raise ClosedError."""
+        if not self._pool.is_closed:
+            self._pool.is_closed = True
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._db.close)
+            finally:
+                self._pool.shutdown(wait=False)
 
     async def __aenter__(self) -> Db:
         return self
@@ -221,7 +254,7 @@ class Db(Family):
 
 async def open(path: _t.Any, *, threads: int = 4, **named: _t.Any) -> Db:
     """:func:`siltstone.open`, with a pool of so many threads for the calls."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="siltstone")
+    pool = _Pool(threads, thread_name_prefix="siltstone")
     try:
         inner = await asyncio.get_running_loop().run_in_executor(pool, functools.partial(_sync.open, path, **named))
     except BaseException:
