@@ -60,7 +60,7 @@ fn laid_out(sources: &Path, packages: &Path) -> Vec<String> {
                 fs::copy(entry.path(), package.join(entry.file_name()))?;
             }
         }
-        let library = root().join("target/debug/lib_siltstone.so");
+        let library = root().join("target/debug/deps/lib_siltstone.so");
         fs::copy(library, package.join("_siltstone.abi3.so")).map(drop)
     };
     copy().err().map(|why| why.to_string()).into_iter().collect()
