@@ -85,8 +85,6 @@ impl Cursor {
 
     /// Lets go of what it holds.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
-        let cursor = self.0.take(py)?;
-        py.detach(|| drop(cursor));
-        Ok(())
+        self.0.close(py)
     }
 }

@@ -33,6 +33,10 @@ fn forks() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
+fn closed(py: Python<'_>, why: &str) -> PyErr {
+    raised(py, &Error::new(ErrorKind::Closed, why))
+}
+
 /// Something of the engine that may be closed before Python forgets it. In a child of the process it was made in it is
 /// neither used nor dropped.
 pub(crate) struct OfProcess<T: Send> {
@@ -49,10 +53,7 @@ impl<T: Send> OfProcess<T> {
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         match self.born == forks() {
             true => Ok(()),
-            false => Err(raised(
-                py,
-                &Error::new(ErrorKind::Closed, "it was opened in the process that this one was forked from"),
-            )),
+            false => Err(closed(py, "it was opened in the process that this one was forked from")),
         }
     }
 
@@ -60,18 +61,25 @@ impl<T: Send> OfProcess<T> {
     #[inline]
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
         self.check(py)?;
-        self.what.as_ref().ok_or_else(|| raised(py, &Error::new(ErrorKind::Closed, "it was closed")))
+        self.what.as_ref().ok_or_else(|| closed(py, "it was closed"))
     }
 
     /// The same to change it.
     pub(crate) fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
         self.check(py)?;
-        self.what.as_mut().ok_or_else(|| raised(py, &Error::new(ErrorKind::Closed, "it was closed")))
+        self.what.as_mut().ok_or_else(|| closed(py, "it was closed"))
     }
 
     /// The same where Python is not at hand.
     pub(crate) fn get_here(&mut self) -> Option<&mut T> {
         self.what.as_mut().filter(|_| self.born == forks())
+    }
+
+    /// Closes it, if that was not done.
+    pub(crate) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        let what = self.take(py)?;
+        py.detach(|| drop(what));
+        Ok(())
     }
 
     /// Closes it: answers what it was, once.

@@ -219,8 +219,6 @@ impl Scan {
 
     /// Lets go of what it holds.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
-        let state = self.state.take(py)?;
-        py.detach(|| drop(state));
-        Ok(())
+        self.state.close(py)
     }
 }

@@ -205,9 +205,7 @@ impl Transaction {
 
     /// Forgets it.
     fn rollback(&mut self, py: Python<'_>) -> PyResult<()> {
-        let inside = self.inside.take(py)?;
-        py.detach(|| drop(inside));
-        Ok(())
+        self.inside.close(py)
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
