@@ -122,7 +122,7 @@ impl std::fmt::Display for Event {
 /// Called with each event, on the thread where it happened: be quick, and don't call the database.
 pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
-const FILE: &str = "EVENTS";
+pub(crate) const EVENTS: &str = "EVENTS";
 
 pub(crate) struct Events {
     env: Env,
@@ -164,7 +164,7 @@ impl Newest {
 impl Events {
     pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
         let newest = Mutex::new(Newest::new(load(env, dir).unwrap_or_default()));
-        let (env, path) = (env.clone(), dir.join(FILE));
+        let (env, path) = (env.clone(), dir.join(EVENTS));
         Self { env, path, keep, listener, newest, unsaved: AtomicBool::new(false) }
     }
 
@@ -224,7 +224,7 @@ fn trace(event: &Event) {
 
 /// The events kept in a database's directory. Lines whose checksum fails are left out.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
-    let path = dir.join(FILE);
+    let path = dir.join(EVENTS);
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(Vec::new());
     }

@@ -1,7 +1,7 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
 use crate::regions::Limits;
-use crate::settings::with_option;
+use crate::settings;
 use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
@@ -262,10 +262,7 @@ impl StoreSettings {
     /// Of a family of a table: later entries over earlier ones.
     pub(crate) fn of(&self, table: &str, family: &str) -> Result<FamilyOptions, Status> {
         let own = self.some.iter().filter(|entry| entry.is_of(table, family)).map(|entry| &entry.settings);
-        let mut set = std::iter::once(&self.all).chain(own).flatten();
-        let options =
-            set.try_fold(FamilyOptions::default(), |options, (name, text)| with_option(&options, name, text));
-        options.map_err(Status::invalid_argument)
+        settings::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
     }
 }
 

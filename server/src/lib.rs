@@ -70,7 +70,6 @@ pub use proto::METHODS;
 pub use proto::operator::operator_client::OperatorClient;
 pub use schema::with_operators;
 pub use server::Server;
-pub use settings::{option_texts, with_option};
 
 /// Wall-clock microseconds since 1970.
 fn now_us() -> u64 {

@@ -107,7 +107,6 @@ fn described(shared: &Shared, name: &str) -> Result<String, Status> {
         let stores = || family.regions.iter().map(|region| region.store.statistics());
         let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
         let options = shared.tables.options(name, &family.name, schema)?;
-        let texts = crate::settings::option_texts(&options).map_err(Status::internal)?;
         families.push(json!({
             "name": &*family.name,
             "gc": family.gc,
@@ -115,7 +114,7 @@ fn described(shared: &Shared, name: &str) -> Result<String, Status> {
             "table_bytes": stores().map(|of| of.table_bytes).sum::<u64>(),
             "memory_bytes": stores().map(|of| of.memory_bytes).sum::<u64>(),
             "set": schema.settings,
-            "options": texts.into_iter().collect::<BTreeMap<_, _>>(),
+            "options": options.texts().into_iter().collect::<BTreeMap<_, _>>(),
         }));
     }
     let message = layout.schema.to_message(name, admin::table::View::SchemaView);

@@ -5,7 +5,7 @@ use crate::gc::Gc;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::r#type::Kind;
-use crate::settings::with_option;
+use crate::settings;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
 use std::collections::BTreeMap;
@@ -86,15 +86,12 @@ impl FamilySchema {
     /// A setting that this version of the engine does not take.
     pub(crate) fn options(&self, base: FamilyOptions) -> Result<FamilyOptions, Status> {
         let (versions, ttl_us) = self.gc.limits();
-        let set =
-            self.settings.iter().try_fold(base, |options, (name, text)| with_option(&options, name, text));
-        let set = set.map_err(Status::invalid_argument)?;
         let options = FamilyOptions {
             timestamps: Timestamps::Explicit,
             versions,
             ttl_us,
             merge_operator: self.aggregate.map(|aggregate| aggregate.operator().to_string()),
-            ..set
+            ..settings::with(base, &self.settings)?
         };
         options.validate().map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok(options)

@@ -7,7 +7,6 @@ use crate::{interrupt, open};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siltstone::{Db, FamilyOptions, size_text};
-use siltstone_server::{option_texts, with_option};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -131,7 +130,7 @@ impl Show {
             println!("{}", serde_json::to_string_pretty(&options)?);
             return Ok(());
         }
-        for (name, text) in option_texts(&options).map_err(Failure::Failed)? {
+        for (name, text) in options.texts() {
             println!("{name}={text}");
         }
         Ok(())
@@ -154,7 +153,7 @@ impl Set {
             let (name, value) = text.split_once('=').ok_or_else(|| {
                 Failure::Usage(format!("`{text}` sets nothing; expected --set OPTION=VALUE"))
             })?;
-            options = with_option(&options, name.trim(), value.trim()).map_err(Failure::Usage)?;
+            options.set(name.trim(), value.trim()).map_err(|e| Failure::Usage(e.to_string()))?;
         }
         options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(options)

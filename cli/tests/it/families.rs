@@ -39,7 +39,7 @@ fn wrong_options_are_named_and_change_nothing() {
     let db = &place.db();
     let create = |set: &str| siltstone(&["family", "create", db, "f", "--set", set]);
     create("versions").refused(2, &["`versions` sets nothing"]);
-    create("version=3").refused(2, &["no option `version`", "versions"]);
+    create("version=3").refused(2, &["no family option `version`", "versions"]);
     create("versions=many").refused(2, &["option versions cannot be `many`"]);
     create("versions=3").refused(2, &["versions needs timestamps = explicit"]);
     create("block_bytes=1").refused(2, &["block_bytes"]);

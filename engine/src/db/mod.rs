@@ -17,6 +17,7 @@ mod condition;
 mod conflicts;
 mod covers;
 mod cursor;
+mod destroy;
 mod estimate;
 #[cfg(feature = "metrics")]
 mod export;
@@ -43,6 +44,7 @@ pub use changes::{Change, ChangeBatch, ChangeKind, Changes};
 pub(crate) use close::Shared;
 pub use condition::{Condition, Expected};
 pub use cursor::Cursor;
+pub use destroy::destroy;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
@@ -309,5 +311,11 @@ impl Db {
     /// in the log. Dropping the last handle does the same but cannot tell of a failure.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
+    }
+
+    /// Whether it was closed. Scans and cursors that were made before go on over what they hold; where that is not wanted, this
+    /// says so.
+    pub fn is_closed(&self) -> bool {
+        !self.inner.commit.health.is_open()
     }
 }

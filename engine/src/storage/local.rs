@@ -149,11 +149,19 @@ impl Storage for LocalStorage {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(Locked(file))),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(e)) => Err(e),
+        loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+            // Who had it may have deleted it with its directory meanwhile: then another one may be made, and locked.
+            match is_same(&file, path) {
+                Ok(true) => return Ok(Box::new(Locked(file))),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
     }
 
@@ -190,13 +198,9 @@ impl Storage for LocalStorage {
 /// used up its descriptors could not tell whether its files' names are durable.
 fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
     static OPEN: Mutex<Vec<(PathBuf, Arc<File>)>> = Mutex::new(Vec::new());
-    let is_same = |file: &File| {
-        let (there, ours) = (fs::metadata(dir)?, file.metadata()?);
-        Ok::<_, io::Error>((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
-    };
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(at) = open.iter().position(|(path, _)| path == dir) {
-        if is_same(&open[at].1)? {
+        if is_same(&open[at].1, dir)? {
             return Ok(open[at].1.clone());
         }
         open.remove(at);
@@ -207,6 +211,12 @@ fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
     }
     open.push((dir.to_path_buf(), file.clone()));
     Ok(file)
+}
+
+/// Whether a file or directory that is open is what the path names now.
+fn is_same(file: &File, path: &Path) -> io::Result<bool> {
+    let (there, ours) = (fs::metadata(path)?, file.metadata()?);
+    Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
 }
 
 /// Directories kept open.

@@ -23,9 +23,9 @@ const HEADER_BYTES: usize = 28;
 const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
 const RECORD_BYTES_MAX: usize = 1 << 30;
-const CURRENT: &str = "CURRENT";
+pub(crate) const CURRENT: &str = "CURRENT";
 /// Freed when the disk is full, so that what makes room can still be recorded.
-const RESERVE: &str = "RESERVE";
+pub(crate) const RESERVE: &str = "RESERVE";
 const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much of which manifest is durable.
@@ -114,14 +114,18 @@ fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)
 
 /// Which manifest is in force; `None` when the directory holds no database.
 pub(crate) fn current(env: &Env, dir: &Path) -> Result<Option<(u64, u64)>> {
-    let path = dir.join(CURRENT);
-    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+    read_current(env, &dir.join(CURRENT))
+}
+
+/// The same of a file of another name.
+pub(crate) fn read_current(env: &Env, path: &Path) -> Result<Option<(u64, u64)>> {
+    if !env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
         return Ok(None);
     }
-    let bytes = read_file(env, &path)?;
-    let found = check_header(&bytes, CURRENT_MAGIC, &path)?;
+    let bytes = read_file(env, path)?;
+    let found = check_header(&bytes, CURRENT_MAGIC, path)?;
     if bytes.len() != HEADER_BYTES {
-        return Err(Error::corruption(&path, HEADER_BYTES as u64, "bytes behind the end, expected none"));
+        return Err(Error::corruption(path, HEADER_BYTES as u64, "bytes behind the end, expected none"));
     }
     Ok(Some(found))
 }

@@ -8,6 +8,7 @@ mod changes;
 mod clean;
 #[cfg(feature = "testing")]
 mod corners;
+mod destroy;
 #[cfg(feature = "testing")]
 mod hot;
 mod log_tables;

@@ -1,6 +1,8 @@
 //! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are given
 //! to [`crate::Builder`] instead.
 
+mod text;
+
 use crate::error::{Error, Result};
 use crate::storage::TableStore;
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};

@@ -1,0 +1,87 @@
+//! Deleting a database.
+//!
+//! `CURRENT`, by which a directory holds a database, is renamed first. A crash in between leaves files that no open takes for a
+//! database, and under the new name what says that they were one: the next try goes on with them. Nothing else is evidence. A
+//! directory with tables alone may be where another database has its tables.
+
+use crate::catalog::no_database;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EVENTS;
+use crate::log;
+use crate::storage::{Env, LOCK_FILE, NOTE, lock_dir};
+use crate::types::TableId;
+use crate::version::manifest::{self, CURRENT, RESERVE};
+use std::path::Path;
+
+/// What `CURRENT` is called while the rest is deleted.
+const DESTROYED: &str = "DESTROYED";
+
+/// Deletes a database that is closed, with all that it holds, and its directory if nothing else lies in it. Checkpoints and
+/// backups of it stay, and so does what a [repair](crate::repair) put into `lost`.
+///
+/// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its tables lie elsewhere
+/// ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest cannot be read, which would say that; nothing
+/// is deleted then. Who has it open read-only will meet errors.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::storage::Env;
+/// let path = dir.path().join("db");
+/// let db = siltstone::Db::open(&path)?;
+/// db.put("k", "v")?;
+/// db.close()?;
+/// siltstone::destroy(&Env::local(), &path)?;
+/// assert!(!path.exists());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
+    let (dir, storage) = (dir.as_ref(), &*env.storage);
+    let exists = |path: &Path| storage.exists(path).map_err(|e| Error::io("look for", path, e));
+    let sync = || storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e));
+    let remove = |name: &str| {
+        let path = dir.join(name);
+        storage.remove(&path).map_err(|e| Error::io("remove", &path, e))
+    };
+    if !exists(dir)? {
+        return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
+    }
+    let elsewhere = |place: &str| {
+        Error::new(ErrorKind::Unsupported, format!("{} has its tables elsewhere{place}", dir.display()))
+    };
+    let destroyed = dir.join(DESTROYED);
+    match manifest::load(env, dir)? {
+        Some(loaded) if !loaded.state.tables.is_empty() => {
+            return Err(elsewhere(&format!(": {}", loaded.state.tables)));
+        }
+        _ if exists(&dir.join(NOTE))? => return Err(elsewhere("")),
+        None if manifest::read_current(env, &destroyed)?.is_none() => return Err(no_database(env, dir)),
+        _ => {}
+    }
+    let lock = lock_dir(env, dir, true)?;
+    let current = dir.join(CURRENT);
+    if exists(&current)? {
+        storage.rename(&current, &destroyed).map_err(|e| Error::io("rename", &current, e))?;
+    }
+    sync()?;
+    let listed = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    listed.iter().filter(|name| is_ours(name)).try_for_each(|name| remove(name))?;
+    sync()?;
+    remove(DESTROYED)?;
+    remove(LOCK_FILE)?;
+    drop(lock);
+    // Others' files may lie there, too.
+    let _ = storage.remove_dir(dir);
+    Ok(())
+}
+
+/// Whether a database has a file of that name, apart from those that are treated on their own.
+fn is_ours(name: &str) -> bool {
+    let name = match name.strip_suffix(".new") {
+        Some(CURRENT) => return true,
+        before => before.unwrap_or(name),
+    };
+    TableId::parse_file_name(name).is_some()
+        || log::parse_file_name(name).is_some()
+        || manifest::parse_file_name(name).is_some()
+        || [RESERVE, EVENTS].contains(&name)
+}

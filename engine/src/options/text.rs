@@ -1,0 +1,206 @@
+//! Options by name, as text: what configuration files, command lines and other languages have.
+
+use super::{FamilyOptions, Options};
+use crate::error::{Error, Result};
+use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
+use crate::types::parse_size;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::str::FromStr;
+
+impl Options {
+    /// Sets one option by its name, those of [`Experimental`](super::Experimental) as `experimental.NAME`, to a number, a truth
+    /// value, a text or a size such as `64MiB`. `Invalid` for a name or value that is none; nothing is changed then.
+    ///
+    /// ```
+    /// let mut options = siltstone::Options::default();
+    /// options.set("write_memory", "128MiB")?;
+    /// options.set("experimental.merge_rest", "0")?;
+    /// assert_eq!((options.write_memory, options.experimental.merge_rest), (128 << 20, 0));
+    /// assert!(options.set("write_memroy", "1").unwrap_err().to_string().contains("write_memory"));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        match name.strip_prefix("experimental.") {
+            Some(name) => set(&mut self.experimental, "experimental option", name, text),
+            None => set(self, "option", name, text),
+        }
+    }
+}
+
+impl FamilyOptions {
+    /// Sets one option by its name to a number, a truth value, a text, a size such as `64MiB`, or a time such as `30days` (of
+    /// those in microseconds). Strategies and policies are as they are parsed:
+    /// `sma{k=4}`. `Invalid` for a name or value that is none; nothing is changed then.
+    ///
+    /// ```
+    /// let mut options = siltstone::FamilyOptions::default();
+    /// options.set("block_bytes", "16KiB")?;
+    /// options.set("strategy", "sma{k=4}")?;
+    /// options.set("ttl_us", "30days")?;
+    /// assert_eq!((options.block_bytes, options.ttl_us), (16 << 10, 30 * 86_400 * 1_000_000));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        set(self, "family option", name, text)
+    }
+
+    /// All options by their names, each with its value as [`FamilyOptions::set`] takes it.
+    ///
+    /// ```
+    /// let texts = siltstone::FamilyOptions::default().texts();
+    /// assert!(texts.contains(&("strategy".to_string(), "leveled".to_string())));
+    /// ```
+    pub fn texts(&self) -> Vec<(String, String)> {
+        let texts = values(self).into_iter().map(|(name, value)| {
+            let text = self.text(&name, &value);
+            (name, text)
+        });
+        texts.collect()
+    }
+
+    /// An option's value: in short where that says all.
+    fn text(&self, name: &str, value: &Value) -> String {
+        let short = match name {
+            "strategy" => Some(self.strategy.to_string()),
+            "memory" => Some(self.memory.to_string()),
+            "hot_keys" => Some(self.hot_keys.to_string()),
+            _ => None,
+        };
+        match short {
+            Some(text) if read(name, &text).is_ok_and(|read| read == *value) => text,
+            // A text that would be read as something else, such as `null`, in quotes.
+            _ => match value.as_str() {
+                Some(text) if serde_json::from_str::<Value>(text).is_err() => text.to_string(),
+                _ => value.to_string(),
+            },
+        }
+    }
+}
+
+fn values(options: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(options) {
+        Ok(Value::Object(values)) => values,
+        _ => Map::new(),
+    }
+}
+
+/// A text as the option of that name takes it.
+fn read(name: &str, text: &str) -> Result<Value, String> {
+    fn value<T: FromStr<Err = String> + Serialize>(text: &str) -> Result<Value, String> {
+        serde_json::to_value(text.parse::<T>()?).map_err(|e| e.to_string())
+    }
+    match name {
+        "strategy" => value::<StrategyOptions>(text),
+        "memory" => value::<MemoryPolicy>(text),
+        "hot_keys" => value::<HotKeys>(text),
+        _ => Ok(Value::from(text)),
+    }
+}
+
+/// What kind of value it takes, the option itself says.
+fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str, text: &str) -> Result<()> {
+    let all = values(options);
+    let is_one = |value: &Value| !matches!((name, value), ("experimental", Value::Object(_)));
+    if !all.get(name).is_some_and(is_one) {
+        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        return Err(Error::invalid(format!("there is no {what} `{name}`; there are {}", names.join(", "))));
+    }
+    let kinds = [
+        serde_json::from_str(text).ok(),
+        read(name, text).ok(),
+        name.ends_with("_us").then(|| microseconds(text)).flatten().map(Value::from),
+        // A number alone is none: it would lose what is behind its point.
+        text.ends_with(char::is_alphabetic).then(|| parse_size(text).ok()).flatten().map(Value::from),
+    ];
+    let mut why = read(name, text).err().unwrap_or_default();
+    for value in kinds.into_iter().flatten() {
+        let mut all = all.clone();
+        all.insert(name.to_string(), value);
+        match serde_json::from_value(Value::Object(all)) {
+            Ok(set) => {
+                *options = set;
+                return Ok(());
+            }
+            Err(e) if why.is_empty() => why = e.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(Error::invalid(format!("{what} {name} cannot be `{text}`: {why}")))
+}
+
+fn microseconds(text: &str) -> Option<u64> {
+    humantime::parse_duration(text).ok().and_then(|time| u64::try_from(time.as_micros()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_takes_numbers_texts_sizes_and_times() {
+        let mut options = FamilyOptions::default();
+        for (name, text) in [
+            ("write_memory", "64MiB"),
+            ("ttl_us", "30days"),
+            ("block_bytes", "8192"),
+            ("compression", "zstd:3"),
+            ("strategy", "geometric{r=2}"),
+            ("timestamps", "explicit"),
+            ("log_tables", "true"),
+            ("filter", "old"),
+        ] {
+            options.set(name, text).unwrap();
+        }
+        assert_eq!((options.write_memory, options.ttl_us), (64 << 20, 30 * 86_400 * 1_000_000));
+        assert_eq!((options.block_bytes, options.log_tables), (8192, true));
+        assert_eq!(options.filter.as_deref(), Some("old"));
+        for name in ["null", "3", "\"", "true"] {
+            let named = FamilyOptions { filter: Some(name.to_string()), ..options.clone() };
+            let text = named.texts().into_iter().find(|(name, _)| name == "filter").unwrap().1;
+            let mut same = options.clone();
+            same.set("filter", &text).unwrap();
+            assert_eq!(same, named, "{text}");
+        }
+        let mut without = options.clone();
+        without.set("filter", "null").unwrap();
+        assert_eq!(without.filter, None);
+        // Everything that is said is taken back.
+        for (name, text) in options.texts() {
+            let mut same = options.clone();
+            same.set(&name, &text).unwrap();
+            assert_eq!(same, options, "{name}={text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_option_or_value_is_named_and_changes_nothing() {
+        let before = FamilyOptions::default();
+        let mut options = before.clone();
+        for (name, text, named) in [
+            ("strateg", "sma", "there are active_share"),
+            ("versions", "many", "family option versions cannot be `many`"),
+            ("strategy", "flat", "flat"),
+            ("ttl_us", "soon", "soon"),
+            ("versions", "1.5", "1.5"),
+            ("ttl_us", "99999999999999weeks", "weeks"),
+        ] {
+            let why = options.set(name, text).unwrap_err().to_string();
+            assert!(why.contains(named), "{why}");
+            assert_eq!(options, before);
+        }
+        let mut options = Options::default();
+        for (name, text, named) in [
+            ("experimental.step", "1", "there are"),
+            ("experimental", "{\"step_bytes\": 65536}", "there are"),
+            ("workers", "1.9", "1.9"),
+            ("experimental.merge_rest", "often", "merge_rest"),
+            ("workers", "-1", "option workers cannot be `-1`"),
+        ] {
+            let why = options.set(name, text).unwrap_err().to_string();
+            assert!(why.contains(named), "{why}");
+        }
+        assert_eq!(options, Options::default());
+    }
+}
