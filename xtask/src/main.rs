@@ -4,14 +4,17 @@
 //! `guards` says which checks need not run again, `rules` are checks of the sources that no compiler makes, `run` runs
 //! commands, times them and counts what came of them.
 
+mod c;
 mod campaigns;
 mod clients;
 mod guards;
 mod instructions;
 mod objects;
 mod python;
+mod release;
 mod rules;
 mod run;
+mod speed;
 mod steps;
 mod ycsb;
 
@@ -33,11 +36,15 @@ cargo xtask peers              builds the bench with the stores it compares with
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
 cargo xtask python             the Python package's tests, examples and types
+cargo xtask c                  the C library's tests and examples in C, C++ and Go, and LevelDB's own test of its interface;
+                               --install PREFIX builds it for users; --header makes its headers anew
+cargo xtask speed [ROUNDS]     how long calls take from Rust, C and Python, and from Python of other stores (3 rounds)
+cargo xtask release            builds what a release consists of, tries each as a user would, and says what to upload
 cargo xtask objects [N]        tables in SeaweedFS and HDFS, which it installs: N keys of 1,000 B (200000), all checked
 cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
 
-test, soak, ci and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
+test, soak, ci, c and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
 Example: cargo xtask test --seed 29527900160000";
 
 fn main() -> ExitCode {
@@ -73,6 +80,15 @@ fn main() -> ExitCode {
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),
         ["python"] => python::step(&mut tally),
+        ["speed"] => speed::step(&mut tally, 3),
+        ["speed", rounds] => match rounds.parse() {
+            Ok(rounds) => speed::step(&mut tally, rounds),
+            Err(_) => return usage(&format!("{rounds} is no number of rounds")),
+        },
+        ["release"] => release::step(&mut tally),
+        ["c"] => c::step(&mut tally, seed),
+        ["c", "--header"] => c::write_headers(&mut tally),
+        ["c", "--install", prefix] => c::install_into(&mut tally, prefix),
         ["objects"] => objects::step(&mut tally, 200_000),
         ["objects", count] => match count.parse() {
             Ok(count) => objects::step(&mut tally, count),

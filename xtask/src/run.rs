@@ -192,6 +192,11 @@ impl Tally {
         ok
     }
 
+    /// Whether anything has.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     fn count(&mut self, name: &str, wall: Duration, ok: bool) -> bool {
         let took = self.took(name, wall);
         if ok {

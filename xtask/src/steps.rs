@@ -24,6 +24,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         interleavings(tally);
         schedules(tally, seed, 1);
         crate::python::step(tally);
+        crate::c::step(tally, seed);
         crate::clients::step(tally);
     }
 }

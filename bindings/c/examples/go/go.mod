@@ -1,0 +1,3 @@
+module siltstone.example/tour
+
+go 1.21
