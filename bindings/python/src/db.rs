@@ -216,6 +216,12 @@ pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>>
     plain(py, &py.detach(|| siltstone::check(&Env::local(), &path, &mut |_| {})).or_raise(py)?)
 }
 
+/// Deletes a database that is closed, with all that it holds.
+#[pyfunction]
+pub(crate) fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| siltstone::destroy(&Env::local(), &path)).or_raise(py)
+}
+
 /// Saves what can be saved of a damaged database.
 #[pyfunction]
 pub(crate) fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {

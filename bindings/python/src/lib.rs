@@ -50,6 +50,7 @@ fn _siltstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(attach::_ends, module)?)?;
     module.add_function(wrap_pyfunction!(db::open, module)?)?;
     module.add_function(wrap_pyfunction!(db::check, module)?)?;
+    module.add_function(wrap_pyfunction!(db::destroy, module)?)?;
     module.add_function(wrap_pyfunction!(db::repair, module)?)?;
     module.add_function(wrap_pyfunction!(db::list_backups, module)?)?;
     module.add_function(wrap_pyfunction!(db::restore, module)?)?;

@@ -1,7 +1,7 @@
-//! Settings as Python gives them: by name, as in the engine's `Options` and `FamilyOptions`, with what reads better in
-//! Python: a strategy or policy as text (`"sma{k=4}"`), and `ttl` as a `timedelta` instead of `ttl_us`.
+//! Settings as Python gives them: by name, as in the engine's `Options` and `FamilyOptions`, as values or as texts that these
+//! read (`"sma{k=4}"`, `"64MiB"`), with `ttl` as a `timedelta` instead of `ttl_us`.
 
-use crate::error::invalid;
+use crate::error::{OrRaise, invalid};
 use crate::time::duration_us;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -17,21 +17,15 @@ pub(crate) fn of_family(base: &FamilyOptions, said: Option<&Bound<'_, PyDict>>) 
     for (name, value) in said.iter() {
         let name: String = name.extract()?;
         match (name.as_str(), value.cast::<PyString>()) {
-            ("strategy" | "memory" | "hot_keys", Ok(text)) => texts.push((name, text.to_string())),
             ("ttl", _) => all.set_item("ttl_us", ttl_us(&value)?)?,
-            _ => all.set_item(name, value)?,
+            // Names may be any text, also one that would be read as something else.
+            ("merge_operator" | "filter", _) | (_, Err(_)) => all.set_item(name, value)?,
+            (_, Ok(text)) => texts.push((name, text.to_string())),
         }
     }
     let mut options: FamilyOptions =
         depythonize(&all).map_err(|why| invalid(py, format!("family option {why}")))?;
-    for (name, text) in texts {
-        let refused = |why: String| invalid(py, format!("family option {name}: {why}"));
-        match name.as_str() {
-            "strategy" => options.strategy = text.parse().map_err(refused)?,
-            "memory" => options.memory = text.parse().map_err(refused)?,
-            _ => options.hot_keys = text.parse().map_err(refused)?,
-        }
-    }
+    texts.iter().try_for_each(|(name, text)| options.set(name, text)).or_raise(py)?;
     Ok(options)
 }
 
@@ -42,7 +36,18 @@ fn ttl_us(ttl: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// A database's options; those under `experimental` by a dictionary of their own.
 pub(crate) fn of_db(said: &Bound<'_, PyDict>) -> PyResult<Options> {
-    depythonize(said).map_err(|why| invalid(said.py(), format!("option {why}")))
+    let values = said.copy()?;
+    let mut texts = Vec::new();
+    for (name, value) in said.iter() {
+        if let Ok(text) = value.cast::<PyString>() {
+            values.del_item(&name)?;
+            texts.push((name.extract::<String>()?, text.to_string()));
+        }
+    }
+    let mut options: Options =
+        depythonize(&values).map_err(|why| invalid(said.py(), format!("option {why}")))?;
+    texts.iter().try_for_each(|(name, text)| options.set(name, text)).or_raise(said.py())?;
+    Ok(options)
 }
 
 /// Any plain data of the engine as dictionaries, lists, numbers and texts.

@@ -158,12 +158,17 @@ def test_families_and_their_options(db: siltstone.Db, place: pathlib.Path) -> No
     assert family.name == "f" and list(family.options["strategy"]) == ["sma"] and family.options["bloom_bits"] == 12
     family.alter(bloom_bits=8)
     assert family.options["bloom_bits"] == 8 and family.options["compression"] == "zstd:7"
+    family.alter(write_memory="64MiB", ttl_us="30days")
+    assert family.options["write_memory"] == 64 << 20 and family.options["ttl_us"] == 30 * 86400 * 10**6
+    family.alter(ttl=None)
     assert db.families == ["default", "f"]
     for call in (
         lambda: db.create_family("g", blom_bits=3),
         lambda: db.create_family("g", strategy="smaa"),
+        lambda: db.create_family("g", write_memory="64 feet"),
         lambda: db.create_family("f"),
         lambda: siltstone.open(place / "x", memory=3),
+        lambda: siltstone.open(place / "x", write_memory="much"),
     ):
         with pytest.raises(siltstone.InvalidError):
             call()
@@ -272,6 +277,11 @@ def test_damage_is_told_with_file_and_offset(place: pathlib.Path) -> None:
     assert siltstone.repair(place)["lost"]
     with siltstone.open(place) as db:
         assert len(list(db)) < 1000
+        with pytest.raises(siltstone.BusyError):
+            siltstone.destroy(place)
+    siltstone.destroy(place)
+    with pytest.raises(siltstone.NotFoundError):
+        siltstone.destroy(place)
 
 
 def test_backup_restore_checkpoint_and_statistics(db: siltstone.Db, tmp_path: pathlib.Path) -> None:
