@@ -90,16 +90,21 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Prints the records of a file as tables, and writes them as a page or a plot.
+    /// Prints the records of files as tables, and writes them as a page, as Markdown or as a plot.
     #[command(after_help = "Examples:
   siltstone-bench report records.jsonl --html records.html
+  siltstone-bench report two-rounds.jsonl third-round.jsonl --markdown matrix.md
   siltstone-bench report unseen.jsonl --svg unseen.svg")]
     Report {
-        /// Records, one JSON object a line.
-        file: PathBuf,
+        /// Records, one JSON object a line; of several files they count together.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
         /// Where to write the page: one file that needs no other.
         #[arg(long)]
         html: Option<PathBuf>,
+        /// Where to write the matrix, its bars and the figures of papers as Markdown tables.
+        #[arg(long)]
+        markdown: Option<PathBuf>,
         /// Where to draw latency over time around a merge, of the first workload that has one in its middle (unseen).
         #[arg(long)]
         svg: Option<PathBuf>,
@@ -149,8 +154,8 @@ fn main() -> ExitCode {
         Task::Paper(paper) => papers(&paper),
         Task::Strategies { svg } => strategies::run(svg.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Limits { dir, json } => limits::run(&dir, json).map(|()| ExitCode::SUCCESS).map_err(Into::into),
-        Task::Report { file, html, svg } => {
-            let told = report::run(&file, html.as_deref(), svg.as_deref());
+        Task::Report { files, html, markdown, svg } => {
+            let told = report::run(&files, html.as_deref(), markdown.as_deref(), svg.as_deref());
             told.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),

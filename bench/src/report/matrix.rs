@@ -154,6 +154,14 @@ pub(super) fn markdown(runs: &[RunRecord]) -> String {
     text
 }
 
+/// Whether a figure is one of `bars`.
+pub(super) fn is_bar(figure: &FigureRecord) -> bool {
+    figure.id.starts_with(BAR)
+}
+
+/// What the names of bars begin with.
+const BAR: &str = "matrix: ";
+
 /// For each workload operations a second and CPU time of the first store over those of the best other log-structured one.
 pub(crate) fn bars(runs: &[RunRecord]) -> Vec<FigureRecord> {
     if tables(runs).is_empty() {
@@ -182,7 +190,7 @@ pub(crate) fn bars(runs: &[RunRecord]) -> Vec<FigureRecord> {
             let ratio = median(ours?, figure)? / best;
             Some(FigureRecord {
                 kind: "figure".into(),
-                id: format!("matrix: {}, {what} over the best peer's ({name})", block.title()),
+                id: format!("{BAR}{}, {what} over the best peer's ({name})", block.title()),
                 paper: None,
                 simulated: None,
                 ours: ratio,

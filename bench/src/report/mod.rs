@@ -35,19 +35,33 @@ pub(crate) use table::table;
 
 use crate::record::{FigureRecord, Latency, LimitRecord, RatioRecord, RefusalRecord, RunRecord};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The command: prints the records of `file`, and writes them as a page, and their plot of latency around a merge as a
-/// file of its own.
-pub(crate) fn run(file: &Path, page: Option<&Path>, svg: Option<&Path>) -> io::Result<()> {
-    let records = Records::parse(&std::fs::read_to_string(file)?)
-        .map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
+/// The command: prints the records of files, and writes them as a page, as Markdown, and their plot of latency around a merge as
+/// a file of its own.
+pub(crate) fn run(
+    files: &[PathBuf],
+    page: Option<&Path>,
+    text: Option<&Path>,
+    svg: Option<&Path>,
+) -> io::Result<()> {
+    let mut records = Records::default();
+    for file in files {
+        let read = std::fs::read_to_string(file)?;
+        records.read(&read).map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
+    }
+    // Of all rounds together, in the place of those that a file has of its own.
+    records.figures.retain(|figure| !matrix::is_bar(figure));
+    records.figures.extend(matrix::bars(&records.runs));
     if let Some(page) = page {
         std::fs::write(page, html(&records))?;
     }
+    if let Some(text) = text {
+        std::fs::write(text, markdown(&records))?;
+    }
     if let Some(svg) = svg {
         let drawn = around_merges(&records);
-        let none = || io::Error::other(format!("{}: no run of `unseen` or `felt`", file.display()));
+        let none = || io::Error::other("there is no run of `unseen` or `felt`");
         std::fs::write(svg, drawn.ok_or_else(none)?)?;
     }
     io::stdout().lock().write_all(table(&records).as_bytes())
@@ -76,12 +90,11 @@ pub(crate) struct Records {
 impl Records {
     /// Reads one JSON object a line. Kinds that are not known are passed over, so that older reports read
     /// newer files; a line that is no record is an error.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut records = Self::default();
+    pub(crate) fn read(&mut self, text: &str) -> Result<(), String> {
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            records.take(line).map_err(|e| format!("line {}: {e}", at + 1))?;
+            self.take(line).map_err(|e| format!("line {}: {e}", at + 1))?;
         }
-        Ok(records)
+        Ok(())
     }
 
     fn take(&mut self, line: &str) -> serde_json::Result<()> {
@@ -315,11 +328,12 @@ mod tests {
         text += &(serde_json::to_string(&made.limits[0]).unwrap() + "\n");
         text += &(serde_json::to_string(&made.refusals[0]).unwrap() + "\n");
         text += &serde_json::to_string(&made.figures[0]).unwrap();
-        let read = Records::parse(&text).unwrap();
+        let mut read = Records::default();
+        read.read(&text).unwrap();
         assert_eq!((read.runs.len(), read.ratios.len(), read.limits.len()), (made.runs.len(), 0, 1));
         assert_eq!((read.refusals.len(), read.figures.len()), (1, 1));
         assert_eq!(read.runs[0].latency["write"].histogram, made.runs[0].latency["write"].histogram);
-        let wrong = Records::parse("\n{\"kind\":\"run\"}").err().unwrap();
+        let wrong = read.read("\n{\"kind\":\"run\"}").unwrap_err();
         assert!(wrong.starts_with("line 2: missing field"), "{wrong}");
     }
 
