@@ -193,6 +193,12 @@ impl Place {
             }
         }
         self.static_tour(tally);
+        let packages = self.base.join("packages");
+        let mut compile = self.compiler("gcc", &self.sources.join("examples/packages.c"), &packages);
+        compile.args(["-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        if tally.step("the package example in C is compiled", &mut compile) {
+            tally.step("the package example in C", &mut self.run(&packages, &self.data("packages")));
+        }
         if !install("go", "version", "golang-go") {
             println!("there is no Go here and it cannot be installed: the example in Go is NOT TESTED");
             return;
