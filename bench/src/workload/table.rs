@@ -67,6 +67,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Operations of which those in which the cache fills are a few per cent.
 const STEADY_READS: u64 = 6_000_000;
+/// The same where fewer do: seeks, of which each takes longer, and gets of other numbers of threads, which come to a full cache.
+const STEADY_FEWER: u64 = 2_000_000;
 const STEADY_SCANS: u64 = 400_000;
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
@@ -356,11 +358,18 @@ impl Workload {
             "p50" if base == "felt" => self.pace = Pace::Apart(0.5),
             "p70" if base == "felt" => self.pace = Pace::Apart(0.7),
             "steady" if matches!(self.kind, Kind::Mix(_)) && (self.group == "reads" || ycsb) => {
-                self.ops = if base == "ycsb-e" { STEADY_SCANS } else { STEADY_READS };
+                self.ops = match base {
+                    "ycsb-e" => STEADY_SCANS,
+                    "seekrandom" => STEADY_FEWER,
+                    _ => STEADY_READS,
+                };
             }
             threads if threads.starts_with('t') && matches!(self.kind, Kind::Mix(_) | Kind::Missing) => {
                 if base == "syncput" {
                     return None;
+                }
+                if self.ops == STEADY_READS {
+                    self.ops = STEADY_FEWER;
                 }
                 self.threads =
                     threads[1..].parse().ok().filter(|n| (1..=64).contains(n) && self.readers == 0)?;
@@ -454,7 +463,7 @@ mod tests {
         let known: Vec<String> = named("felt", &rates).unwrap().into_iter().map(|w| w.name).collect();
         assert_eq!(known, ["felt:p30", "felt:p50", "felt:p70"], "what is known is not measured");
         assert_eq!((one("ycsb-c:steady").ops, one("ycsb-e:steady").ops), (6_000_000, 400_000));
-        assert_eq!((one("readrandom:steady:t8").threads, one("readrandom:steady:t8").ops), (8, 6_000_000));
+        assert_eq!((one("readrandom:steady:t8").threads, one("readrandom:steady:t8").ops), (8, 2_000_000));
         for wrong in
             ["overwrite:steady", "readseq:steady", "overwrite:t0", "syncput:t8", "felt:t4", "readseq:t4"]
         {
