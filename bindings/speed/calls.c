@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROWS = 300000, BATCH = 1000, NOTHING = 3000000, KEY = 16, VALUE = 100 };
+enum { ROWS = 200000, BATCH = 1000, NOTHING = 3000000, KEY = 16, VALUE = 100 };
 
 static char keys[ROWS][KEY + 1];
 static char value_bytes[VALUE];

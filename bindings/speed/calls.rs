@@ -4,8 +4,8 @@ use siltstone::{Batch, Db, FamilyOptions};
 use std::io::Result;
 use std::time::Instant;
 
-/// The same in all three.
-const ROWS: u64 = 300_000;
+/// The same in all three. So few that memory holds them before they are flushed.
+const ROWS: u64 = 200_000;
 const BATCH: u64 = 1_000;
 const NOTHING: u64 = 3_000_000;
 const VALUE: [u8; 100] = [b'x'; 100];
