@@ -123,7 +123,7 @@ fn python(tally: &mut Tally, out: &Path) {
     let maturin = python.with_file_name("maturin");
     let Some(wheel) = wheel(tally, &maturin, out) else { return };
     let mut sources = limited(BUILD_SECONDS, &maturin);
-    sources.args(["sdist", "--quiet", "--out"]).arg(out).current_dir(root().join("bindings/python"));
+    sources.args(["sdist", "--out"]).arg(out).current_dir(root().join("bindings/python"));
     if !tally.step("source distribution", &mut sources) {
         return;
     }

@@ -224,7 +224,7 @@ impl Reader {
 
     /// The range as Arrow record batches with the columns `key` and `value`, and with `timestamps` of all
     /// versions, with a column `timestamp`.
-    #[pyo3(signature = (start=None, stop=None, *, prefix=None, batch_rows=65_536, timestamps=false))]
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, batch_rows=8_192, timestamps=false))]
     fn scan_arrow<'py>(
         &self,
         py: Python<'py>,

@@ -96,7 +96,7 @@ class Reader:
         stop: Optional[_Bytes] = None,
         *,
         prefix: Optional[_Bytes] = None,
-        batch_rows: int = 65536,
+        batch_rows: int = 8192,
         timestamps: bool = False,
     ) -> ArrowScan: ...
     def first(self) -> Optional[tuple[bytes, bytes]]: ...
