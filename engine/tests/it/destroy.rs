@@ -1,10 +1,13 @@
 //! Deleting databases.
 #![allow(clippy::disallowed_methods, reason = "makes, lists and damages real files")]
 
+use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
-use siltstone::{Db, ErrorKind, Options, destroy};
+use siltstone::storage::sim::{Mode, SimWorld, Survive};
+use siltstone::{Builder, Db, ErrorKind, Options, destroy};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 fn filled(dir: &Path) -> Db {
     let db = Db::open(dir).unwrap();
@@ -149,4 +152,59 @@ fn tables_that_lie_elsewhere_are_not_left_behind_in_silence() {
     assert_eq!(why.kind(), ErrorKind::Unsupported);
     assert!(why.to_string().contains(tables.to_str().unwrap()), "{why}");
     assert_eq!(Db::open(&path).unwrap().get("k").unwrap().unwrap(), b"v");
+}
+
+/// On a simulated disk, a closed database.
+fn simulated(seed: u64) -> SimWorld {
+    let world = SimWorld::new(seed);
+    let db = open_simulated(&world).unwrap();
+    for n in 0..100 {
+        db.put(format!("{n:03}"), [b'v'; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    db.put("in the log", "alone").unwrap();
+    db.close().unwrap();
+    world
+}
+
+fn open_simulated(world: &SimWorld) -> siltstone::Result<Db> {
+    Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(world))).open("/db")
+}
+
+/// It is whole, or nothing of it is found; and another try deletes it, if there is anything left of it.
+fn is_whole_or_gone(world: &SimWorld, what: &str) {
+    let ended = destroy(&world.with_storage(world.storage.clone_killed()).env(), "/db");
+    let is_deleted = ended.as_ref().err().is_none_or(|why| why.kind() == ErrorKind::NotFound);
+    assert!(is_deleted, "{what}: {ended:?}");
+    if let Ok(db) = open_simulated(world) {
+        let rows = db.scan::<&str>(..).count();
+        assert!([0, 101].contains(&rows), "{what}: {rows} rows");
+    }
+}
+
+#[test]
+fn whichever_operation_fails_or_is_the_last_before_a_power_loss() {
+    let mut failed = 0;
+    for nth in 1.. {
+        let world = simulated(nth);
+        world.storage.fail_at_any(nth, Mode::Once, std::io::ErrorKind::Other);
+        let ended = destroy(&world.env(), "/db");
+        if world.storage.faults_injected() == 0 {
+            ended.unwrap();
+            break;
+        }
+        world.storage.clear_faults();
+        failed += u32::from(ended.is_err());
+        is_whole_or_gone(&world, &format!("operation {nth} failed"));
+        for survive in [Survive::None, Survive::Half, Survive::All] {
+            let world = simulated(nth);
+            world.storage.crash_at(nth);
+            let _ = destroy(&world.env(), "/db");
+            is_whole_or_gone(
+                &world.crash(survive, nth),
+                &format!("power lost at operation {nth}, {survive:?}"),
+            );
+        }
+    }
+    assert!(failed > 8, "{failed} failures were told");
 }

@@ -8,6 +8,7 @@ mod changes;
 mod clean;
 #[cfg(feature = "testing")]
 mod corners;
+#[cfg(feature = "testing")]
 mod destroy;
 #[cfg(feature = "testing")]
 mod hot;
