@@ -123,6 +123,14 @@ pub(crate) fn limited(seconds: &str, program: impl AsRef<std::ffi::OsStr>) -> Co
     command
 }
 
+/// A Python environment, made if it is not there, with what `pip install` is told to get within so many seconds; its interpreter.
+pub(crate) fn environment(place: &Path, seconds: &str, packages: &[&str]) -> Option<PathBuf> {
+    let python = place.join("bin/python");
+    let is_there = python.exists() || done(limited(seconds, "python3").args(["-m", "venv"]).arg(place));
+    let mut get = limited(seconds, &python);
+    (is_there && done(get.args(["-m", "pip", "install", "--quiet"]).args(packages))).then_some(python)
+}
+
 /// The sources of a client.
 fn sources(name: &str) -> PathBuf {
     root().join("tests/clients").join(name)
@@ -143,10 +151,7 @@ fn example(file: &str, into: &Path) -> bool {
 }
 
 fn python(place: &Path) -> Option<Command> {
-    let program = place.join("bin/python");
-    let is_there = program.exists() || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(place));
-    let install = ["-m", "pip", "install", "--quiet", "google-cloud-bigtable==2.50.2"];
-    (is_there && done(limited(GET_SECONDS, &program).args(install))).then(|| {
+    environment(place, GET_SECONDS, &["google-cloud-bigtable==2.50.2"]).map(|program| {
         // What users read first, and then the rest.
         let of = |file: &str| root().join("examples/clients").join(file);
         let mut run = limited(RUN_SECONDS, "sh");

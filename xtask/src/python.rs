@@ -1,7 +1,7 @@
 //! The Python package, tested as it is in the sources, with the library that the workspace's own build made: no wheel is built
 //! and the engine is not compiled again. Where Python, or a package that the tests need, cannot be had, it says so.
 
-use crate::clients::{done, limited};
+use crate::clients::{environment, limited};
 use crate::run::{Tally, root};
 use std::fs;
 use std::io;
@@ -16,15 +16,12 @@ pub(crate) fn step(tally: &mut Tally) {
         return;
     }
     let (sources, base) = (root().join("bindings/python"), root().join("target/python"));
-    let python = base.join("venv/bin/python");
-    let is_there =
-        python.exists() || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(base.join("venv")));
-    let mut install = limited(GET_SECONDS, &python);
-    install.args(["-m", "pip", "install", "--quiet", "-r"]).arg(sources.join("tests/requirements.txt"));
-    if !(is_there && done(&mut install)) {
+    let needed = sources.join("tests/requirements.txt");
+    let Some(python) = environment(&base.join("venv"), GET_SECONDS, &["-r", &needed.to_string_lossy()])
+    else {
         println!("Python, or what its tests need, cannot be had here: the Python package is NOT TESTED");
         return;
-    }
+    };
     let packages = base.join("packages");
     if !tally.check("the Python package is laid out", || laid_out(&sources, &packages)) {
         return;

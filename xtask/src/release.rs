@@ -5,7 +5,7 @@
 //! The version is that of the workspace (`Cargo.toml`); everything else takes it from there, or is checked here.
 
 use crate::c;
-use crate::clients::{done, limited};
+use crate::clients::{done, environment, limited};
 use crate::run::{Tally, cargo, command, root};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,20 +103,12 @@ fn found(dir: &Path, end: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.to_string_lossy().ends_with(end))
 }
 
-/// A new environment with these packages; its interpreter.
-fn environment(place: &Path, packages: &[&str]) -> Option<PathBuf> {
-    let python = place.join("bin/python");
-    let made = done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(place));
-    let mut get = limited(BUILD_SECONDS, &python);
-    (made && done(get.args(["-m", "pip", "install", "--quiet"]).args(packages))).then_some(python)
-}
-
 /// Wheel and source distribution; each is installed alone and runs the README's examples.
 fn python(tally: &mut Tally, out: &Path) {
     let check = out.join("check");
     let mut python = None;
     tally.check("maturin", || {
-        python = environment(&check.join("maturin"), &["maturin>=1.9,<2"]);
+        python = environment(&check.join("maturin"), BUILD_SECONDS, &["maturin>=1.9,<2"]);
         if python.is_some() { Vec::new() } else { vec!["it cannot be installed".into()] }
     });
     let Some(python) = python else { return };
@@ -133,7 +125,7 @@ fn python(tally: &mut Tally, out: &Path) {
         let place = check.join(what.replace(' ', "-"));
         let mut python = None;
         tally.check(&format!("install of the {what} into an empty environment"), || {
-            python = environment(&place, &[&file, "pyarrow", "numpy"]);
+            python = environment(&place, BUILD_SECONDS, &[&file, "pyarrow", "numpy"]);
             if python.is_some() { Vec::new() } else { vec!["it cannot be installed".into()] }
         });
         let Some(python) = python else { continue };

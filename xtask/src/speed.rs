@@ -2,7 +2,7 @@
 //! here fails for being slow: it prints medians, and which goals hold.
 
 use crate::c;
-use crate::clients::{done, limited};
+use crate::clients::{environment, limited};
 use crate::run::{Tally, cargo, command, root};
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,14 +60,10 @@ fn programs(tally: &mut Tally, base: &Path) -> Option<Vec<(String, Vec<PathBuf>)
         ("Rust".to_string(), vec![root().join("target/release/examples/calls")]),
         ("C".to_string(), vec![in_c]),
     ];
-    let python = base.join("venv/bin/python");
-    let made =
-        python.exists() || done(limited(GET_SECONDS, "python3").args(["-m", "venv"]).arg(base.join("venv")));
-    let mut get = limited(GET_SECONDS, &python);
-    if !(made && done(get.args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))) {
+    let Some(python) = environment(&base.join("venv"), GET_SECONDS, &PACKAGES) else {
         println!("Python, or the stores to compare with, cannot be had here: Python is NOT MEASURED");
         return Some(programs);
-    }
+    };
     let wheels = base.join("wheels");
     let _ = fs::remove_dir_all(&wheels);
     let wheel = crate::release::wheel(tally, &base.join("venv/bin/maturin"), &wheels)?;

@@ -48,7 +48,7 @@ fn opened(
 ) -> Answer {
     answer(|| {
         let (place, dir) = (no_handle(db, "db")?, path(dir, "dir")?);
-        let builder = options.map_or_else(|| Ok(siltstone::Db::builder()), Options::builder)?;
+        let builder = options.map_or_else(siltstone::Db::builder, Options::builder);
         let db = if read_only { builder.open_read_only(dir) } else { builder.open(dir) }?;
         let path = text(db.path().as_os_str().as_bytes());
         *place = Some(Box::new(Db { db, path }));

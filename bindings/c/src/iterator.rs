@@ -57,6 +57,21 @@ fn moved(
     })
 }
 
+/// Moves an iterator to where a key is, or next to it.
+#[inline]
+fn sought(
+    iterator: Option<&mut Iterator>,
+    key: Slice,
+    entry: Place<'_, *const Entry>,
+    to: impl FnOnce(&mut Cursor, &[u8]) -> Result<bool>,
+) -> Answer {
+    moved(iterator, entry, |cursor, sought| {
+        sought.clear();
+        sought.extend_from_slice(key.bytes("key")?);
+        to(cursor, sought)
+    })
+}
+
 /// Moves to the first entry. `*entry` is where the iterator stands then, or NULL where there is no entry. After an error, which also
 /// sets `*entry` to NULL, the iterator stands nowhere and may be put somewhere again.
 #[unsafe(no_mangle)]
@@ -83,11 +98,7 @@ pub extern "C" fn siltstone_iterator_seek(
     key: Slice,
     entry: Option<&mut MaybeUninit<*const Entry>>,
 ) -> Option<Box<Error>> {
-    moved(iterator, entry, |cursor, sought| {
-        sought.clear();
-        sought.extend_from_slice(key.bytes("key")?);
-        cursor.seek(sought)
-    })
+    sought(iterator, key, entry, |cursor, key| cursor.seek(key))
 }
 
 /// Moves to the last entry at or before that key.
@@ -97,11 +108,7 @@ pub extern "C" fn siltstone_iterator_seek_back(
     key: Slice,
     entry: Option<&mut MaybeUninit<*const Entry>>,
 ) -> Option<Box<Error>> {
-    moved(iterator, entry, |cursor, sought| {
-        sought.clear();
-        sought.extend_from_slice(key.bytes("key")?);
-        cursor.seek_back(sought)
-    })
+    sought(iterator, key, entry, |cursor, key| cursor.seek_back(key))
 }
 
 /// Moves to the entry behind this one. Where it stands nowhere, it stays there.

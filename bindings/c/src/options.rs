@@ -15,7 +15,7 @@ use toml::{Table, Value};
 #[derive(Default)]
 pub struct Options {
     options: DbOptions,
-    families: BTreeMap<String, Vec<(String, String)>>,
+    families: BTreeMap<String, FamilyOptions>,
     operators: BTreeMap<String, Arc<Operator>>,
     filters: BTreeMap<String, Arc<Filter>>,
 }
@@ -31,11 +31,7 @@ impl Options {
                     let Value::Table(options) = options else {
                         return Err(invalid(format!("families.{name} is no table of options")));
                     };
-                    let texts = texts(options, "");
-                    texts.iter().try_fold(FamilyOptions::default(), |mut tried, (option, text)| {
-                        tried.set(option, text).map(|()| tried)
-                    })?;
-                    families.entry(name).or_default().extend(texts);
+                    set_all(families.entry(name).or_default(), options)?;
                 }
             }
             Some(_) => return Err(invalid("families is no table of families")),
@@ -50,14 +46,10 @@ impl Options {
     }
 
     /// What opens a database like this.
-    pub(crate) fn builder(&self) -> Result<Builder> {
+    pub(crate) fn builder(&self) -> Builder {
         let mut builder = siltstone::Db::builder().options(self.options.clone());
-        for (name, texts) in &self.families {
-            let mut options = FamilyOptions::default();
-            for (option, text) in texts {
-                options.set(option, text)?;
-            }
-            builder = builder.family(name, options);
+        for (name, options) in &self.families {
+            builder = builder.family(name, options.clone());
         }
         for (name, operator) in &self.operators {
             builder = builder.merge_operator(name, operator.clone());
@@ -65,7 +57,7 @@ impl Options {
         for (name, filter) in &self.filters {
             builder = builder.filter(name, filter.clone());
         }
-        Ok(builder)
+        builder
     }
 }
 
@@ -75,10 +67,12 @@ fn table(text: &str) -> Result<Table> {
 
 /// A family's options by TOML text, over those it has.
 pub(crate) fn of_family(mut options: FamilyOptions, text: &str) -> Result<FamilyOptions> {
-    for (name, text) in texts(table(text)?, "") {
-        options.set(&name, &text)?;
-    }
+    set_all(&mut options, table(text)?)?;
     Ok(options)
+}
+
+fn set_all(options: &mut FamilyOptions, said: Table) -> Result<()> {
+    texts(said, "").iter().try_for_each(|(name, text)| options.set(name, text))
 }
 
 /// Each option with its value as text, those of inner tables by dotted names.

@@ -4,11 +4,11 @@ use crate::bytes::{Slice, Value};
 use crate::db::{Db, durability};
 use crate::error::{Answer, Error, answer, invalid};
 use crate::family::Family;
-use crate::handle::{emptied, free, given, no_handle, open};
+use crate::handle::{Place, emptied, free, given, no_handle, open};
 use crate::iterator::Entry;
 use crate::range::Range;
 use crate::write::Write;
-use siltstone::{Isolation, Result};
+use siltstone::{Isolation, Pinned, Result};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -67,6 +67,22 @@ pub extern "C" fn siltstone_transaction_free(transaction: Option<&mut Option<Box
     free(transaction);
 }
 
+/// Puts what a transaction reads of a key into its place.
+fn read(
+    transaction: Option<&Transaction>,
+    family: Option<&Family>,
+    key: Slice,
+    value: Place<'_, Value>,
+    get: impl FnOnce(&siltstone::Transaction, &siltstone::Family, &[u8]) -> Result<Option<Pinned>>,
+) -> Answer {
+    answer(|| {
+        let place = emptied(value, "value", Value::NONE)?;
+        let (transaction, family) = (given(transaction, "transaction")?, given(family, "family")?);
+        *place = Value::of(get(&transaction.0, &family.family, key.bytes("key")?)?);
+        Ok(())
+    })
+}
+
 /// `siltstone_get` of what the transaction sees. The commit fails if others write to the key before, unless the isolation is
 /// `SILTSTONE_SNAPSHOT`.
 #[unsafe(no_mangle)]
@@ -76,12 +92,7 @@ pub extern "C" fn siltstone_transaction_get(
     key: Slice,
     value: Option<&mut MaybeUninit<Value>>,
 ) -> Option<Box<Error>> {
-    answer(|| {
-        let place = emptied(value, "value", Value::NONE)?;
-        let (transaction, family) = (given(transaction, "transaction")?, given(family, "family")?);
-        *place = Value::of(transaction.0.get(&family.family, key.bytes("key")?)?);
-        Ok(())
-    })
+    read(transaction, family, key, value, |transaction, family, key| transaction.get(family, key))
 }
 
 /// The same; the commit fails if others write to the key before, whatever the isolation.
@@ -92,12 +103,7 @@ pub extern "C" fn siltstone_transaction_get_for_update(
     key: Slice,
     value: Option<&mut MaybeUninit<Value>>,
 ) -> Option<Box<Error>> {
-    answer(|| {
-        let place = emptied(value, "value", Value::NONE)?;
-        let (transaction, family) = (given(transaction, "transaction")?, given(family, "family")?);
-        *place = Value::of(transaction.0.get_for_update(&family.family, key.bytes("key")?)?);
-        Ok(())
-    })
+    read(transaction, family, key, value, |transaction, family, key| transaction.get_for_update(family, key))
 }
 
 /// Calls `function` with each entry of a range (all keys for NULL) that the transaction sees, in order, from the end where
