@@ -7,19 +7,20 @@
 //! table was made does not count, nor anything while a snapshot is older than it: a merge has not dropped it, or could not.
 //!
 //! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
-//! In one run instead of R most of these looks would be saved. A look that is counted stands for some five microseconds: of a scan
+//! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five microseconds: of a scan
 //! that is the seek and the blocks it brings; of a get the look itself, and those of a hundred that the filter spared, at 0.05
 //! to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not cached it
 //! takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
-//! tables were made have taken as long as the merge will, and it lies in at least `RUNS_MIN` runs.
+//! newer tables were made have taken as long as the merge will. Where writes go on, new tables come before that; where
+//! they have ended, readers soon find one run.
 //!
 //! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
 //! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
 //! all that this reaches from that table's run down: what is newer stays above it, so that a wide run of new cells
 //! does not make a narrow range of old ones wide. It is nobody's debt, and waits while writers are held up.
 //!
-//! All tables have to be looked at for this. So if nothing could be started, that is not done again before the next minute;
-//! and of ranges that look worth it by one of their tables only some are weighed at a time, from a drawn place on.
+//! All tables have to be looked at for this. So if nothing could be started, that is not done again within the same two
+//! seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some are weighed at a time, from a drawn place on.
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
@@ -29,8 +30,6 @@ use std::collections::HashSet;
 
 /// What a merge gets through in the time of a look.
 pub(super) const LOOK_BYTES: f64 = 640.0;
-/// So many runs are many.
-const RUNS_MIN: usize = 3;
 /// No more are looked for at a time.
 const FOUND_MAX: usize = 16;
 /// Nor weighed.
@@ -80,8 +79,10 @@ pub(super) fn early(
             let dead = (all.dead / all.cells).min(1.0);
             let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
             found.push(MergePlan { score: dead * 0.9, reason, ..merge });
-        } else if runs >= RUNS_MIN && all.looks * (runs - 1) as f64 / runs as f64 * LOOK_BYTES >= all.bytes {
-            let reason = format!("{} is read much, {:.0} looks in vain: {what}", merge.range, all.looks);
+        } else if let saved = saved_looks(&merge, facts)
+            && saved * LOOK_BYTES >= all.bytes
+        {
+            let reason = format!("{} is read much, {saved:.0} looks in vain: {what}", merge.range);
             found.push(MergePlan { score: 0.5, reason, ..merge });
         }
         if found.len() == FOUND_MAX {
@@ -90,6 +91,12 @@ pub(super) fn early(
     }
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found
+}
+
+/// Looks that one run in place of the merge's would have saved: those into all runs but the oldest.
+fn saved_looks(merge: &MergePlan, facts: &Facts<'_>) -> f64 {
+    let newer = merge.inputs.split_last().map_or(&[][..], |(_, newer)| newer);
+    newer.iter().flat_map(|run| &run.tables).map(|table| (facts.looks)(*table) as f64).sum()
 }
 
 /// What merging some tables is worth.

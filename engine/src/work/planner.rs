@@ -27,7 +27,7 @@ const CLEAN_AGAIN_NS: u64 = 10_000_000;
 const PLANS_OF_LEVEL0: usize = 4;
 
 /// Plans see time in steps of this many seconds.
-const CLOCK_BUCKET_S: u64 = 60;
+const CLOCK_BUCKET_S: u64 = 2;
 
 impl Work {
     /// Starts what is due: flushes, asked-for merges, merges by strategy. It looks at the stores that are due to be looked
@@ -327,7 +327,7 @@ impl Work {
     }
 }
 
-/// How often reads looked into tables in vain. Of level 0 that is asked at every plan (`auto`), of others about once a minute; all
+/// How often reads looked into tables in vain. Of level 0 that is asked at every plan (`auto`), of others every few seconds; all
 /// tables are gone through only for these.
 struct Looks<'v> {
     version: &'v Version,

@@ -443,6 +443,35 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
 }
 
 #[test]
+fn two_runs_become_one_once_reads_have_paid_since_the_newer_one_came() {
+    for strategy in ["leveled", "sma{k=4}", "exploring{min_runs=8}"] {
+        let world = SimWorld::new(6);
+        let (db, _) = open(&world, options(), strategy);
+        let family = db.default_family();
+        let put = |keys: std::ops::Range<u64>| {
+            for key in keys {
+                family.put(key.to_be_bytes(), [key as u8; 200]).unwrap();
+            }
+            db.flush().unwrap();
+        };
+        let scan = |times: u64| {
+            (0..times).for_each(|_| assert_eq!(db.scan::<&str>(..).take(3).count(), 3));
+            world.clock.advance_us(3_000_000);
+            db.settle().unwrap();
+            family.shape().runs().count()
+        };
+        put(0..400);
+        family.compact::<&str>(..).unwrap();
+        assert_eq!(scan(1_000), 1, "{strategy}");
+        put(0..20);
+        // What was read before it came would have been read in one run as well.
+        assert_eq!(scan(3), 2, "{strategy}: a few scans are no reason");
+        assert_eq!(scan(20), 2, "{strategy}: nor are some");
+        assert_eq!(scan(400), 1, "{strategy}: what merging costs has been paid");
+    }
+}
+
+#[test]
 fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
     for strategy in ["leveled", "sma{k=4}", "geometric{r=2}", "exploring", "rangemerge"] {
         for expire in [false, true] {
