@@ -38,7 +38,7 @@ pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) {
         println!("valgrind is not here and cannot be installed: instructions are NOT COUNTED");
         return;
     }
-    let mut build = cargo("build --quiet --release -p siltstone-tests --bin siltstone-instructions");
+    let mut build = cargo("build --quiet --release -p siltstone-instructions");
     // Linted it was with the tests.
     if !tally.step("build of what is counted", build.env_remove(WRAPPER)) {
         return;

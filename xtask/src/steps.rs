@@ -35,7 +35,7 @@ fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
     tally.step_without_warnings("build of tests and campaigns", &mut build());
     // Many wait for a disk, a clock or another process.
-    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from);
     let mut run = cargo("test --quiet --workspace --no-fail-fast");
     tally.tests("tests", run.env("RUST_TEST_THREADS", threads.to_string()));
 }
@@ -79,9 +79,8 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     tally.step("formatting", &mut cargo("fmt --all --check"));
     rules::step(tally);
     // Without the tests' features: what users build.
-    tally.step("lints of the library alone", &mut cargo("clippy --quiet -p siltstone -- -D warnings"));
     tally.step("lints of the command line", &mut cargo("clippy --quiet -p siltstone-cli -- -D warnings"));
-    tally.step("the package, unpacked and built", &mut cargo("package --quiet -p siltstone --allow-dirty"));
+    package(tally);
     let mut doc = cargo("doc --quiet --no-deps --workspace");
     tally.step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"));
     supply_chain(tally);
@@ -90,6 +89,26 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     test(tally, seed, true);
     crate::instructions::step(tally, None);
     guards::run(tally, Guard::Sanitizer, sanitize);
+}
+
+/// Lints the library's package, unpacked, as it would be uploaded: without the tests' features, and with no other file.
+fn package(tally: &mut Tally) {
+    let mut make = cargo("package --quiet -p siltstone --allow-dirty --no-verify");
+    if !tally.step("the library's package", &mut make) {
+        return;
+    }
+    let (target, name) = (root().join("target"), concat!("siltstone-", env!("CARGO_PKG_VERSION")));
+    let place = target.join("package/unpacked");
+    let _ = std::fs::remove_dir_all(&place);
+    let _ = std::fs::create_dir_all(&place);
+    let mut unpack = command("tar", "xf");
+    unpack.arg(target.join(format!("package/{name}.crate"))).arg("-C").arg(&place);
+    if tally.step("the library's package, unpacked", &mut unpack) {
+        let mut lint = cargo("clippy --quiet --manifest-path");
+        lint.arg(place.join(name).join("Cargo.toml")).args(["--", "-D", "warnings"]);
+        lint.env("CARGO_TARGET_DIR", target).env("CLIPPY_CONF_DIR", root().join("engine"));
+        tally.step("lints of the library's package", &mut lint);
+    }
 }
 
 /// Compares the library's interface with that of a revision, by `cargo-semver-checks`, which it installs.

@@ -24,9 +24,10 @@
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
-use crate::shape::{Shape, TableInfo};
+use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{TableId, size_text};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// What a merge gets through in the time of a look.
 pub(super) const LOOK_BYTES: f64 = 640.0;
@@ -52,12 +53,15 @@ pub(super) fn early(
         return Vec::new();
     }
     let busy: HashSet<TableId> = facts.running.iter().flat_map(|merge| merge.plan.tables()).collect();
-    // A range can only be worth it if one of its tables alone would be.
-    let is_worth = |seed: &TableInfo| {
-        let of_seed = Worth::of([seed], facts);
-        (of_seed.is_dead(share) || of_seed.is_read()) && !busy.contains(&seed.id)
+    // A range can only be worth it if one of its tables alone would be. From the oldest run down there are no two runs, and its
+    // tables, which have been looked into most, would be in the way of others.
+    let oldest = shape.runs().last().filter(|_| below).map(|(level, run)| (level, run.id));
+    let is_worth = |(level, run, seed): &(usize, &Run, &Arc<TableInfo>)| {
+        let of_seed = Worth::of([seed.as_ref()], facts);
+        let is_read = of_seed.is_read() && Some((*level, run.id)) != oldest;
+        (of_seed.is_dead(share) || is_read) && !busy.contains(&seed.id)
     };
-    let mut seeds: Vec<_> = shape.tables().filter(|(_, _, seed)| is_worth(seed)).collect();
+    let mut seeds: Vec<_> = shape.tables().filter(is_worth).collect();
     if !seeds.is_empty() {
         let from = (facts.draw % seeds.len() as u64) as usize;
         seeds.rotate_left(from);
@@ -80,6 +84,7 @@ pub(super) fn early(
             let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
             found.push(MergePlan { score: dead * 0.9, reason, ..merge });
         } else if let saved = saved_looks(&merge, facts)
+            && saved > 0.0
             && saved * LOOK_BYTES >= all.bytes
         {
             let reason = format!("{} is read much, {saved:.0} looks in vain: {what}", merge.range);
@@ -157,5 +162,43 @@ fn expired(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     match to - from {
         0 => 1.0,
         all => to.min(now).saturating_sub(from.max(before)) as f64 / all as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SeqNo;
+    use std::cell::Cell;
+
+    /// Counted work: each table's looks are asked for a few times, whatever the number of tables.
+    #[test]
+    fn of_ten_thousand_tables_that_were_read_the_few_above_them_are_found_at_once() {
+        let base: Vec<_> = (0..10_000).map(|n| format!("[k{n:05},k{:05}) 1M", n + 1)).collect();
+        let newer = "L0 #3: [k00003,k00004) 1K, [k07000,k07001) 1K";
+        let shape: Shape = format!("{newer}\nL6 #1: {}\n", base.join(", ")).parse().expect("a shape");
+        let asked = Cell::new(0);
+        let looks = |_: TableId| {
+            asked.set(asked.get() + 1);
+            1_000_000
+        };
+        let facts = Facts {
+            clock: 0,
+            draw: 5_000,
+            running: &[],
+            flushing: None,
+            flush_bytes: 1 << 20,
+            pressed: false,
+            within_level0: false,
+            merges_max: 2,
+            unique: &|_| 1.0,
+            looks: &looks,
+            settled_to: SeqNo::MAX,
+            ttl_us: 0,
+        };
+        let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
+        let ranges: Vec<_> = found.iter().map(|merge| (merge.inputs.len(), merge.bytes >> 20)).collect();
+        assert_eq!(ranges, [(2, 1), (2, 1)]);
+        assert!(asked.get() < 3 * 10_002, "{} times", asked.get());
     }
 }
