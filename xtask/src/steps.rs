@@ -35,7 +35,7 @@ fn unit_tests(tally: &mut Tally) {
     // Built apart, so that the times at the end tell compiling from testing.
     tally.step_without_warnings("build of tests and campaigns", &mut build());
     // Many wait for a disk, a clock or another process.
-    let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     let mut run = cargo("test --quiet --workspace --no-fail-fast");
     tally.tests("tests", run.env("RUST_TEST_THREADS", threads.to_string()));
 }

@@ -12,7 +12,8 @@
 //! to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not cached it
 //! takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
 //! newer tables were made have taken as long as the merge will. Where writes go on, new tables come before that; where
-//! they have ended, readers soon find one run.
+//! they have ended, readers soon find one run. Not where the newer runs hold less than a `WRITTEN_MAX`-th of the bytes: what
+//! is that small is in memory, so that a look costs far less, and a large run would be rewritten for it.
 //!
 //! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
 //! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
@@ -31,6 +32,8 @@ use std::sync::Arc;
 
 /// What a merge gets through in the time of a look.
 pub(super) const LOOK_BYTES: f64 = 640.0;
+/// A merge for reads writes at most so many times what newer runs bring.
+const WRITTEN_MAX: f64 = 32.0;
 /// No more are looked for at a time.
 const FOUND_MAX: usize = 16;
 /// Nor weighed.
@@ -62,6 +65,9 @@ pub(super) fn early(
         (of_seed.is_dead(share) || is_read) && !busy.contains(&seed.id)
     };
     let mut seeds: Vec<_> = shape.tables().filter(is_worth).collect();
+    // What all that is newer than the oldest run could pay for.
+    let newer = shape.tables().filter(|(level, run, _)| Some((*level, run.id)) != oldest);
+    let newer = Worth::of(newer.map(|(_, _, table)| table.as_ref()), facts);
     if !seeds.is_empty() {
         let from = (facts.draw % seeds.len() as u64) as usize;
         seeds.rotate_left(from);
@@ -75,19 +81,23 @@ pub(super) fn early(
         let reached = reach_from(shape, newest, &seed.live_range());
         let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
         let Some(merge) = merge else { continue };
-        let tables: Vec<_> = merge.live_inputs(shape).into_iter().map(|(_, table)| table.as_ref()).collect();
-        let all = Worth::of(tables.iter().copied(), facts);
+        if !newer.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
+            continue;
+        }
+        let Some(oldest) = merge.inputs.last().map(|run| Place::of(run.level, run.run)) else { continue };
+        let (of_oldest, of_newer): (Vec<_>, Vec<_>) =
+            merge.live_inputs(shape).into_iter().partition(|(place, _)| *place == oldest);
+        let tables = || of_newer.iter().chain(&of_oldest).map(|(_, table)| table.as_ref());
+        let (all, newer) =
+            (Worth::of(tables(), facts), Worth::of(of_newer.iter().map(|(_, table)| table.as_ref()), facts));
         let runs = merge.inputs.len();
-        let what = format!("{} tables of {} in {runs} runs", tables.len(), size_text(merge.bytes));
+        let what = format!("{} tables of {} in {runs} runs", tables().count(), size_text(merge.bytes));
         if all.is_dead(share) {
             let dead = (all.dead / all.cells).min(1.0);
             let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
             found.push(MergePlan { score: dead * 0.9, reason, ..merge });
-        } else if let saved = saved_looks(&merge, facts)
-            && saved > 0.0
-            && saved * LOOK_BYTES >= all.bytes
-        {
-            let reason = format!("{} is read much, {saved:.0} looks in vain: {what}", merge.range);
+        } else if newer.pays_for(all.bytes) {
+            let reason = format!("{} is read much, {:.0} looks in vain: {what}", merge.range, newer.looks);
             found.push(MergePlan { score: 0.5, reason, ..merge });
         }
         if found.len() == FOUND_MAX {
@@ -96,12 +106,6 @@ pub(super) fn early(
     }
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found
-}
-
-/// Looks that one run in place of the merge's would have saved: those into all runs but the oldest.
-fn saved_looks(merge: &MergePlan, facts: &Facts<'_>) -> f64 {
-    let newer = merge.inputs.split_last().map_or(&[][..], |(_, newer)| newer);
-    newer.iter().flat_map(|run| &run.tables).map(|table| (facts.looks)(*table) as f64).sum()
 }
 
 /// What merging some tables is worth.
@@ -129,6 +133,11 @@ impl Worth {
 
     fn is_dead(&self, share: f64) -> bool {
         self.dead > 0.0 && self.dead >= share * self.cells
+    }
+
+    /// Whether looks into these, the newer ones of a merge of so many bytes, have cost as much as that will.
+    fn pays_for(&self, bytes: f64) -> bool {
+        self.looks > 0.0 && self.looks * LOOK_BYTES >= bytes && self.bytes * WRITTEN_MAX >= bytes
     }
 
     fn is_read(&self) -> bool {
@@ -175,7 +184,7 @@ mod tests {
     #[test]
     fn of_ten_thousand_tables_that_were_read_the_few_above_them_are_found_at_once() {
         let base: Vec<_> = (0..10_000).map(|n| format!("[k{n:05},k{:05}) 1M", n + 1)).collect();
-        let newer = "L0 #3: [k00003,k00004) 1K, [k07000,k07001) 1K";
+        let newer = "L0 #3: [k00003,k00004) 64K, [k07000,k07001) 64K, [k08000,k08001) 1K";
         let shape: Shape = format!("{newer}\nL6 #1: {}\n", base.join(", ")).parse().expect("a shape");
         let asked = Cell::new(0);
         let looks = |_: TableId| {
@@ -198,7 +207,7 @@ mod tests {
         };
         let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
         let ranges: Vec<_> = found.iter().map(|merge| (merge.inputs.len(), merge.bytes >> 20)).collect();
-        assert_eq!(ranges, [(2, 1), (2, 1)]);
-        assert!(asked.get() < 3 * 10_002, "{} times", asked.get());
+        assert_eq!(ranges, [(2, 1), (2, 1)], "and not for a sixty-fourth that is newer");
+        assert!(asked.get() < 3 * 10_003, "{} times", asked.get());
     }
 }
