@@ -7,10 +7,10 @@
 //! table was made does not count, nor anything while a snapshot is older than it: a merge has not dropped it, or could not.
 //!
 //! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
-//! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five microseconds: of a scan
-//! that is the seek and the blocks it brings; of a get the look itself, and those of a hundred that the filter spared, at 0.05
-//! to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not cached it
-//! takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
+//! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five
+//! microseconds: of a scan that is the seek and the blocks it brings; of a get the look itself, and those of a hundred
+//! that the filter spared, at 0.05 to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about
+//! `LOOK_BYTES`. Where blocks are not cached it takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
 //! newer tables were made have taken as long as the merge will. Where writes go on, new tables come before that; where
 //! they have ended, readers soon find one run. Not where the newer runs hold less than a `WRITTEN_MAX`-th of the bytes: what
 //! is that small is in memory, so that a look costs far less, and a large run would be rewritten for it.
@@ -21,7 +21,8 @@
 //! does not make a narrow range of old ones wide. It is nobody's debt, and waits while writers are held up.
 //!
 //! All tables have to be looked at for this. So if nothing could be started, that is not done again within the same two
-//! seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some are weighed at a time, from a drawn place on.
+//! seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some are weighed at a time, from
+//! a drawn place on.
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
@@ -66,8 +67,8 @@ pub(super) fn early(
     };
     let mut seeds: Vec<_> = shape.tables().filter(is_worth).collect();
     // What all that is newer than the oldest run could pay for.
-    let newer = shape.tables().filter(|(level, run, _)| Some((*level, run.id)) != oldest);
-    let newer = Worth::of(newer.map(|(_, _, table)| table.as_ref()), facts);
+    let above = shape.tables().filter(|(level, run, _)| Some((*level, run.id)) != oldest);
+    let above = Worth::of(above.map(|(_, _, table)| table.as_ref()), facts);
     if !seeds.is_empty() {
         let from = (facts.draw % seeds.len() as u64) as usize;
         seeds.rotate_left(from);
@@ -81,7 +82,7 @@ pub(super) fn early(
         let reached = reach_from(shape, newest, &seed.live_range());
         let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
         let Some(merge) = merge else { continue };
-        if !newer.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
+        if !above.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
             continue;
         }
         let Some(oldest) = merge.inputs.last().map(|run| Place::of(run.level, run.run)) else { continue };
@@ -141,7 +142,7 @@ impl Worth {
     }
 
     fn is_read(&self) -> bool {
-        self.looks > 0.0 && self.looks * LOOK_BYTES >= self.bytes
+        self.pays_for(self.bytes)
     }
 }
 
