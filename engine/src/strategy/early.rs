@@ -10,10 +10,11 @@
 //! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five
 //! microseconds: of a scan that is the seek and the blocks it brings; of a get the look itself, and those of a hundred
 //! that the filter spared, at 0.05 to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about
-//! `LOOK_BYTES`. Where blocks are not cached it takes longer; then merges come late. So the range is merged as soon as the looks that would have been saved since its
-//! newer tables were made have taken as long as the merge will. Where writes go on, new tables come before that; where
-//! they have ended, readers soon find one run. Not where the newer runs hold less than a `WRITTEN_MAX`-th of the bytes: what
-//! is that small is in memory, so that a look costs far less, and a large run would be rewritten for it.
+//! `LOOK_BYTES`. Where blocks are not cached it takes longer; then merges come late. So the range is merged as soon as
+//! the looks that would have been saved since its newer tables were made have taken as long as the merge will. Where
+//! writes go on, new tables come before that; where they have ended, readers soon find one run. Not where the newer
+//! runs hold less than a `WRITTEN_MAX`-th of the bytes: what is that small is in memory, so that a look costs far less,
+//! and a large run would be rewritten for it.
 //!
 //! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
 //! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
