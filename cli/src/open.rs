@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use siltstone::storage::ObjectStore;
-use siltstone::{Builder, Db, Family, FamilyOptions, Options, TableId};
+use siltstone::{Builder, Db, Family, FamilyOptions, Options};
 use siltstone_storage_object::LazyObjectStores;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,34 +29,9 @@ pub(crate) fn to_write(dir: &Path) -> Outcome<Db> {
     Ok(builder().options(options).open(dir)?)
 }
 
-/// For writing; made anew where the directory is missing or holds nothing. A directory full of other things is
-/// surely not the one that was meant.
+/// For writing; made anew where the directory is missing or holds nothing.
 pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
-    let foreign = |name: &str| {
-        let own = ["CURRENT", "LOCK", "EVENTS", "RESERVE", "lost"].contains(&name) || name.ends_with(".new");
-        !own && !is_data(name)
-    };
-    match std::fs::read_dir(dir) {
-        Ok(entries) if !dir.join("CURRENT").exists() => {
-            let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-            let names: Vec<String> = names.collect();
-            // A database without `CURRENT` is damaged; opening it says so.
-            let is_database = names.iter().any(|name| is_data(name));
-            if let Some(name) = names.into_iter().find(|name| !is_database && foreign(name)) {
-                let dir = dir.display();
-                return Err(Failure::Failed(format!("{dir} holds no database but other things (`{name}`)")));
-            }
-        }
-        Ok(_) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Failure::Failed(format!("open the directory {}: {e}", dir.display()))),
-    }
     Ok(builder().open(dir)?)
-}
-
-/// Whether the name is that of a log file, table or manifest.
-fn is_data(name: &str) -> bool {
-    name.ends_with(".log") || name.starts_with("manifest-") || TableId::parse_file_name(name).is_some()
 }
 
 /// For commands that look at files by themselves: refuses a directory that is not there.

@@ -4,7 +4,7 @@
 //! can show them. The file is for people: it is not synced, and losing it harms nothing.
 
 use crate::error::{Error, Result};
-use crate::storage::Env;
+use crate::storage::{Env, SMALL_FILE_BYTES, Storage, create_over_own, is_own, remove_own};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::codec::{sealed, unsealed};
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,21 @@ impl std::fmt::Display for Event {
 pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 pub(crate) const EVENTS: &str = "EVENTS";
+pub(crate) const EVENTS_NEW: &str = "EVENTS.new";
+
+/// Whether a file of that name was written by a database: each line has a checksum in front.
+pub(crate) fn is_own_file(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
+    is_own(storage, path, begins)
+}
+
+/// Removes a file that a crash has left half-written.
+pub(crate) fn remove_unfinished(env: &Env, dir: &Path) {
+    remove_own(&*env.storage, &dir.join(EVENTS_NEW), begins);
+}
+
+fn begins(head: &[u8]) -> bool {
+    head.iter().take(8).all(u8::is_ascii_hexdigit) && head.get(8..10).is_none_or(|rest| rest == b" {")
+}
 
 pub(crate) struct Events {
     env: Env,
@@ -165,6 +180,9 @@ impl Events {
     pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
         let newest = Mutex::new(Newest::new(load(env, dir).unwrap_or_default()));
         let (env, path) = (env.clone(), dir.join(EVENTS));
+        // A file of that name that somebody else made, and what is not even a file, stays as it is.
+        let is_free = env.storage.exists(&path).is_ok_and(|exists| !exists);
+        let keep = if is_free || is_own_file(&*env.storage, &path).is_ok_and(|own| own) { keep } else { 0 };
         Self { env, path, keep, listener, newest, unsaved: AtomicBool::new(false) }
     }
 
@@ -199,9 +217,9 @@ impl Events {
             text.push_str(&sealed(&line));
             text.push('\n');
         }
-        let new = self.path.with_extension("new");
+        let new = self.path.with_file_name(EVENTS_NEW);
         let failed = |e| Error::io("write", &new, e);
-        let mut file = self.env.storage.create(&new).map_err(failed)?;
+        let mut file = create_over_own(&*self.env.storage, &new, begins).map_err(failed)?;
         file.write(text.as_bytes()).map_err(failed)?;
         drop(file);
         self.env.storage.rename(&new, &self.path).map_err(|e| Error::io("rename to", &self.path, e))
@@ -228,7 +246,7 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(Vec::new());
     }
-    Ok(parse(&crate::storage::read_file(env, &path)?))
+    Ok(parse(&crate::storage::read_file(env, &path, SMALL_FILE_BYTES)?))
 }
 
 /// The events in a file's bytes.

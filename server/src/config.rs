@@ -4,6 +4,7 @@ use crate::regions::Limits;
 use crate::settings;
 use crate::tables::Places;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use siltstone::storage::FileAccess;
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
@@ -67,6 +68,9 @@ pub struct Config {
     /// Read what families without compression hold through memory mappings: faster where all of it fits the memory that is left
     /// beside `memory`, slower where it does not, as each page that is missing is a read of 4 KiB.
     pub mapped_reads: bool,
+    /// Who may read the files that the server makes: `owner`, its user alone; `group`; or `umask`, whom the process's umask
+    /// lets.
+    pub file_access: FileAccess,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,
     /// A file of tokens and what each may do; without, whoever can connect may do everything.
@@ -352,6 +356,7 @@ impl Default for Config {
             rate_limit: Size(0),
             cache_fill: CacheFill::default(),
             mapped_reads: false,
+            file_access: FileAccess::default(),
             tls: None,
             tokens: None,
             insecure: false,
@@ -486,6 +491,7 @@ impl Config {
             changes_kept: self.change_log.0,
             cache_fill: self.cache_fill,
             mapped_reads: self.mapped_reads,
+            file_access: self.file_access,
             tables: self.table_store.clone(),
             latencies: true,
             ..Options::default()

@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,6 +135,37 @@ fn failed(e: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(e)
 }
 
+/// Says that a directory is a disk cache.
+const CLAIM: &str = "DISK-CACHE";
+const CLAIM_TEXT: &[u8] = b"siltstone disk cache 1\n";
+
+/// Makes the directory a disk cache if it is absent or empty; refuses one that holds other things.
+fn claim(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let claim = dir.join(CLAIM);
+    if std::fs::read(&claim).is_ok_and(|text| text == CLAIM_TEXT) {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        // An empty claim is one that a crash cut short.
+        let is_begun = name == CLAIM && std::fs::metadata(&claim)?.len() == 0;
+        if name != "lost+found" && !is_begun {
+            let why = format!("it holds other things (`{}`), expected an empty directory", name.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+    }
+    let mut file = open_own(&claim)?;
+    file.write_all(CLAIM_TEXT)?;
+    file.sync_all()
+}
+
+/// Opens a file of a claimed directory, or makes it, for its user alone; a link is not followed.
+fn open_own(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    File::options().create(true).truncate(false).write(true).mode(0o600).custom_flags(flags).open(path)
+}
+
 impl Disk {
     pub(crate) async fn open(at: DiskCache) -> io::Result<Self> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("disk cache {}: {e}", at.dir.display()));
@@ -141,8 +173,8 @@ impl Disk {
             let why = format!("a budget of {} bytes is less than 64 MiB", at.bytes);
             return Err(named(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        std::fs::create_dir_all(&at.dir).map_err(named)?;
-        let lock = File::create(at.dir.join("LOCK")).map_err(named)?;
+        claim(&at.dir).map_err(named)?;
+        let lock = open_own(&at.dir.join("LOCK")).map_err(named)?;
         lock.try_lock().map_err(|e| match e {
             TryLockError::WouldBlock => {
                 named(io::Error::new(io::ErrorKind::AlreadyExists, "another process uses it"))
@@ -151,7 +183,7 @@ impl Disk {
         })?;
         // One file, and so one descriptor. It never grows over its budget, and shrinks with it.
         let path = at.dir.join("chunks");
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(named)?;
+        let file = open_own(&path).map_err(named)?;
         if file.metadata().map_err(named)?.len() > at.bytes {
             file.set_len(at.bytes).map_err(named)?;
         }
@@ -309,4 +341,35 @@ fn part<'c>(chunk: &'c Bytes, number: u32, range: &Range<u64>) -> Option<&'c [u8
     let from = range.start.saturating_sub(begin);
     let upto = (range.end - begin).min(CHUNK_BYTES);
     chunk.get(from as usize..upto as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_with_other_things_is_no_cache_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, link) = (dir.path().join("cache"), dir.path().join("linked"));
+        claim(&cache).unwrap();
+        claim(&cache).unwrap();
+        drop(open_own(&cache.join("chunks")).unwrap());
+        for file in [&cache, &cache.join("chunks"), &cache.join(CLAIM)] {
+            assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o077, 0, "{}", file.display());
+        }
+        fs::create_dir(&link).unwrap();
+        for name in ["LOCK", "chunks", "notes"] {
+            let file = link.join(name);
+            fs::write(&file, "precious").unwrap();
+            assert!(claim(&link).unwrap_err().to_string().contains(name));
+            assert_eq!(fs::read(&file).unwrap(), b"precious");
+            fs::remove_file(&file).unwrap();
+        }
+        fs::write(dir.path().join("victim"), "precious").unwrap();
+        std::os::unix::fs::symlink("../victim", cache.join("LOCK")).unwrap();
+        assert!(open_own(&cache.join("LOCK")).is_err());
+        assert_eq!(fs::read(dir.path().join("victim")).unwrap(), b"precious");
+    }
 }

@@ -105,8 +105,8 @@ impl Storage for Slow {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.storage.sync_dir(dir)
     }
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        self.storage.lock(path)
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>> {
+        self.storage.lock(path, create)
     }
     fn open_files_max(&self) -> Option<u64> {
         self.storage.open_files_max()

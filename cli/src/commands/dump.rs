@@ -103,7 +103,7 @@ impl Dump {
             return super::cells::dump(&remote, &table, out).map(drop);
         }
         let cells = to_file(&self.file, |part, failed, _| {
-            let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(failed)?);
+            let out = BufWriter::with_capacity(1 << 20, create(part).map_err(failed)?);
             super::cells::dump(&remote, &table, out)
         })?;
         println!("dumped {} to {}", count(cells, "cell"), self.file.display());
@@ -114,12 +114,21 @@ impl Dump {
 fn dump_to_file(family: &Family, form: Option<Format>, file: &Path) -> Outcome<u64> {
     to_file(file, |part, failed, special| match form {
         Some(format) => {
-            let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(failed)?);
+            let out = BufWriter::with_capacity(1 << 20, create(part).map_err(failed)?);
             dump(family, format, out, failed, !special)
         }
         None if special => Err(Failure::Usage(format!("a table is a file, not what {} is", file.display()))),
         None => dump_table(family, part),
     })
+}
+
+/// Opens a device or pipe, or makes a new file that its user alone may read, as the database's are.
+fn create(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    match std::fs::metadata(path) {
+        Ok(_) => File::options().write(true).open(path),
+        Err(_) => File::options().write(true).create_new(true).mode(0o600).open(path),
+    }
 }
 
 /// Has a file written: under another name first, if it is no device or pipe. `write` is told the name, how to say that writing
@@ -136,7 +145,10 @@ fn to_file(
         false => interrupt::on_signal(|| None),
     }
     let mut part = file.as_os_str().to_os_string();
-    part.push(if special { "" } else { ".part" });
+    if !special {
+        // A name that nothing else has.
+        part.push(format!(".{}.part", std::process::id()));
+    }
     let part = PathBuf::from(part);
     let failed = |e: std::io::Error| Failure::Failed(format!("write {}: {e}", file.display()));
     let rows = write(&part, &failed, special);

@@ -13,6 +13,8 @@ use std::path::Path;
 /// Without the format version.
 const MAGIC: &str = "SILTBKP";
 const VERSION: char = '1';
+/// Some 300 bytes a table.
+const DESCRIPTOR_BYTES_MAX: u64 = 1 << 30;
 /// What the copied manifest is called, behind the number of its backup.
 pub(super) const MANIFEST: &str = "manifest";
 
@@ -76,6 +78,16 @@ pub(crate) fn file_name(id: u64) -> String {
     format!("{id:08}.backup")
 }
 
+/// The name of a descriptor that is being written.
+pub(super) fn unfinished_name(id: u64) -> String {
+    file_name(id) + ".new"
+}
+
+/// Whether a file begins as a descriptor does.
+pub(super) fn begins(head: &[u8]) -> bool {
+    crate::storage::begins_with(head, MAGIC.as_bytes())
+}
+
 pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
     let id = name.strip_suffix(".backup")?.parse().ok()?;
     (file_name(id) == name).then_some(id)
@@ -88,6 +100,17 @@ pub(super) fn owner(name: &str) -> Option<u64> {
         rest == MANIFEST || TableId::parse_file_name(rest).is_some() || log::parse_file_name(rest).is_some();
     let number: u64 = id.parse().ok()?;
     (ours && format!("{number:08}") == id).then_some(number)
+}
+
+/// What a file that was copied for some backup is called in the database.
+pub(super) fn stored_of(name: &str) -> Option<&str> {
+    owner(name).and_then(|_| Some(name.split_once('-')?.1))
+}
+
+/// The number in any name that a backup may use.
+pub(super) fn number_in(name: &str) -> Option<u64> {
+    let id = owner(name).or_else(|| parse_file_name(name));
+    id.or_else(|| parse_file_name(name.strip_suffix(".new")?))
 }
 
 /// What a file copied for that backup is called.
@@ -123,7 +146,7 @@ impl Descriptor {
     /// Reads and checks the one of that number.
     pub(super) fn read(env: &Env, dir: &Path, id: u64) -> Result<Self> {
         let path = dir.join(file_name(id));
-        let bytes = crate::storage::read_file(env, &path)?;
+        let bytes = crate::storage::read_file(env, &path, DESCRIPTOR_BYTES_MAX)?;
         Self::decode(&bytes, id, &path)
     }
 

@@ -4,7 +4,7 @@ use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, sto
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::storage::{DirLock, Env, Storage, TableStore, copy_file, create_dir_durably, lock_dir};
+use crate::storage::{DirLock, Env, Storage, TableStore, absolute, copy_file, create_dir_durably, lock_dir};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) struct Making {
 impl Making {
     /// Begins a backup of that database, beside those there are; `Invalid` if they are another database's.
     pub(crate) fn begin(env: &Env, dir: &Path, database: u64) -> Result<Self> {
-        let backups = Backups::new(env, dir);
+        let dir = &absolute(env, dir)?;
         let storage = &env.storage;
         let current = dir.join("CURRENT");
         if storage.exists(&current).map_err(|e| Error::io("look for", &current, e))? {
@@ -29,8 +29,12 @@ impl Making {
                 format!("{} holds a database; backups need a directory of their own", dir.display());
             return Err(Error::invalid(message));
         }
-        backups.refuse_other_things()?;
+        if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
+            Backups::new(env, dir).refuse_other_things()?;
+        }
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        let env = &env.bound_to(dir)?;
+        let backups = Backups::new(env, dir);
         let lock = lock_dir(env, dir, true)?;
         let database = format!("{database:016x}");
         let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
@@ -49,8 +53,8 @@ impl Making {
         }
         backups.clean()?;
         let names = backups.names()?;
-        let taken =
-            names.iter().filter_map(|n| descriptor::owner(n).or_else(|| descriptor::parse_file_name(n)));
+        // Numbers in names that somebody else made are passed over, too.
+        let taken = names.iter().filter_map(|n| descriptor::number_in(n));
         let id = taken.max().unwrap_or(0) + 1;
         Ok(Self { backups, id, known, written: Vec::new(), _lock: lock })
     }
@@ -122,7 +126,7 @@ impl Making {
         self.backups.sync_dir()?;
         kill_point!("backup-files-synced");
         let path = self.backups.dir.join(descriptor::file_name(self.id));
-        let temporary = path.with_extension("backup.new");
+        let temporary = self.backups.dir.join(descriptor::unfinished_name(self.id));
         self.written.push(temporary.clone());
         self.write(&temporary, &bytes)?;
         kill_point!("backup-descriptor-written");

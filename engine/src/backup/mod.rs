@@ -20,9 +20,13 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::storage::{Env, LOCK_FILE, lock_dir};
+use crate::log;
+use crate::storage::{Env, LOST_AND_FOUND, Storage, is_own, is_own_lock, lock_dir};
+use crate::table;
 use crate::types::SeqNo;
+use crate::version::manifest;
 use serde::Serialize;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// One backup.
@@ -49,6 +53,15 @@ pub struct BackupInfo {
     pub bytes: u64,
     /// Bytes of those that were copied for it; the others it shares with earlier backups.
     pub copied_bytes: u64,
+}
+
+/// Whether a file that was copied for some backup is what its name says, whichever database's.
+fn is_own_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
+    match name {
+        descriptor::MANIFEST => manifest::is_own_manifest(storage, path, None),
+        _ if log::parse_file_name(name).is_some() => log::is_own_file(storage, path, None),
+        _ => table::is_own_file(storage, path),
+    }
 }
 
 /// A directory of backups, made by [`Db::backup`](crate::Db::backup).
@@ -123,9 +136,11 @@ impl Backups {
 
     /// A directory in which other things lie and no backup is surely not the one that was meant.
     fn refuse_other_things(&self) -> Result<()> {
-        let names = self.names()?;
-        let is_ours =
-            |name: &str| name == LOCK_FILE || name.ends_with(".new") || descriptor::owner(name).is_some();
+        let names = self.env.storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        let is_ours = |name: &str| {
+            let is_lock = is_own_lock(&*self.env.storage, &self.dir, name).is_ok_and(|own| own);
+            is_lock || name == LOST_AND_FOUND || descriptor::number_in(name).is_some()
+        };
         match names.iter().find(|name| !is_ours(name)) {
             Some(name) if !names.iter().any(|name| descriptor::parse_file_name(name).is_some()) => {
                 let dir = self.dir.display();
@@ -164,10 +179,19 @@ impl Backups {
             descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
         let mut removed = false;
         for name in self.names()? {
-            let unfinished =
-                name.strip_suffix(".new").is_some_and(|n| descriptor::parse_file_name(n).is_some());
-            if unfinished || descriptor::owner(&name).is_some() && !named.contains(name.as_str()) {
-                let path = self.dir.join(&name);
+            let path = self.dir.join(&name);
+            let storage = &*self.env.storage;
+            let is_unnamed = match descriptor::stored_of(&name) {
+                Some(stored) => {
+                    !named.contains(name.as_str())
+                        && is_own_stored(storage, &path, stored).is_ok_and(|own| own)
+                }
+                None => {
+                    descriptor::number_in(&name).is_some_and(|id| name == descriptor::unfinished_name(id))
+                        && is_own(storage, &path, descriptor::begins).is_ok_and(|own| own)
+                }
+            };
+            if is_unnamed {
                 self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
                 removed = true;
             }

@@ -6,7 +6,10 @@ use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repair::CheckProgress;
-use crate::storage::{DirLock, LOCK_FILE, copy_file, create_dir_durably, lock_dir};
+use crate::storage::{
+    Copied, DirLock, Env, LOCK_FILE, LOST_AND_FOUND, absolute, copy_file, create_dir_durably, is_own_lock,
+    lock_dir,
+};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Manifest};
 use std::collections::BTreeMap;
@@ -22,7 +25,7 @@ impl Backups {
         to: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        let to = to.as_ref();
+        let to = &absolute(&self.env, to.as_ref())?;
         let _reading = self.lock_to_read()?;
         let ids = self.ids()?;
         let id = match id {
@@ -35,19 +38,19 @@ impl Backups {
         let backup = self.read(id)?;
         let storage = &self.env.storage;
         let existed = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
+        if existed {
+            refuse_things_in(&self.env, to)?;
+        }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
-        let _writing = lock_dir(&self.env, to, true)?;
-        let names = storage.list(to).map_err(|e| Error::io("list", to, e))?;
-        if let Some(name) = names.iter().find(|name| *name != LOCK_FILE) {
-            let message =
-                format!("{} holds `{name}`; restoring needs a new or empty directory", to.display());
-            return Err(Error::invalid(message));
-        }
-        let restored = self.restore_into(&backup, to, progress);
-        if restored.is_err() {
-            self.clear(to, existed);
-        }
-        restored.map(|()| backup.info())
+        let env = self.env.bound_to(to)?;
+        let mut copied = if existed { Copied::in_existing(&env, to) } else { Copied::new(&env, to) };
+        copied.file(LOCK_FILE);
+        let _writing = lock_dir(&env, to, true)?;
+        // Again under the lock.
+        refuse_things_in(&env, to)?;
+        self.restore_into(&backup, &env, to, &mut copied, progress)?;
+        copied.keep();
+        Ok(backup.info())
     }
 
     /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file system, nobody
@@ -62,7 +65,9 @@ impl Backups {
     fn restore_into(
         &self,
         backup: &Descriptor,
+        env: &Env,
         to: &Path,
+        copied: &mut Copied,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<()> {
         let state = self.manifest_of(backup)?;
@@ -78,16 +83,17 @@ impl Backups {
             let found = copy_file(
                 &*self.env.storage,
                 &from,
-                &*self.env.storage,
-                &to.join(&file.name),
+                &*env.storage,
+                &copied.file(&file.name),
                 file.bytes,
                 &mut advanced,
             )?;
             self.check_sum(file, found)?;
         }
-        self.env.storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        env.storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("restore-files-copied");
-        Manifest::start(&self.env, to, backup.manifest_number, state)?;
+        manifest::files_of_start(backup.manifest_number).iter().for_each(|name| drop(copied.file(name)));
+        Manifest::start(env, to, backup.manifest_number, state)?;
         kill_point!("restore-manifest-written");
         Ok(())
     }
@@ -96,7 +102,7 @@ impl Backups {
     fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
-        let bytes = crate::storage::read_file(&self.env, &path)?;
+        let bytes = crate::storage::read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
         self.check_sum(&backup.manifest, crc32c::crc32c(&bytes))?;
         let wrong = |what: String| Error::corruption(&path, 0, what);
         let database = u64::from_str_radix(&backup.database, 16);
@@ -143,17 +149,18 @@ impl Backups {
         let message = format!("checksum of the whole file is {found:08x}, expected {:08x}", file.crc32c);
         Err(Error::corruption(self.dir.join(&file.file), 0, message))
     }
+}
 
-    /// Takes away what was copied, that by which it would be a database first.
-    fn clear(&self, to: &Path, existed: bool) {
-        let storage = &self.env.storage;
-        let names = storage.list(to).unwrap_or_default();
-        let current = |name: &&String| *name == "CURRENT";
-        for name in names.iter().filter(current).chain(names.iter().filter(|name| !current(name))) {
-            let _ = storage.remove(&to.join(name));
-        }
-        if !existed {
-            let _ = storage.remove_dir(to);
-        }
+/// A database is restored into an empty directory; the lock may be there, of a try that was cut short.
+fn refuse_things_in(env: &Env, to: &Path) -> Result<()> {
+    let names = env.storage.list_all(to).map_err(|e| Error::io("list", to, e))?;
+    let is_fine =
+        |name: &String| name == LOST_AND_FOUND || is_own_lock(&*env.storage, to, name).is_ok_and(|own| own);
+    match names.iter().find(|name| !is_fine(name)) {
+        Some(name) => Err(Error::invalid(format!(
+            "{} holds `{name}`; restoring needs a new or empty directory",
+            to.display()
+        ))),
+        None => Ok(()),
     }
 }

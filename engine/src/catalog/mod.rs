@@ -2,11 +2,12 @@
 //!
 //! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of what nobody reads any
 //! more (`tables`). `install` is the one place where tables change. `regions` splits and
-//! joins stores. `moment` says what a copy consists of, `recover` and `replay`
-//! bring back what log and manifest hold.
+//! joins stores. `moment` says what a copy consists of, `directory` where a database may be
+//! made, `recover` and `replay` bring back what log and manifest hold.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and merges, and when (`work`).
 
+mod directory;
 mod install;
 mod moment;
 mod recover;
@@ -16,12 +17,10 @@ mod stores;
 mod strays;
 mod tables;
 
+pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
 pub(crate) use moment::{Held, Moment};
-pub(crate) use recover::{
-    highest_manifest, needed_logs, no_database, read_log, refuse_leftovers, remove_orphans,
-    remove_unnamed_tables,
-};
+pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
 pub(crate) use stores::check_name;

@@ -1,43 +1,15 @@
 //! What lies in a directory, and the log's history behind what its manifest knows.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Frame, RecoverOptions, Recovered, recover};
-use crate::storage::{Env, TableStore};
+use super::directory::NOTE_NEW;
+use crate::error::{Error, Result};
+use crate::event;
+use crate::log::{self, Frame, RecoverOptions, Recovered, recover};
+use crate::storage::{Env, TableStore, begins_with_number, remove_own};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
 use std::collections::BTreeSet;
 use std::path::Path;
-
-/// Why there is nothing to open: what lies there tells whether a database lost its `CURRENT`.
-pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
-    let nothing = || Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()));
-    match refuse_leftovers(env, dir) {
-        Err(e) if e.kind() == ErrorKind::Corruption => e,
-        _ => nothing(),
-    }
-}
-
-/// A directory without `CURRENT` but with manifests or tables is a damaged database, not an empty place. (What a
-/// crash during creation leaves is one manifest and no table or log.)
-pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
-    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
-    // One that somebody has made since it was looked for is none without a `CURRENT`.
-    if names.iter().any(|name| name == "CURRENT") {
-        return Ok(());
-    }
-    let has = |what: fn(&str) -> bool| names.iter().find(|name| what(name));
-    let left = has(|n| TableId::parse_file_name(n).is_some())
-        .or_else(|| has(|n| crate::log::parse_file_name(n).is_some()))
-        .or_else(|| has(|n| manifest::parse_file_name(n).is_some_and(|number| number > 1)));
-    match left {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("CURRENT is missing, expected it beside {name}");
-            Err(Error::corruption(dir.join("CURRENT"), 0, message))
-        }
-    }
-}
 
 /// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
 pub(crate) fn read_log(
@@ -74,7 +46,7 @@ pub(crate) fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
 }
 
 /// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
-/// cannot be removed now is tried again at the next open.
+/// cannot be removed now is tried again at the next open, and what has a name of ours and other bytes stays.
 pub(crate) fn remove_orphans(
     env: &Env,
     dir: &Path,
@@ -87,7 +59,10 @@ pub(crate) fn remove_orphans(
     for file in
         recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
     {
-        let _ = env.storage.remove(&dir.join(crate::log::file_name(*file)));
+        let path = dir.join(log::file_name(*file));
+        if log::is_own_file(&*env.storage, &path, Some(state.database)).is_ok_and(|own| own) {
+            let _ = env.storage.remove(&path);
+        }
     }
 }
 
@@ -98,11 +73,13 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
     // Only lower epochs: a higher one would be another owner's (invariant I5).
     let orphans = tables.list().unwrap_or_default();
     for id in orphans.into_iter().filter(|id| id.epoch < state.epoch && !live.contains(id)) {
-        let _ = tables.remove(id);
+        if tables.is_own(id) {
+            let _ = tables.remove(id);
+        }
     }
-    for name in env.storage.list(dir).unwrap_or_default().iter().filter(|name| name.ends_with(".new")) {
-        let _ = env.storage.remove(&dir.join(name));
-    }
+    manifest::remove_unfinished(env, dir);
+    event::remove_unfinished(env, dir);
+    remove_own(&*env.storage, &dir.join(NOTE_NEW), begins_with_number);
 }
 
 /// The log files that tables have values in.

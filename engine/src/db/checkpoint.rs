@@ -11,14 +11,15 @@ use super::Inner;
 use crate::catalog::{Held, Moment};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::storage::{copy_file, create_dir_durably};
+use crate::storage::{Copied, Env, absolute, copy_file, create_dir_durably};
 use crate::types::SeqNo;
-use crate::version::manifest::Manifest;
+use crate::version::manifest::{self, Manifest};
 use std::path::Path;
 
 impl Inner {
     pub(crate) fn checkpoint(&self, to: &Path) -> Result<SeqNo> {
         self.commit.check_writable()?;
+        let to = &absolute(&self.commit.env, to)?;
         let storage = &self.commit.env.storage;
         let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if exists {
@@ -28,17 +29,10 @@ impl Inner {
             )));
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
-        let seq = match self.copy_to(to) {
-            Ok(seq) => seq,
-            Err(e) => {
-                // A copy without its manifest is no database; what cannot be removed says so at the next try.
-                for name in storage.list(to).unwrap_or_default() {
-                    let _ = storage.remove(&to.join(name));
-                }
-                let _ = storage.remove_dir(to);
-                return Err(e);
-            }
-        };
+        let env = self.commit.env.bound_to(to)?;
+        let mut copied = Copied::new(&env, to);
+        let seq = self.copy_to(&env, to, &mut copied)?;
+        copied.keep();
         self.commit.events.record(
             EventKind::Checkpoint,
             "",
@@ -48,25 +42,32 @@ impl Inner {
         Ok(seq)
     }
 
-    fn copy_to(&self, to: &Path) -> Result<SeqNo> {
-        let storage = &*self.commit.env.storage;
+    fn copy_to(&self, env: &Env, to: &Path, copied: &mut Copied) -> Result<SeqNo> {
+        let storage = &*env.storage;
         let Held { moment, tables, log: held_log, files: held_files, .. } =
             self.catalog.hold_moment(&|_| true)?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
         self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
         for info in &tables {
-            let target = to.join(info.id.file_name());
-            self.catalog.tables.store().take_out(info.id, &target, &self.commit.env.storage, info.bytes)?;
+            let target = copied.file(&info.id.file_name());
+            self.catalog.tables.store().take_out(info.id, &target, &env.storage, info.bytes)?;
         }
         // Those that the log still has are copied below.
         for name in table_logs {
-            let (from, target) = (self.catalog.dir.join(&name), to.join(&name));
+            let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
         }
         kill_point!("checkpoint-tables-linked");
         for (name, bytes) in logs {
-            copy_file(storage, &self.catalog.dir.join(&name), storage, &to.join(&name), bytes, &mut |_| {})?;
+            copy_file(
+                storage,
+                &self.catalog.dir.join(&name),
+                storage,
+                &copied.file(&name),
+                bytes,
+                &mut |_| {},
+            )?;
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");
@@ -74,7 +75,8 @@ impl Inner {
         // Another process may have opened it since it was closed, and removed what was held here.
         self.commit.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.
-        Manifest::start(&self.commit.env, to, manifest_number, state)?;
+        manifest::files_of_start(manifest_number).iter().for_each(|name| drop(copied.file(name)));
+        Manifest::start(env, to, manifest_number, state)?;
         kill_point!("checkpoint-manifest-written");
         Ok(seq)
     }

@@ -6,11 +6,13 @@
 
 use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::EVENTS;
+use crate::event::{self, EVENTS, EVENTS_NEW};
 use crate::log;
-use crate::storage::{Env, LOCK_FILE, NOTE, lock_dir};
+use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir};
+use crate::table;
 use crate::types::TableId;
-use crate::version::manifest::{self, CURRENT, RESERVE};
+use crate::version::manifest::{self, CURRENT, CURRENT_NEW, RESERVE};
+use std::io;
 use std::path::Path;
 
 /// What `CURRENT` is called while the rest is deleted.
@@ -35,7 +37,9 @@ const DESTROYED: &str = "DESTROYED";
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
-    let (dir, storage) = (dir.as_ref(), &*env.storage);
+    let dir = &absolute(env, dir.as_ref())?;
+    let env = &env.bound_if_there(dir)?;
+    let storage = &*env.storage;
     let exists = |path: &Path| storage.exists(path).map_err(|e| Error::io("look for", path, e));
     let sync = || storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e));
     let remove = |name: &str| {
@@ -49,12 +53,15 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
         Error::new(ErrorKind::Unsupported, format!("{} has its tables elsewhere{place}", dir.display()))
     };
     let destroyed = dir.join(DESTROYED);
-    match manifest::load(env, dir)? {
+    let loaded = manifest::load(env, dir)?;
+    let begun = manifest::read_current(env, &destroyed)?.map(|(database, _)| database);
+    let database = loaded.as_ref().map(|loaded| loaded.state.database).or(begun);
+    match loaded {
         Some(loaded) if !loaded.state.tables.is_empty() => {
             return Err(elsewhere(&format!(": {}", loaded.state.tables)));
         }
         _ if exists(&dir.join(NOTE))? => return Err(elsewhere("")),
-        None if manifest::read_current(env, &destroyed)?.is_none() => return Err(no_database(env, dir)),
+        None if begun.is_none() => return Err(no_database(env, dir)),
         _ => {}
     }
     let lock = lock_dir(env, dir, true)?;
@@ -64,7 +71,12 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
     }
     sync()?;
     let listed = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
-    listed.iter().filter(|name| is_ours(name)).try_for_each(|name| remove(name))?;
+    for name in &listed {
+        // One of which it cannot be told must not be left behind.
+        if is_ours(storage, dir, name, database).map_err(|e| Error::io("look at", dir.join(name), e))? {
+            remove(name)?;
+        }
+    }
     sync()?;
     remove(DESTROYED)?;
     remove(LOCK_FILE)?;
@@ -74,14 +86,17 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a database has a file of that name, apart from those that are treated on their own.
-fn is_ours(name: &str) -> bool {
-    let name = match name.strip_suffix(".new") {
-        Some(CURRENT) => return true,
-        before => before.unwrap_or(name),
-    };
-    TableId::parse_file_name(name).is_some()
-        || log::parse_file_name(name).is_some()
-        || manifest::parse_file_name(name).is_some()
-        || [RESERVE, EVENTS].contains(&name)
+/// Whether the file is one of that database's, by its name and by what it begins with, apart from those that are treated on
+/// their own.
+fn is_ours(storage: &dyn Storage, dir: &Path, name: &str, database: Option<u64>) -> io::Result<bool> {
+    let path = dir.join(name);
+    match name {
+        CURRENT_NEW => manifest::is_unfinished(storage, &path),
+        EVENTS | EVENTS_NEW => event::is_own_file(storage, &path),
+        RESERVE => manifest::is_own_reserve(storage, &path),
+        _ if TableId::parse_file_name(name).is_some() => table::is_own_file(storage, &path),
+        _ if log::parse_file_name(name).is_some() => log::is_own_file(storage, &path, database),
+        _ if manifest::parse_file_name(name).is_some() => manifest::is_own_manifest(storage, &path, database),
+        _ => Ok(false),
+    }
 }

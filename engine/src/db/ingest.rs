@@ -14,7 +14,7 @@ use crate::options::{FamilyOptions, KEY_BYTES_MAX, Timestamps, VALUE_BYTES_MAX};
 use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::Env;
 use crate::sync::Mutex;
-use crate::table::{Table, TableBuilder, TableOptions};
+use crate::table::{Table, TableBuilder, TableOptions, is_own_file};
 use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::Version;
 use crate::version::edit::Change;
@@ -60,8 +60,8 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// Creates the file on the local file system, formatted by the family's options. A file of that name is
-    /// replaced.
+    /// Creates the file on the local file system, formatted by the family's options. A table of that name is
+    /// replaced; another file is `Invalid`, and stays.
     pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
         Self::create_in(&Env::local(), path, options)
     }
@@ -78,14 +78,15 @@ impl TableWriter {
         let identity = env.random.next_u64();
         let created = env.clock.wall_us();
         // Not written over: what was ingested from here shares the old file with a database.
-        match env.storage.remove(path.as_ref()) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("replace", path.as_ref(), e));
+        let path = path.as_ref();
+        if env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
+            if !is_own_file(&*env.storage, path).map_err(|e| Error::io("look at", path, e))? {
+                return Err(Error::invalid(format!("{} is there and no table", path.display())));
             }
-            _ => {}
+            env.storage.remove(path).map_err(|e| Error::io("replace", path, e))?;
         }
         let mut builder =
-            TableBuilder::new(&*env.storage, path.as_ref(), TableId::default(), identity, &table, created)?;
+            TableBuilder::new(&*env.storage, path, TableId::default(), identity, &table, created)?;
         let explicit = options.timestamps == Timestamps::Explicit;
         builder.set_name(TIMESTAMPS, timestamps_name(explicit));
         let written = if options.keeps_written() { created } else { 0 };

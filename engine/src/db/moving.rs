@@ -31,7 +31,7 @@ use crate::event::EventKind;
 use crate::log;
 use crate::memory::Active;
 use crate::shape::{ShapeChange, TableInfo};
-use crate::storage::{create_dir_durably, lock_dir};
+use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
@@ -80,6 +80,7 @@ fn has_log_tables(store: &Store) -> bool {
 impl Inner {
     fn detach(self: &Arc<Self>, name: &str, dir: &Path) -> Result<()> {
         self.commit.check_writable()?;
+        let dir = &absolute(&self.commit.env, dir)?;
         let storage = &self.commit.env.storage;
         if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
             let message = format!("{} exists; detaching needs a new directory", dir.display());
@@ -117,19 +118,11 @@ impl Inner {
         }
         let storage = &self.commit.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        let env = self.commit.env.bound_to(dir)?;
+        let mut copied = Copied::new(&env, dir);
         let (state, held) = self.state_alone(store)?;
-        let tables = match self.write_detached(dir, state) {
-            Ok(tables) => tables,
-            Err(e) => {
-                // That by which it would be a database first.
-                let _ = storage.remove(&dir.join("CURRENT"));
-                for name in storage.list(dir).unwrap_or_default() {
-                    let _ = storage.remove(&dir.join(name));
-                }
-                let _ = storage.remove_dir(dir);
-                return Err(e);
-            }
-        };
+        let tables = self.write_detached(&env, dir, state, &mut copied)?;
+        copied.keep();
         drop(held);
         kill_point!("detach-described");
         self.catalog.forget(store)?;
@@ -180,17 +173,18 @@ impl Inner {
         Ok((state, self.catalog.graveyard.hold(handles)))
     }
 
-    fn write_detached(&self, dir: &Path, state: State) -> Result<u64> {
-        let storage = &self.commit.env.storage;
+    fn write_detached(&self, env: &Env, dir: &Path, state: State, copied: &mut Copied) -> Result<u64> {
+        let storage = &env.storage;
         let mut tables = 0;
         for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
-            let target = dir.join(info.id.file_name());
+            let target = copied.file(&info.id.file_name());
             self.catalog.tables.store().take_out(info.id, &target, storage, info.bytes)?;
             tables += 1;
         }
         storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
         kill_point!("detach-linked");
-        Manifest::start(&self.commit.env, dir, 1, state)?;
+        manifest::files_of_start(1).iter().for_each(|name| drop(copied.file(name)));
+        Manifest::start(env, dir, 1, state)?;
         Ok(tables)
     }
 

@@ -10,8 +10,8 @@
 use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared};
 use crate::cache::BlockCache;
 use crate::catalog::{
-    Catalog, Found, Replay, highest_manifest, no_database, read_log, refuse_leftovers, remove_orphans,
-    remove_unnamed_tables,
+    Catalog, Found, NOTE_NEW, Replay, highest_manifest, no_database, read_log, refuse_occupied,
+    remove_orphans, remove_unnamed_tables,
 };
 use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,8 +23,8 @@ use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{
-    Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, OpenObjectStore, TableStore,
-    create_dir_durably, lock_dir, read_file,
+    Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, OpenObjectStore, SMALL_FILE_BYTES,
+    TableStore, absolute, begins_with_number, create_dir_durably, create_over_own, lock_dir, read_file,
 };
 use crate::sync::Mutex;
 use crate::table::{Through, tail_bytes};
@@ -34,7 +34,7 @@ use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, OpenTables, Version};
 use crate::work::{DbWorker, Work};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How to open a database.
@@ -186,26 +186,47 @@ impl Builder {
         }
     }
 
-    /// Opens the database in `dir`.
-    pub fn open(self, dir: impl AsRef<Path>) -> Result<Db> {
+    /// Opens the database in `dir`. Without one there it is made, where [`Options::create_if_missing`] says so and the directory
+    /// is absent or empty; in one that holds other things nothing is touched. From here on the directory is held open: should it
+    /// be renamed, and another come to have its name, this database goes on in the renamed one.
+    ///
+    /// # Errors
+    /// `Invalid` where other things lie in the directory, `NotFound` where no database is to be made, `Busy` where another
+    /// process has it open, `Corruption` where it is damaged.
+    pub fn open(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
-        if self.options.tables.as_deref() == Some(dir.as_ref()) {
+        let dir = self.absolute(dir.as_ref())?;
+        if self.options.tables.as_deref() == Some(&*dir) {
             return Err(Error::invalid("option tables is the database's own directory"));
         }
-        open(self, dir.as_ref())
+        self.env = self.env.with_access(self.options.file_access);
+        open(self, &dir)
+    }
+
+    /// The directory's path, and that of its tables in the options, no longer depend on the working directory.
+    fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
+        if let Some(tables) = self.options.tables.as_mut().filter(|tables| !TableStore::is_location(tables)) {
+            *tables = absolute(&self.env, tables)?;
+        }
+        absolute(&self.env, dir)
     }
 
     /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk. Where
     /// another process is writing to it, what that process removes meanwhile shows as an error.
-    pub fn open_read_only(self, dir: impl AsRef<Path>) -> Result<Db> {
+    pub fn open_read_only(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
-        open_read_only(self, dir.as_ref())
+        let dir = self.absolute(dir.as_ref())?;
+        self.env = self.env.bound_if_there(&dir)?;
+        open_read_only(self, &dir)
     }
 }
 
-fn open(builder: Builder, dir: &Path) -> Result<Db> {
+fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
+    for (name, options) in &builder.families {
+        FamilySettings::resolve(name, options.clone(), &builder.registry)?;
+    }
+    let (lock, mut state, mark) = lock_and_load(&mut builder, dir)?;
     let env = &builder.env;
-    let (lock, mut state, mark) = lock_and_load(&builder, dir)?;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
@@ -214,8 +235,12 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
+    if mark.is_none() {
+        store.create_dir()?;
+    }
+    let store = store.bound()?;
     let of_tables = store.claim(state.database, mark.is_none())?;
-    let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard);
+    let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard)?;
     let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
     let mut replay = Replay::new(&state, stores, &generations);
     let events = events_of(&builder, dir);
@@ -270,33 +295,69 @@ fn open(builder: Builder, dir: &Path) -> Result<Db> {
     Ok(db)
 }
 
-/// Takes the directory's lock and reads the manifest, or makes the state of a new database.
-fn lock_and_load(builder: &Builder, dir: &Path) -> Result<(DirLock, ManifestState, Option<Mark>)> {
-    let env = &builder.env;
-    let storage = &env.storage;
-    if manifest::current(env, dir)?.is_none() {
-        if !builder.options.create_if_missing {
-            return Err(no_database(env, dir));
+/// How often an open begins again where the directory is removed or replaced meanwhile.
+const LOCK_AGAIN: usize = 10;
+
+/// Takes the directory's lock and reads the manifest, or makes the state of a new database. The builder's storage is bound to the
+/// directory then.
+fn lock_and_load(builder: &mut Builder, dir: &Path) -> Result<(DirLock, ManifestState, Option<Mark>)> {
+    for _ in 0..LOCK_AGAIN {
+        let env = directory_for(builder, dir)?;
+        let lock = match lock_dir(&env, dir, true) {
+            Ok(lock) => lock.expect("its file is made"),
+            Err(_) if !is_there_still(&env, dir)? => continue,
+            Err(e) => return Err(e),
+        };
+        // Who had it may have deleted the directory, or given its name to another one.
+        if !is_there_still(&env, dir)? {
+            continue;
         }
-        create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
-    } else if builder.options.error_if_exists {
-        return Err(Error::invalid(format!("{} holds a database already", dir.display())));
-    }
-    let lock = lock_dir(env, dir, true)?.expect("its file is made");
-    // Read again under the lock: another process may have been here.
-    let (state, mark) = match manifest::load(env, dir)? {
-        Some(loaded) => (loaded.state, Some(loaded.mark)),
-        None => {
-            refuse_leftovers(env, dir)?;
-            (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+        // Read again under the lock: another process may have been here.
+        let (state, mark) = match manifest::load(&env, dir)? {
+            Some(loaded) => (loaded.state, Some(loaded.mark)),
+            None => {
+                refuse_occupied(&env, dir)?;
+                (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+            }
+        };
+        // Before any table is there to be refused.
+        if builder.options.direct_reads {
+            let path = dir.join(LOCK_FILE);
+            env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
         }
-    };
-    // Before any table is there to be refused.
-    if builder.options.direct_reads {
-        let path = dir.join(LOCK_FILE);
-        storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
+        builder.env = env;
+        return Ok((lock, state, mark));
     }
-    Ok((lock, state, mark))
+    Err(Error::new(ErrorKind::Busy, format!("{} is removed or replaced again and again", dir.display())))
+}
+
+fn is_there_still(env: &Env, dir: &Path) -> Result<bool> {
+    env.storage.is_bound_still(dir).map_err(|e| Error::io("look for", dir, e))
+}
+
+/// The environment bound to the directory, which is made where there is none and one is to be made. Until it is known that a
+/// database lies there, or may be made there, nothing is touched.
+fn directory_for(builder: &Builder, dir: &Path) -> Result<Env> {
+    let (options, unbound) = (&builder.options, &builder.env);
+    let is_there = unbound.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))?;
+    let env = if is_there { unbound.bound_to(dir)? } else { unbound.clone() };
+    if manifest::current(&env, dir)?.is_some() {
+        if options.error_if_exists {
+            return Err(Error::invalid(format!("{} holds a database already", dir.display())));
+        }
+        return Ok(env);
+    }
+    if is_there {
+        if !options.create_if_missing {
+            return Err(no_database(&env, dir));
+        }
+        refuse_occupied(&env, dir)?;
+    } else if !options.create_if_missing {
+        return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
+    }
+    builder.place(dir)?.refuse_others()?;
+    create_dir_durably(&*unbound.storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+    unbound.bound_to(dir)
 }
 
 fn make_durable(
@@ -395,8 +456,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     graveyard.logs.set_first(state.log_first);
-    let store = table_store(&builder, dir, false, &mut state)?;
-    let tables = open_tables(&builder, dir, store, &cache, &graveyard);
+    let store = table_store(&builder, dir, false, &mut state)?.bound()?;
+    let tables = open_tables(&builder, dir, store, &cache, &graveyard)?;
     let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
     let mut replay = Replay::new(&state, stores, &generations);
     let events = events_of(&builder, dir);
@@ -417,19 +478,25 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     default_of(Shared::new(inner))
 }
 
+/// With fewer descriptors a database could be read and, once its memory is full, not be written to.
+const OPEN_FILES_MIN: u64 = 32;
+
 /// How many tables are open at a time leaves a quarter of what the process may have open to others.
-fn files_for(builder: &Builder, store: &TableStore) -> Arc<OpenFiles> {
+fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     let storage = &builder.env.storage;
+    if let Some(most) = storage.open_files_max().filter(|most| *most < OPEN_FILES_MIN) {
+        let message = "a database needs at least";
+        return Err(Error::invalid(format!(
+            "the process may have {most} files open, {message} {OPEN_FILES_MIN} (see `ulimit -n`)"
+        )));
+    }
     let most = match builder.options.experimental.open_tables {
         // They have no descriptors.
         _ if store.is_far() => usize::MAX,
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
-        most => {
-            storage.open_files_max();
-            most
-        }
+        most => most,
     };
-    OpenFiles::new(store.storage().clone(), most)
+    Ok(OpenFiles::new(store.storage().clone(), most))
 }
 
 /// Where the tables lie: as the manifest says, or of a new database as the builder says.
@@ -461,7 +528,7 @@ fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result
     let path = dir.join(NOTE);
     let mut number = drawn;
     if env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
-        let noted = read_file(env, &path)?;
+        let noted = read_file(env, &path, SMALL_FILE_BYTES)?;
         let text = std::str::from_utf8(&noted).unwrap_or_default();
         if let Some((noted, rest)) = text.split_once('\n')
             && rest.strip_suffix('\n') == Some(tables)
@@ -472,8 +539,8 @@ fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result
     }
     // Also where it is there: the creation that wrote it may have ended before it was durable.
     let failed = |e| Error::io("write", &path, e);
-    let new = path.with_extension("new");
-    let mut file = env.storage.create(&new).map_err(failed)?;
+    let new = dir.join(NOTE_NEW);
+    let mut file = create_over_own(&*env.storage, &new, begins_with_number).map_err(failed)?;
     file.write(format!("{number:016x}\n{tables}\n").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
     env.storage.rename(&new, &path).map_err(failed)?;
     env.storage.sync_dir(dir).map_err(failed)?;
@@ -486,8 +553,8 @@ fn open_tables(
     store: TableStore,
     cache: &Arc<BlockCache>,
     graveyard: &Arc<Graveyard>,
-) -> Arc<OpenTables> {
-    let files = files_for(builder, &store);
+) -> Result<Arc<OpenTables>> {
+    let files = files_for(builder, &store)?;
     let through = match &builder.options {
         options if options.direct_reads => Through::Device,
         options if options.mapped_reads && !store.is_far() => Through::Mapping,
@@ -496,7 +563,8 @@ fn open_tables(
     if through == Through::Mapping {
         cache.believe(&builder.env.clock);
     }
-    OpenTables::new(store, &builder.env.storage, dir.to_path_buf(), cache, &files, graveyard, through)
+    let of_log = &builder.env.storage;
+    Ok(OpenTables::new(store, of_log, dir.to_path_buf(), cache, &files, graveyard, through))
 }
 
 fn cache_for(options: &Options) -> Arc<BlockCache> {

@@ -6,6 +6,7 @@
 
 use super::frame::{FRAME_BYTES_MAX, Fault};
 use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{self, Storage, begins_with};
 use crate::types::{LogFileId, LogPosition};
 use crc32c::crc32c;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,14 @@ pub(crate) fn file_name(file: LogFileId) -> String {
 pub(crate) fn parse_file_name(name: &str) -> Option<LogFileId> {
     let file = LogFileId(name.strip_suffix(".log")?.parse().ok()?);
     (file_name(file) == name).then_some(file)
+}
+
+/// Whether a file with the name of a log file is one of that database, or of any: by its header, or as one that was reserved and
+/// not begun, which has zeros for a header, or that of the file it was before.
+pub(crate) fn is_own(storage: &dyn Storage, path: &Path, database: Option<u64>) -> std::io::Result<bool> {
+    let id = database.map(u64::to_le_bytes);
+    let is_of = |head: &[u8]| id.is_none_or(|id| head.get(16..24).is_none_or(|found| found == id));
+    storage::is_own(storage, path, |head| begins_with(head, &MAGIC) && is_of(head))
 }
 
 /// The path of a log file.
@@ -117,6 +126,13 @@ impl Header {
         }
         Ok(Ok(Self { database_id, file, reserved, previous, synced }))
     }
+}
+
+/// The length that a whole header says its file was reserved with, whatever database's and file's it is.
+pub(super) fn reserved_by(bytes: &[u8]) -> Option<u64> {
+    let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..at + 8)?.first_chunk()?));
+    let is_whole = bytes.get(..8)? == MAGIC && (word(72)? >> 32) as u32 == crc32c(bytes.get(..76)?);
+    is_whole.then(|| word(32)).flatten()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) use encoder::FrameEncoder;
 pub(crate) use entry::ClosedLogFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
-pub(crate) use file::{file_name, parse_file_name};
+pub(crate) use file::{file_name, is_own as is_own_file, parse_file_name};
 pub(crate) use follow::{Followed, Follower, still_kept};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::storage::{MappedFile, Storage};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::LogFileId;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,8 +112,9 @@ impl Pool {
         let mut state = self.state.lock();
         let length = self.file_bytes.max(HEADER_BYTES + need);
         self.ready.store(false, Ordering::Relaxed);
-        let file = match state.ready.take().filter(|ready| ready.map.len() >= length) {
-            Some(ready) => ready,
+        let file = match state.ready.take() {
+            Some(ready) if ready.map.len() >= length => ready,
+            Some(ready) => self.map(&mut state, length, ready.written_to, false)?,
             None => self.reserve(&mut state, length, written_ahead)?,
         };
         let id = state.next;
@@ -130,25 +132,51 @@ impl Pool {
         Ok((id, file))
     }
 
+    /// Takes the next number that is free, and makes a file of it: one that was released, or a new one.
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
-        let path = file_path(&self.dir, state.next);
         let spare = if length == self.file_bytes { state.spares.pop() } else { None };
-        // One that cannot be renamed is left as the stale file it is; a new one takes its place.
-        let spare =
-            spare.filter(|spare| self.storage.rename(&file_path(&self.dir, spare.file), &path).is_ok());
+        let spare = self.name(state, spare)?;
         kill_point!("log-reserve-before-map");
         let written_ahead = written_ahead && spare.is_none() && self.in_place;
-        match self.storage.map(&path, length, written_ahead) {
-            Ok(map) => {
-                let counter = if spare.is_some() { &self.recycled } else { &self.reserved };
-                counter.fetch_add(1, Ordering::Relaxed);
-                if written_ahead {
-                    self.written_ahead_bytes.fetch_add(length, Ordering::Relaxed);
+        let written_to =
+            if written_ahead { length } else { spare.as_ref().map_or(0, |spare| spare.written_to) };
+        let reserved = self.map(state, length, written_to, written_ahead)?;
+        let counter = if spare.is_some() { &self.recycled } else { &self.reserved };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if written_ahead {
+            self.written_ahead_bytes.fetch_add(length, Ordering::Relaxed);
+        }
+        Ok(reserved)
+    }
+
+    /// Gives a released file the next number, or makes a new file of it; which of the two. A number whose name is taken, as by
+    /// a file that somebody else left there, is passed over.
+    fn name(&self, state: &mut State, mut spare: Option<Spare>) -> Result<Option<Spare>> {
+        loop {
+            let path = file_path(&self.dir, state.next);
+            let named = match &spare {
+                Some(spare) => self.storage.rename_new(&file_path(&self.dir, spare.file), &path),
+                None => self.storage.create(&path).map(drop),
+            };
+            match named {
+                Ok(()) => return Ok(spare),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => state.next = state.next.next(),
+                // One that cannot be renamed is left as the stale file it is; a new one takes its place.
+                Err(_) if spare.is_some() => spare = None,
+                Err(e) => {
+                    // Whether the name was made is unknown, so it is not used again.
+                    state.next = state.next.next();
+                    return Err(Error::io("reserve a log file", &path, e));
                 }
-                let written_to =
-                    if written_ahead { length } else { spare.map_or(0, |spare| spare.written_to) };
-                Ok(Reserved { map, written_to })
             }
+        }
+    }
+
+    /// Reserves the file of the next number, which is there.
+    fn map(&self, state: &mut State, length: u64, written_to: u64, written_ahead: bool) -> Result<Reserved> {
+        let path = file_path(&self.dir, state.next);
+        match self.storage.map(&path, length, written_ahead) {
+            Ok(map) => Ok(Reserved { map, written_to }),
             Err(e) => {
                 // What was reserved in part is given back, as the disk may be full. The number goes with it: its
                 // name may count as durable already, which would not hold for another file of that name.
@@ -194,7 +222,7 @@ impl Pool {
     pub(super) fn remove(&self, file: LogFileId) -> Result<()> {
         let path = file_path(&self.dir, file);
         match self.storage.remove(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
             _ => Ok(()),
         }
     }

@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+/// How often, in bytes without a frame, it is looked whether a hole begins.
+const HOLE_LOOK_BYTES: u64 = 64 << 10;
+
 /// A part of the history that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Lost {
@@ -150,7 +153,11 @@ impl Walk {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
                         let orphan = reader.orphan(at);
                         orphaned |= orphan.is_some();
-                        let next = (at + orphan.unwrap_or(ALIGN)).min(end);
+                        let mut next = at + orphan.unwrap_or(ALIGN);
+                        if next.is_multiple_of(HOLE_LOOK_BYTES) {
+                            next = reader.data_from(next)?;
+                        }
+                        let next = next.min(end);
                         self.gap.get_or_insert(gap).bytes.end = next;
                         at = next;
                     }

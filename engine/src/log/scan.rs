@@ -1,6 +1,6 @@
 //! Reading a log file: a window that moves over it, and the search for frames behind a damaged one.
 
-use super::file::{HEADER_BYTES, Header, file_path};
+use super::file::{HEADER_BYTES, Header, file_path, reserved_by};
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
 use super::short::{self, Base, SHORT_BYTES_MAX};
 use crate::error::{Error, Result};
@@ -30,7 +30,12 @@ impl LogReader {
         let opened = env.storage.open(&path).and_then(|file| Ok((file.len()?, file)));
         match opened {
             Ok((length, file)) => {
-                Ok(Some(Self { path, length, identity, file, window: Vec::new(), window_at: 0 }))
+                let mut reader = Self { path, length, identity, file, window: Vec::new(), window_at: 0 };
+                // What is behind is none of ours, and may be far more than there is memory or disk.
+                if let Some(reserved) = reserved_by(reader.read(0, HEADER_BYTES)?) {
+                    reader.length = length.min(reserved);
+                }
+                Ok(Some(reader))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("open a log file", &path, e)),
@@ -72,6 +77,7 @@ impl LogReader {
         let identity = self.identity;
         let (mut at, mut highest) = (from.next_multiple_of(ALIGN), None);
         while at + HEAD_BYTES as u64 <= self.length {
+            at = self.data_from(at)?;
             let window = self.read(at, WINDOW_BYTES as u64)?;
             let mut within = 0;
             while let Some(head) = window.get(within..within + HEAD_BYTES) {
@@ -87,6 +93,14 @@ impl LogReader {
             at += within as u64;
         }
         Ok(highest)
+    }
+
+    /// Where bytes may begin that are not the zeros of a hole, at or behind a multiple of [`ALIGN`]: a file that was made long and
+    /// not written costs no time.
+    pub(super) fn data_from(&self, offset: u64) -> Result<u64> {
+        let data = self.file.data_from(offset).map_err(|e| Error::io("read the log", &self.path, e))?;
+        // Frames begin at multiples.
+        Ok(offset.max(data / ALIGN * ALIGN))
     }
 
     /// Up to `want` bytes at `offset`, fewer only where the file ends.

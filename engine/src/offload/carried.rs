@@ -169,7 +169,7 @@ impl Storage for Carried {
     fn remove_dir(&self, _: &Path) -> io::Result<()> {
         unsupported()
     }
-    fn lock(&self, _: &Path) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self, _: &Path, _: bool) -> io::Result<Box<dyn Send + Sync>> {
         unsupported()
     }
     fn punch_hole(&self, _: &Path, _: u64, _: u64) -> io::Result<bool> {

@@ -4,7 +4,7 @@
 mod text;
 
 use crate::error::{Error, Result};
-use crate::storage::TableStore;
+use crate::storage::{FileAccess, TableStore};
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use crate::table::Compression;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,9 @@ pub struct Options {
     /// `None`: beside them. Said when the database is created; later opens find it by themselves, and another one is refused.
     /// Default `None`.
     pub tables: Option<std::path::PathBuf>,
+    /// Who may read the files and directories that the database makes: by default its user alone. What is there keeps its
+    /// mode. In text `owner`, `group` or `umask`.
+    pub file_access: FileAccess,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
     /// What few need to change.
@@ -81,6 +84,7 @@ impl Default for Options {
             direct_reads: false,
             mapped_reads: false,
             tables: None,
+            file_access: FileAccess::default(),
             latencies: false,
             experimental: Experimental::default(),
         }

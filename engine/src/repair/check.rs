@@ -2,16 +2,17 @@
 
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
-use crate::catalog::{needed_logs, read_log, refuse_leftovers};
+use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::EVENTS_NEW;
 use crate::log;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
-use crate::storage::{Env, OpenObjectStore, TableStore, lock_dir};
+use crate::storage::{Env, OpenObjectStore, TableStore, absolute, lock_dir};
 use crate::table::{Access, Table};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
-use crate::version::manifest::{self, Loaded};
+use crate::version::manifest::{self, CURRENT_NEW, Loaded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ fn check_in(
     stores: Option<&OpenObjectStore>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
+    let dir = &absolute(env, dir)?;
+    let env = &env.bound_if_there(dir)?;
     let _lock = lock_dir(env, dir, false)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
@@ -66,6 +69,9 @@ fn check_in(
     };
     check.run()
 }
+
+/// What a crash may leave half-written.
+const UNFINISHED: [&str; 3] = [CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 
 /// Whether the name is one that a check reads.
 fn is_ours(name: &str) -> bool {
@@ -151,7 +157,7 @@ impl Check<'_> {
         self.report.database = Some(state.database);
         self.report.bytes += mark.length + self.length("CURRENT");
         self.meter.file(&manifest_name, self.length(&manifest_name) + self.length("CURRENT"));
-        let tables = TableStore::at(&state.tables, &self.env.storage, self.dir, self.stores)?;
+        let tables = TableStore::at(&state.tables, &self.env.storage, self.dir, self.stores)?.bound()?;
         let mut names = BTreeSet::new();
         for store in state.stores.values() {
             self.report.families += 1;
@@ -182,7 +188,7 @@ impl Check<'_> {
                 live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
             }
         }
-        let ours = |name: &str| (is_ours(name) && name != "CURRENT") || name.ends_with(".new");
+        let ours = |name: &str| (is_ours(name) && name != "CURRENT") || UNFINISHED.contains(&name);
         let left = self.files.iter().map(|(name, _)| name).filter(|name| ours(name) && !live.contains(*name));
         self.report.leftovers = left.cloned().collect();
         if !state.tables.is_empty() {

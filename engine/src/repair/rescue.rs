@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use crate::storage::{Env, NOTE, TableStore, lock_dir};
+use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, lock_dir};
 use crate::table::{ScanReport, Table};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
@@ -40,6 +40,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 const LOST: &str = "lost";
+/// What is longer is none of ours, and its beginning says what it is.
+const ASIDE_BYTES_MAX: u64 = 2 << 30;
 const CURRENT: &str = "CURRENT";
 
 /// Rescues what is readable of a damaged database, so that it opens and a check finds nothing wrong; says what was
@@ -48,6 +50,10 @@ const CURRENT: &str = "CURRENT";
 ///
 /// `Busy` when the database is open for writing, `NotFound` when there is none.
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
+    let dir = &absolute(env, dir)?;
+    let env = &env.bound_if_there(dir)?;
+    // Before anything is made: there may be no database.
+    plan(env, dir)?;
     let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
     // A manifest that cannot be read says nothing of it.
@@ -616,12 +622,10 @@ fn free_name(env: &Env, dir: &Path, file: &str) -> Result<String> {
 
 /// Copies a small file into `lost`; what cannot be read is left out.
 fn copy_aside(env: &Env, dir: &Path, file: &str) -> Result<Option<String>> {
-    let Ok(bytes) = crate::storage::read_file(env, &dir.join(file)) else { return Ok(None) };
+    let from = dir.join(file);
+    let Ok(bytes) = env.storage.open(&from).and_then(|file| file.len()) else { return Ok(None) };
     let aside = dir.join(LOST);
     let to = aside.join(free_name(env, &aside, file)?);
-    let failed = |e| Error::io("write", &to, e);
-    let mut copy = env.storage.create(&to).map_err(failed)?;
-    copy.write(&bytes).map_err(failed)?;
-    copy.sync().map_err(failed)?;
+    copy_file(&*env.storage, &from, &*env.storage, &to, bytes.min(ASIDE_BYTES_MAX), &mut |_| {})?;
     Ok(Some(file.to_string()))
 }

@@ -6,8 +6,7 @@ use super::ReadFile;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
 /// No device in use wants more.
 const ALIGN: usize = 4096;
@@ -17,16 +16,20 @@ const BUFFER_BYTES_MAX: usize = 2 << 20;
 pub(super) struct DirectRead(File);
 
 impl DirectRead {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-        let opened = File::options().read(true).custom_flags(flags).open(path);
-        opened.map(Self).map_err(|e| match e.kind() {
-            io::ErrorKind::InvalidInput => io::Error::new(
+    /// Of a file that was opened with that flag.
+    pub(super) fn of(file: File) -> Self {
+        Self(file)
+    }
+
+    /// Says what the matter is where a file cannot be opened so.
+    pub(super) fn refused(e: io::Error) -> io::Error {
+        match e.raw_os_error() {
+            Some(libc::EINVAL) => io::Error::new(
                 io::ErrorKind::Unsupported,
                 "its file system takes no reads past the page cache (O_DIRECT), which direct_reads asks for",
             ),
             _ => e,
-        })
+        }
     }
 }
 
@@ -83,6 +86,7 @@ impl ReadFile for DirectRead {
 mod tests {
     use super::super::{LocalStorage, Storage};
     use super::*;
+    use std::path::Path;
 
     /// A directory on a file system that takes direct reads, if there is one here.
     fn directory() -> Option<tempfile::TempDir> {

@@ -4,9 +4,13 @@
 
 use super::direct::DirectRead;
 use super::mapping::Mapping;
-use super::{Clock, MappedFile, MappedRead, Random, ReadFile, Storage, WriteFile, check_reserved};
+use super::place::{BoundDir, Place, is_same};
+use super::{
+    Clock, FileAccess, MappedFile, MappedRead, Random, ReadFile, Storage, WriteFile, check_reserved,
+};
 use crate::types::random::{STEP, mix};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use rustix::fs::{FileType, OFlags};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -25,15 +29,37 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// assert_eq!(storage.list(dir.path())?, ["a"]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalStorage {}
+#[derive(Clone, Debug, Default)]
+pub struct LocalStorage {
+    access: FileAccess,
+    /// Directories that are held open, by which paths in them are looked up.
+    bound: Vec<Arc<BoundDir>>,
+}
 
 impl LocalStorage {
-    /// The local file system.
+    /// The local file system; files are made for the process's own user alone ([`FileAccess::Owner`]).
     pub fn new() -> Self {
-        Self {}
+        Self::default()
+    }
+
+    fn place<'a>(&'a self, path: &'a Path) -> Place<'a> {
+        Place::of(path, &self.bound)
+    }
+
+    fn open_file(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        self.place(path).open(flags, self.access.file_mode()).map_err(with_limit)
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut source = self.open_file(from, OFlags::RDONLY)?;
+        let mut target = self.open_file(to, NEW)?;
+        io::copy(&mut source, &mut target)?;
+        target.sync_all()
     }
 }
+
+/// Flags of a file that must not exist.
+const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
 
 /// The lock of a file. It is given back by name, as a process that was forked meanwhile has the file open, too.
 struct Locked(File);
@@ -45,32 +71,46 @@ impl Drop for Locked {
 }
 
 impl Storage for LocalStorage {
+    fn with_access(&self, access: FileAccess) -> Option<Arc<dyn Storage>> {
+        Some(Arc::new(Self { access, ..self.clone() }))
+    }
+
+    fn bind(&self, dir: &Path) -> io::Result<Option<Arc<dyn Storage>>> {
+        let mut bound = self.clone();
+        bound.bound.push(Arc::new(BoundDir::open(dir).map_err(with_limit)?));
+        Ok(Some(Arc::new(bound)))
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        std::path::absolute(path)
+    }
+
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        let open = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        Ok(Box::new(LocalWrite::new(open.map_err(with_limit)?, 0)))
+        Ok(Box::new(LocalWrite::new(self.open_file(path, NEW)?, 0)))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        let file = OpenOptions::new().append(true).open(path)?;
+        let file = self.open_file(path, OFlags::WRONLY | OFlags::APPEND)?;
         let len = file.metadata()?.len();
         Ok(Box::new(LocalWrite::new(file, len)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(LocalRead(File::open(path).map_err(with_limit)?)))
+        Ok(Arc::new(LocalRead(self.open_file(path, OFlags::RDONLY)?)))
     }
 
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(DirectRead::open(path)?))
+        let file = self.open_file(path, OFlags::RDONLY | OFlags::DIRECT).map_err(DirectRead::refused)?;
+        Ok(Arc::new(DirectRead::of(file)))
     }
 
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = open.map_err(with_limit)?;
+        let file = self.open_file(path, OFlags::RDWR)?;
         let had = file.metadata()?.len();
         if had > len {
             file.set_len(len)?;
         }
+        check_file_limit(len)?;
         reserve(&file, len)?;
         if written_ahead && had < len {
             write_zeros(&file, had, len, u64::MAX)?;
@@ -93,19 +133,27 @@ impl Storage for LocalStorage {
     }
 
     fn writes_in_place(&self, dir: &Path) -> bool {
-        rustix::fs::statfs(dir).is_ok_and(is_in_place)
+        let place = self.place(dir);
+        match place.bound_itself() {
+            Some(bound) => rustix::fs::fstatfs(bound.file()).is_ok_and(is_in_place),
+            None => rustix::fs::statfs(dir).is_ok_and(is_in_place),
+        }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        self.place(from).rename(&self.place(to))
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.place(from).rename_new(&self.place(to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        self.place(path).remove()
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        match fs::hard_link(from, to) {
+        match self.place(from).link(&self.place(to)) {
             // Not permitted: some file systems and containers allow no links.
             Err(e)
                 if matches!(
@@ -116,52 +164,79 @@ impl Storage for LocalStorage {
                         | io::ErrorKind::TooManyLinks
                 ) =>
             {
-                fs::copy(from, to)?;
-                File::open(to)?.sync_all()
+                self.copy(from, to)
             }
             other => other,
         }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            if !entry.file_type()?.is_dir() {
-                names.extend(entry.file_name().into_string());
-            }
-        }
+        let entries = self.place(dir).entries()?.into_iter();
+        let files = entries.filter(|(_, kind)| *kind != FileType::Directory);
+        let mut names: Vec<String> = files.filter_map(|(name, _)| String::from_utf8(name).ok()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let entries = self.place(dir).entries()?.into_iter().map(|(name, kind)| {
+            let end = if kind == FileType::Directory { "/" } else { "" };
+            String::from_utf8_lossy(&name).into_owned() + end
+        });
+        let mut names: Vec<String> = entries.collect();
         names.sort_unstable();
         Ok(names)
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        self.place(dir).create_dir(self.access)
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::remove_dir(dir)
+        self.place(dir).remove_dir()
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        dir_handle(dir)?.sync_all()
+        let place = self.place(dir);
+        if let Some(bound) = place.bound_itself() {
+            return bound.file().sync_all();
+        }
+        dir_handle(dir, &place)?.sync_all()
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>> {
         loop {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+            let file = match create {
+                true => self.open_file(path, OFlags::WRONLY | OFlags::CREATE)?,
+                // A lock asks for no right to write, which who only reads need not have.
+                false => match self.open_file(path, OFlags::WRONLY) {
+                    Err(e) if is_denied(&e) => self.open_file(path, OFlags::RDONLY)?,
+                    opened => opened?,
+                },
+            };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(TryLockError::Error(e)) => return Err(e),
             }
             // Who had it may have deleted it with its directory meanwhile: then another one may be made, and locked.
-            match is_same(&file, path) {
-                Ok(true) => return Ok(Box::new(Locked(file))),
+            let ours = file.metadata()?;
+            match self.place(path).stat() {
+                Ok(there) if (there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) => {
+                    return Ok(Box::new(Locked(file)));
+                }
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
+        }
+    }
+
+    fn is_bound_still(&self, dir: &Path) -> io::Result<bool> {
+        match self.place(dir).bound_itself().map(BoundDir::is_named) {
+            Some(Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Some(named) => named,
+            None => Ok(true),
         }
     }
 
@@ -177,12 +252,12 @@ impl Storage for LocalStorage {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        path.try_exists()
+        self.place(path).exists()
     }
 
     fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool> {
         use rustix::fs::{FallocateFlags, fallocate};
-        let file = OpenOptions::new().write(true).open(path)?;
+        let file = self.open_file(path, OFlags::WRONLY)?;
         if file.metadata()?.nlink() != 1 {
             return Ok(false);
         }
@@ -194,9 +269,14 @@ impl Storage for LocalStorage {
     }
 }
 
+/// Whether that is an error of who may not write there.
+fn is_denied(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// Directories that were synced stay open, so that the next sync of one needs no descriptor: without it a process that has
 /// used up its descriptors could not tell whether its files' names are durable.
-fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
+fn dir_handle(dir: &Path, place: &Place<'_>) -> io::Result<Arc<File>> {
     static OPEN: Mutex<Vec<(PathBuf, Arc<File>)>> = Mutex::new(Vec::new());
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(at) = open.iter().position(|(path, _)| path == dir) {
@@ -205,7 +285,7 @@ fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
         }
         open.remove(at);
     }
-    let file = Arc::new(File::open(dir).map_err(with_limit)?);
+    let file = Arc::new(place.open_as_dir().map_err(with_limit)?);
     if open.len() >= DIRECTORIES {
         open.remove(0);
     }
@@ -213,10 +293,16 @@ fn dir_handle(dir: &Path) -> io::Result<Arc<File>> {
     Ok(file)
 }
 
-/// Whether a file or directory that is open is what the path names now.
-fn is_same(file: &File, path: &Path) -> io::Result<bool> {
-    let (there, ours) = (fs::metadata(path)?, file.metadata()?);
-    Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+/// Refuses a file longer than the process may write (`ulimit -f`), which would end it by a signal (SIGXFSZ).
+fn check_file_limit(len: u64) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit {
+        Some(limit) if len > limit => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("files of this process may have {limit} bytes, this one needs {len} (see `ulimit -f`)"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Directories kept open.
@@ -280,11 +366,13 @@ struct LocalWrite {
     len: u64,
     /// Up to which writing back was begun.
     begun: u64,
+    /// Up to which it is known that the process may write.
+    allowed: u64,
 }
 
 impl LocalWrite {
     fn new(file: File, len: u64) -> Self {
-        Self { file, len, begun: len }
+        Self { file, len, begun: len, allowed: 0 }
     }
 
     fn write_back(&mut self) -> io::Result<()> {
@@ -315,8 +403,16 @@ fn write_back(file: &File, part: Range<u64>) -> io::Result<()> {
 
 impl WriteFile for LocalWrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let len = self.len + bytes.len() as u64;
+        if len > self.allowed {
+            check_file_limit(len)?;
+            // Asked again now and then, not for each write.
+            self.allowed = rustix::process::getrlimit(rustix::process::Resource::Fsize)
+                .current
+                .map_or(u64::MAX, |limit| limit.min(len + WRITE_BACK));
+        }
         self.file.write_all(bytes)?;
-        self.len += bytes.len() as u64;
+        self.len = len;
         if self.len - self.begun >= WRITE_BACK {
             self.write_back()?;
         }
@@ -341,6 +437,17 @@ impl ReadFile for LocalRead {
     }
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+    fn data_from(&self, offset: u64) -> io::Result<u64> {
+        // Moves the place of calls that name none; all others name theirs.
+        #[cfg(target_os = "linux")]
+        match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(at) => return Ok(at),
+            Err(rustix::io::Errno::NXIO) => return Ok(self.len()?.max(offset)),
+            // Not every file system tells.
+            Err(_) => {}
+        }
+        Ok(offset)
     }
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         // Without one, as when the process may have no more of them, it is read by calls.
@@ -552,6 +659,14 @@ impl Random for OsRandom {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    /// A new file, reserved.
+    fn map(path: &Path, len: u64, written_ahead: bool) -> Box<dyn MappedFile> {
+        let storage = LocalStorage::new();
+        drop(storage.create(path).unwrap());
+        storage.map(path, len, written_ahead).unwrap()
+    }
 
     #[test]
     fn bytes_that_cannot_be_written_back_are_an_error_and_a_missing_call_is_none() {
@@ -573,7 +688,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         fs::write(&path, [7; 4096]).unwrap();
-        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
         let reserved = LocalReserved { file: Arc::new(file), len: 4096, is_new: false };
         reserved.write(10, b"abc").unwrap();
         assert!(reserved.write(4094, b"abc").is_err() && reserved.write(u64::MAX, b"a").is_err());
@@ -591,7 +706,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         let storage = LocalStorage::new();
-        let map = storage.map(&path, 8192, true).unwrap();
+        let map = map(&path, 8192, true);
         map.write(8190, b"ab").unwrap();
         assert!(map.write(8191, b"ab").is_err());
         map.sync().unwrap();
@@ -604,7 +719,7 @@ mod tests {
     fn what_was_let_go_of_for_a_sync_is_there_and_can_be_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
-        let map = LocalStorage::new().map(&path, 1 << 20, false).unwrap();
+        let map = map(&path, 1 << 20, false);
         map.zero(0, 1 << 20, 4096).unwrap();
         let mut expected = vec![0; 1 << 20];
         // Syncs between writes, of which every other goes on in a page that was let go of.
@@ -639,11 +754,11 @@ mod tests {
     fn a_second_lock_would_block_until_the_first_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("LOCK");
-        let first = LocalStorage::new().lock(&path).unwrap();
-        let second = LocalStorage::new().lock(&path).map(|_| ()).unwrap_err();
+        let first = LocalStorage::new().lock(&path, true).unwrap();
+        let second = LocalStorage::new().lock(&path, true).map(|_| ()).unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
         drop(first);
-        LocalStorage::new().lock(&path).unwrap();
+        LocalStorage::new().lock(&path, true).unwrap();
     }
 
     #[test]
@@ -654,5 +769,81 @@ mod tests {
         LocalStorage::new().link(&a, &b).unwrap();
         assert!(!LocalStorage::new().punch_hole(&a, 0, 4096).unwrap());
         assert_eq!(fs::read(&b).unwrap(), [7; 8192]);
+    }
+
+    #[test]
+    fn a_bound_directory_is_written_to_whatever_its_name_leads_to_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("db"), dir.path().join("moved"));
+        fs::create_dir(&path).unwrap();
+        let storage = LocalStorage::new().bind(&path).unwrap().unwrap();
+        storage.create(&path.join("a")).unwrap().write(b"ours").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir(&path).unwrap();
+        for name in ["a", "b"] {
+            fs::write(path.join(name), "theirs").unwrap();
+        }
+        assert!(!storage.is_bound_still(&path).unwrap());
+        storage.create(&path.join("b")).unwrap().write(b"ours").unwrap();
+        storage.rename(&path.join("a"), &path.join("c")).unwrap();
+        storage.remove(&path.join("c")).unwrap();
+        storage.sync_dir(&path).unwrap();
+        assert_eq!(storage.list(&path).unwrap(), ["b"]);
+        assert!(storage.remove_dir(&path).is_err());
+        assert_eq!(fs::read(moved.join("b")).unwrap(), b"ours");
+        for name in ["a", "b"] {
+            assert_eq!(fs::read(path.join(name)).unwrap(), b"theirs");
+        }
+    }
+
+    #[test]
+    fn links_in_a_bound_directory_and_what_is_no_file_are_refused() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("db"), dir.path().join("victim"));
+        fs::create_dir(&path).unwrap();
+        fs::write(&victim, "precious").unwrap();
+        symlink("../victim", path.join("link")).unwrap();
+        symlink("/nothing/there", path.join("dangling")).unwrap();
+        let fifo = path.join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let storage = LocalStorage::new().bind(&path).unwrap().unwrap();
+        for name in ["link", "dangling", "fifo"] {
+            let path = path.join(name);
+            let refused = [
+                storage.open(&path).map(|_| ()),
+                storage.append(&path).map(|_| ()),
+                storage.create(&path).map(|_| ()),
+                storage.map(&path, 4096, false).map(|_| ()),
+                storage.link(&path, &dir.path().join("other")),
+                storage.lock(&path, false).map(|_| ()),
+            ];
+            assert!(refused.iter().all(Result::is_err), "{name}: {refused:?}");
+        }
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        let unbound = LocalStorage::new();
+        assert!(unbound.open(&fifo).is_err() && unbound.open(Path::new("/dev/zero")).is_err());
+        // What leads to a file is linked, not the link.
+        let linked = dir.path().join("linked");
+        unbound.link(&path.join("link"), &linked).unwrap();
+        assert!(fs::symlink_metadata(&linked).unwrap().is_file());
+    }
+
+    #[test]
+    fn files_and_directories_are_for_their_user_alone_unless_told_otherwise() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for (access, file, sub) in [(FileAccess::Owner, 0o600, 0o700), (FileAccess::Group, 0o640, 0o750)] {
+            let dir = dir.path().join(format!("{access:?}"));
+            fs::create_dir(&dir).unwrap();
+            let storage = LocalStorage::new().with_access(access).unwrap().bind(&dir).unwrap().unwrap();
+            drop(storage.create(&dir.join("f")).unwrap());
+            drop(storage.lock(&dir.join("LOCK"), true).unwrap());
+            storage.create_dir(&dir.join("a/b")).unwrap();
+            let files = ["f", "LOCK"].map(|name| mode(&dir.join(name)));
+            assert_eq!(files, [file; 2], "{access:?}");
+            assert_eq!(["a", "a/b"].map(|name| mode(&dir.join(name))), [sub; 2], "{access:?}");
+        }
     }
 }

@@ -6,11 +6,14 @@
 //! A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried (invariant I2).
 //! This folder does not know what the files mean.
 
+mod copied;
 mod direct;
 mod local;
 mod mapping;
 mod objects;
 mod open_files;
+mod own;
+mod place;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
 mod tables;
@@ -18,14 +21,57 @@ mod tables;
 pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, Upload};
 
+pub(crate) use copied::Copied;
 pub(crate) use open_files::OpenFiles;
-pub(crate) use tables::{NOTE, TableStore};
+pub(crate) use own::{begins_with, create_over_own, is_own, is_own_lock, remove_own};
+pub(crate) use tables::{LOST_AND_FOUND, NOTE, TableStore, begins_with_number};
 
 use crate::error::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Who may read the files that a database makes.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Builder, Options, storage::FileAccess};
+/// let options = Options { file_access: FileAccess::Group, ..Options::default() };
+/// let db = Builder::new().options(options).open(dir.path().join("db"))?;
+/// # db.put(b"k", b"v")?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileAccess {
+    /// Its user alone: files have mode 0600, directories 0700.
+    #[default]
+    Owner,
+    /// Its user, and those of its group for reading: 0640 and 0750.
+    Group,
+    /// Whom the process's umask lets: 0666 and 0777 without what the umask takes.
+    Umask,
+}
+
+impl FileAccess {
+    fn file_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Group => 0o640,
+            Self::Umask => 0o666,
+        }
+    }
+
+    fn dir_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o700,
+            Self::Group => 0o750,
+            Self::Umask => 0o777,
+        }
+    }
+}
 
 /// A file system. All calls block. Paths are whole paths; directories must exist before files are made in them.
 ///
@@ -42,8 +88,29 @@ use std::sync::Arc;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Storage: Send + Sync + Debug {
-    /// Creates a file (emptying it if it exists) to be written from its start. The *name* is durable after
-    /// `sync_dir`, the bytes after `WriteFile::sync`.
+    /// This storage with the directory held open: whatever its name leads to later, paths in it lead to the directory that
+    /// has the name now. Links in it are refused, not followed. `None` where names cannot come to lead elsewhere.
+    fn bind(&self, _dir: &Path) -> io::Result<Option<Arc<dyn Storage>>> {
+        Ok(None)
+    }
+
+    /// This storage whose new files and directories can be read by whom that says. `None` where nobody else reads.
+    fn with_access(&self, _access: FileAccess) -> Option<Arc<dyn Storage>> {
+        None
+    }
+
+    /// The path without a look at the file system, and no longer relative to a working directory that may change.
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
+
+    /// Whether the name of a bound directory leads to it still.
+    fn is_bound_still(&self, _dir: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Creates a file to be written from its start; `AlreadyExists` where something has that name. The *name* is durable
+    /// after `sync_dir`, the bytes after `WriteFile::sync`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
     /// Opens a file to be appended to at its end.
@@ -58,7 +125,7 @@ pub trait Storage: Send + Sync + Debug {
         self.open(path)
     }
 
-    /// Reserves `len` bytes on disk for the file (creating it if needed, keeping the bytes it has) and maps it.
+    /// Reserves `len` bytes on disk for a file that is there, keeping the bytes it has, and maps it.
     /// A full disk shows here, and in a later write only where files are not written in place. With `written_ahead` the bytes beyond what exists are
     /// written as zeros and synced, so that later syncs need no metadata.
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
@@ -72,14 +139,28 @@ pub trait Storage: Send + Sync + Debug {
     /// Renames, replacing the target. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Renames where nothing has the new name, else `AlreadyExists`. Durable after `sync_dir`.
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match self.exists(to)? {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => self.rename(from, to),
+        }
+    }
+
     /// Removes a file. Durable after `sync_dir`.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported.
+    /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported. Of a symbolic
+    /// link in a directory that is not bound, what it leads to is linked.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// File names (not directories) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// All names in a directory, sorted, those of directories with a slash behind. What is no UTF-8 is replaced.
+    fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.list(dir)
+    }
 
     /// Creates the directory and its missing parents.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -90,9 +171,10 @@ pub trait Storage: Send + Sync + Debug {
     /// Makes names created, renamed and removed in the directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes an exclusive lock by this file (created if needed), held until dropped. `WouldBlock` when another
-    /// holder, in this process or another, has it.
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+    /// Takes an exclusive lock by this file, held until dropped. With `create` the file is made if needed; without it nothing
+    /// is changed, and the right to read the file is enough. `WouldBlock` when another holder, in this process or another,
+    /// has it.
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>>;
 
     /// How many files may be open at a time, where there is such a limit. Raises it as far as this process may.
     fn open_files_max(&self) -> Option<u64> {
@@ -132,18 +214,22 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 /// A directory's lock, held until dropped.
 pub(crate) type DirLock = Box<dyn Send + Sync>;
 
-/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
+/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed; where the file may not
+/// even be read, there is nobody of the same right who could hold it.
 pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
     let path = dir.join(LOCK_FILE);
     if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(None);
     }
-    env.storage.lock(&path).map(Some).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => {
-            Error::new(ErrorKind::Busy, format!("{} is in use: {} is locked", dir.display(), path.display()))
+    match env.storage.lock(&path, create) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(e) if !create && e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            let message = format!("{} is in use: {} is locked", dir.display(), path.display());
+            Err(Error::new(ErrorKind::Busy, message))
         }
-        _ => Error::io("lock", &path, e),
-    })
+        Err(e) => Err(Error::io("lock", &path, e)),
+    }
 }
 
 /// Files are copied in pieces of this size.
@@ -224,6 +310,11 @@ pub trait ReadFile: Send + Sync {
         self.read_exact_at(&mut tail, from)?;
         Ok((len, tail))
     }
+    /// Where bytes that were written begin at or behind that offset, as far as can be told: what lies between is a hole, which
+    /// reads as zeros. The file's length where there are none.
+    fn data_from(&self, offset: u64) -> io::Result<u64> {
+        Ok(offset)
+    }
     /// The file in memory, where it can be had so and is not written any more: read without a call, and without a copy.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None
@@ -263,7 +354,9 @@ pub trait MappedRead: Send + Sync {
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// let storage = siltstone::storage::Env::local().storage;
-/// let file = storage.map(&dir.path().join("a"), 4096, false)?;
+/// let path = dir.path().join("a");
+/// storage.create(&path)?;
+/// let file = storage.map(&path, 4096, false)?;
 /// assert_eq!(file.len(), 4096);
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -360,17 +453,54 @@ impl Env {
     }
 }
 
-/// Reads a whole small file.
-pub(crate) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
-    read_whole(&*env.storage, path)
+impl Env {
+    /// The same, with the directory, which must be there, held open ([`Storage::bind`]).
+    pub(crate) fn bound_to(&self, dir: &Path) -> Result<Self> {
+        let bound = self.storage.bind(dir).map_err(|e| Error::io("open the directory", dir, e))?;
+        Ok(Self { storage: bound.unwrap_or_else(|| self.storage.clone()), ..self.clone() })
+    }
+
+    /// The same where the directory is there; else as it is.
+    pub(crate) fn bound_if_there(&self, dir: &Path) -> Result<Self> {
+        match self.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
+            true => self.bound_to(dir),
+            false => Ok(self.clone()),
+        }
+    }
+
+    /// The same, whose new files can be read by whom that says.
+    pub(crate) fn with_access(&self, access: FileAccess) -> Self {
+        let storage = self.storage.with_access(access).unwrap_or_else(|| self.storage.clone());
+        Self { storage, ..self.clone() }
+    }
+}
+
+/// A directory's path that no longer depends on the working directory, which may change.
+pub(crate) fn absolute(env: &Env, dir: &Path) -> Result<PathBuf> {
+    if dir.as_os_str().is_empty() {
+        return Err(Error::invalid("the path of the directory is empty"));
+    }
+    env.storage.absolute(dir).map_err(|e| Error::io("find the working directory for", dir, e))
+}
+
+/// Longest file that is read as a whole, but for manifests and descriptors of backups: longer ones are none of ours.
+pub(crate) const SMALL_FILE_BYTES: u64 = 64 << 20;
+
+/// Reads a whole file of at most so many bytes; `Corruption` if it is longer.
+pub(crate) fn read_file(env: &Env, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    read_whole(&*env.storage, path, bytes_max)
 }
 
 /// The same of any storage.
-fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
+fn read_whole(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let failed = |e| Error::io("read", path, e);
     let file = storage.open(path).map_err(failed)?;
     let len = file.len().map_err(failed)?;
-    let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::invalid("file too large to read"))?];
+    if len > bytes_max {
+        let message = format!("file has {len} bytes, expected at most {bytes_max}");
+        return Err(Error::corruption(path, bytes_max, message));
+    }
+    let mut bytes = vec![0; len as usize];
     file.read_exact_at(&mut bytes, 0).map_err(failed)?;
     Ok(bytes)
 }

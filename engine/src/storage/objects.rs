@@ -269,7 +269,7 @@ impl Storage for ObjectFiles {
         Ok(())
     }
 
-    fn lock(&self, _path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self, _path: &Path, _create: bool) -> io::Result<Box<dyn Send + Sync>> {
         unsupported()
     }
 

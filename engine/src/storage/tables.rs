@@ -6,7 +6,9 @@
 //! no manifest knows that the tables lie elsewhere, and a creation that a crash ended can be begun again.
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
-use super::{LOCK_FILE, Storage, copy_file, create_dir_durably, read_whole};
+use super::{
+    LOCK_FILE, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably, create_over_own, read_whole,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::TableId;
 use std::path::{Path, PathBuf};
@@ -14,10 +16,19 @@ use std::sync::Arc;
 
 /// Names the database that a place belongs to.
 const OWNER: &str = "OWNER";
+const OWNER_NEW: &str = "OWNER.new";
 /// In the database's own directory: its number, and where its tables lie if that is elsewhere.
 pub(crate) const NOTE: &str = "DATABASE";
 /// What stands before the location of an object store.
 const OBJECTS: &str = "objects:";
+
+/// What a file system makes at the top of each disk.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found/";
+
+/// Whether a file begins as `OWNER` and the note do: with a database's number.
+pub(crate) fn begins_with_number(head: &[u8]) -> bool {
+    head.iter().take(16).all(u8::is_ascii_hexdigit) && head.get(16).is_none_or(|end| *end == b'\n')
+}
 
 /// See the page above.
 #[derive(Clone, Debug)]
@@ -43,6 +54,25 @@ impl TableStore {
     /// In another directory.
     pub(crate) fn directory(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
         Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Directory }
+    }
+
+    /// The same with its directory held open, so that no other can take its place; the directory must be there.
+    pub(crate) fn bound(self) -> Result<Self> {
+        if !matches!(self.kind, Kind::Directory) {
+            return Ok(self);
+        }
+        let bound =
+            self.storage.bind(&self.dir).map_err(|e| Error::io("open the directory", &self.dir, e))?;
+        Ok(Self { storage: bound.unwrap_or(self.storage), ..self })
+    }
+
+    /// Makes its directory, if it has one of its own.
+    pub(crate) fn create_dir(&self) -> Result<()> {
+        match self.kind {
+            Kind::Directory => create_dir_durably(&*self.storage, &self.dir)
+                .map_err(|e| Error::io("create the directory", &self.dir, e)),
+            Kind::Beside | Kind::Objects(_) => Ok(()),
+        }
     }
 
     /// In an object store.
@@ -96,16 +126,15 @@ impl TableStore {
     /// Makes it the database's, if it is nobody's yet and the database is `new`; a lock to be held while it is open. `Invalid`
     /// where it is another's.
     pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
+        if new {
+            self.refuse_others()?;
+        }
         let text = format!("{database:016x}\n");
         let path = self.dir.join(OWNER);
         let failed = |e| Error::io("claim", &path, e);
         let another =
             || Error::invalid(format!("{} holds the tables of another database", self.dir.display()));
         let lock = match &self.kind {
-            Kind::Directory if new => {
-                create_dir_durably(&*self.storage, &self.dir).map_err(failed)?;
-                Some(self.lock()?)
-            }
             Kind::Directory => Some(self.lock()?),
             Kind::Beside | Kind::Objects(_) => None,
         };
@@ -121,8 +150,9 @@ impl TableStore {
             Kind::Objects(store) => !owned && store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
             Kind::Directory => {
                 if !owned {
-                    let part = path.with_extension("new");
-                    let mut file = self.storage.create(&part).map_err(failed)?;
+                    let part = self.dir.join(OWNER_NEW);
+                    let mut file =
+                        create_over_own(&*self.storage, &part, begins_with_number).map_err(failed)?;
                     file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
                     self.storage.rename(&part, &path).map_err(failed)?;
                 }
@@ -134,7 +164,7 @@ impl TableStore {
             }
         };
         // A put whose answer was lost is found here.
-        if absent || read_whole(&*self.storage, &path)? == text.as_bytes() {
+        if absent || read_whole(&*self.storage, &path, SMALL_FILE_BYTES)? == text.as_bytes() {
             return Ok(lock);
         }
         Err(another())
@@ -142,13 +172,34 @@ impl TableStore {
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
         let path = self.dir.join(LOCK_FILE);
-        self.storage.lock(&path).map_err(|e| match e.kind() {
+        self.storage.lock(&path, true).map_err(|e| match e.kind() {
             std::io::ErrorKind::WouldBlock => Error::new(
                 ErrorKind::Busy,
                 format!("{} is in use: {} is locked", self.dir.display(), path.display()),
             ),
             _ => Error::io("lock", &path, e),
         })
+    }
+
+    /// Refuses a directory of its own in which other things lie than what an earlier try may have left.
+    pub(crate) fn refuse_others(&self) -> Result<()> {
+        if !matches!(self.kind, Kind::Directory)
+            || !self.storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e))?
+        {
+            return Ok(());
+        }
+        let names = self.storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        let ours = [OWNER, OWNER_NEW, LOCK_FILE, LOST_AND_FOUND];
+        match names.iter().find(|name| !ours.contains(&name.as_str())) {
+            Some(name) if !self.is_used()? => {
+                let message = "tables need a directory of their own, or an absent or empty one";
+                Err(Error::invalid(format!(
+                    "{} holds other things (`{name}`): {message}",
+                    self.dir.display()
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether something of a database lies there.
@@ -190,6 +241,11 @@ impl TableStore {
         self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))
     }
 
+    /// Whether a file with that table's name is a table. Objects belong to the database whose number is in their place.
+    pub(crate) fn is_own(&self, table: TableId) -> bool {
+        self.is_far() || crate::table::is_own_file(&*self.storage, &self.path(table)).is_ok_and(|own| own)
+    }
+
     /// The tables that lie there, perhaps as of some time ago.
     pub(crate) fn list(&self) -> Result<Vec<TableId>> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
@@ -220,7 +276,11 @@ impl TableStore {
         self.storage.link(from, &to).map_err(|e| Error::io("link to", &to, e))?;
         // Whoever brought the file may not have synced it.
         let synced = self.storage.append(&to).and_then(|mut file| file.sync());
-        synced.map_err(|e| Error::io("sync", &to, e))
+        synced.map_err(|e| {
+            // Where not even that can be done, the name is of no use.
+            let _ = self.storage.remove(&to);
+            Error::io("sync", &to, e)
+        })
     }
 
     /// These tables will be opened soon.

@@ -6,7 +6,7 @@
 
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
-use super::ends::{FOOTER_BYTES, Footer, Header};
+use super::ends::{FOOTER_BYTES, Footer, HEADER_MAGIC, Header};
 use super::fill::{Filled, Filler, Replaced};
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
@@ -17,7 +17,7 @@ use crate::cache::BlockCache;
 use crate::cache::Filter;
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::storage::{Storage, WriteFile};
+use crate::storage::{Storage, WriteFile, begins_with, create_over_own};
 use crate::types::{
     CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
 };
@@ -88,7 +88,9 @@ impl TableBuilder {
         options.bloom_bits = options.bloom_bits.min(64);
         let compressor =
             Compressor::new(options.compression).map_err(|e| Error::io("set up compression for", path, e))?;
-        let file = storage.create(path).map_err(|e| Error::io("create table", path, e))?;
+        // A name that is given once may have been used by who ran this merge elsewhere, and then not been given up.
+        let begins = |head: &[u8]| begins_with(head, HEADER_MAGIC);
+        let file = create_over_own(storage, path, begins).map_err(|e| Error::io("create table", path, e))?;
         let mut out =
             Output { file, path: path.to_path_buf(), buffer: Vec::new(), written: 0, identity, compressor };
         out.append(&Header { id, identity }.encode())?;

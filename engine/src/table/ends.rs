@@ -3,17 +3,23 @@
 
 use super::frame::{Handle, seed};
 use crate::error::{Error, ErrorKind, Result};
+use crate::storage::Storage;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_u32, put_u64};
 use crate::types::{StoreId, TableId};
 use std::path::Path;
 
-const HEADER_MAGIC: &[u8; 8] = b"SiltSTab";
+pub(super) const HEADER_MAGIC: &[u8; 8] = b"SiltSTab";
 const FOOTER_MAGIC: &[u8; 8] = b"SiltSEnd";
 /// Grows with every change of the format that an older reader must not read.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 pub(super) const HEADER_BYTES: usize = 8 + 4 + 16 + 8 + 4;
 pub(super) const FOOTER_BYTES: usize = 4 * 16 + 8 + 16 + 8 + 4 + 4 + 8;
+
+/// Whether a file with the name of a table is one that some database made.
+pub(crate) fn is_own(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
+    crate::storage::is_own(storage, path, |head| crate::storage::begins_with(head, HEADER_MAGIC))
+}
 
 /// The first bytes of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -41,6 +41,7 @@ mod zstd;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
+pub(crate) use ends::is_own as is_own_file;
 pub(crate) use fill::{Filled, Replaced};
 pub(crate) use inspect::BlockListing;
 pub(crate) use reader::{Access, Table, Through, WrapFile};

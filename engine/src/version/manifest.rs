@@ -10,8 +10,11 @@
 
 use super::code;
 use super::edit::{Change, Edit, State};
+use super::sums::Sums;
 use crate::error::{Error, ErrorKind, Result};
-use crate::storage::{Env, WriteFile, read_file};
+use crate::storage::{
+    Env, SMALL_FILE_BYTES, Storage, WriteFile, begins_with, create_over_own, is_own, read_file, remove_own,
+};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
 
@@ -23,10 +26,15 @@ const HEADER_BYTES: usize = 28;
 const RECORD_HEADER_BYTES: usize = 8;
 /// A record longer than this was never written.
 const RECORD_BYTES_MAX: usize = 1 << 30;
+/// A manifest longer than this was never written: it is begun anew long before.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 2 << 30;
 pub(crate) const CURRENT: &str = "CURRENT";
 /// Freed when the disk is full, so that what makes room can still be recorded.
 pub(crate) const RESERVE: &str = "RESERVE";
 const RESERVE_BYTES: u64 = 256 << 10;
+const RESERVE_MAGIC: &[u8; 8] = b"SILTRSV1";
+/// The next `CURRENT`, until it takes its name.
+pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
 
 /// How much of which manifest is durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -62,6 +70,30 @@ pub(crate) fn file_name(number: u64) -> String {
 pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
     let number = name.strip_prefix("manifest-")?.parse().ok()?;
     (file_name(number) == name).then_some(number)
+}
+
+/// Whether a file with the name of a manifest was made here: for that database, or for any.
+pub(crate) fn is_own_manifest(
+    storage: &dyn Storage,
+    path: &Path,
+    database: Option<u64>,
+) -> std::io::Result<bool> {
+    is_own(storage, path, |head| is_of(head, MANIFEST_MAGIC, database))
+}
+
+/// Removes a next `CURRENT` that a crash has left.
+pub(crate) fn remove_unfinished(env: &Env, dir: &Path) {
+    remove_own(&*env.storage, &dir.join(CURRENT_NEW), |head| begins_with(head, CURRENT_MAGIC));
+}
+
+/// Whether the directory has such a leftover, or what could be taken for one.
+pub(crate) fn is_unfinished(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
+    is_own(storage, path, |head| begins_with(head, CURRENT_MAGIC))
+}
+
+fn is_of(head: &[u8], magic: &[u8; 8], database: Option<u64>) -> bool {
+    let id = database.map(u64::to_le_bytes);
+    begins_with(head, magic) && id.is_none_or(|id| head.get(8..16).is_none_or(|found| found == id))
 }
 
 fn crc(bytes: &[u8], database: u64, number: u64, offset: u64) -> u32 {
@@ -122,7 +154,7 @@ pub(crate) fn read_current(env: &Env, path: &Path) -> Result<Option<(u64, u64)>>
     if !env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
         return Ok(None);
     }
-    let bytes = read_file(env, path)?;
+    let bytes = read_file(env, path, SMALL_FILE_BYTES)?;
     let found = check_header(&bytes, CURRENT_MAGIC, path)?;
     if bytes.len() != HEADER_BYTES {
         return Err(Error::corruption(path, HEADER_BYTES as u64, "bytes behind the end, expected none"));
@@ -148,7 +180,10 @@ pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
 
 fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Loaded> {
     let path = dir.join(file_name(number));
-    let bytes = read_file(env, &path)?;
+    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Err(Error::corruption(&path, 0, "manifest is missing, expected it by CURRENT"));
+    }
+    let bytes = read_file(env, &path, MANIFEST_BYTES_MAX)?;
     parse(&bytes, &path, database, number)
 }
 
@@ -182,8 +217,8 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
         return Err(Error::corruption(path, at as u64, "manifest is of another database"));
     }
     // Behind the tail nothing may be readable: a whole record there means that one before it rotted.
-    if let Some(later) = (at + 1..bytes.len()).find(|&later| record(bytes, later, database, number).is_some())
-    {
+    let tail = Tail { tail: &bytes[at..], sums: Sums::new(&bytes[at..]), at, database, number };
+    if let Some((later, _)) = tail.next_record(at + 1) {
         let message =
             format!("manifest record is unreadable, expected a valid one before the one at byte {later}");
         return Err(Error::corruption(path, at as u64, message));
@@ -191,9 +226,20 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
 }
 
+/// The files that [`Manifest::start`] makes, that by which there is a database last.
+pub(crate) fn files_of_start(number: u64) -> [String; 4] {
+    [file_name(number), RESERVE.into(), CURRENT_NEW.into(), CURRENT.into()]
+}
+
 /// Gives what is set aside in the directory to a full disk; whether there was anything.
 pub(crate) fn free_reserve(env: &Env, dir: &Path) -> bool {
-    env.storage.remove(&dir.join(RESERVE)).is_ok()
+    let path = dir.join(RESERVE);
+    is_own_reserve(&*env.storage, &path).is_ok_and(|own| own) && env.storage.remove(&path).is_ok()
+}
+
+/// Whether a file of that name was set aside by a database.
+pub(crate) fn is_own_reserve(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
+    is_own(storage, path, |head| begins_with(head, RESERVE_MAGIC))
 }
 
 /// What is left of a damaged manifest.
@@ -209,16 +255,16 @@ pub(crate) struct Salvaged {
 /// checksum depends on database, number and offset, so the header is only asked when `database` is not known.
 pub(crate) fn salvage(env: &Env, dir: &Path, number: u64, database: Option<u64>) -> Option<Salvaged> {
     let path = dir.join(file_name(number));
-    let bytes = read_file(env, &path).ok()?;
+    let bytes = read_file(env, &path, MANIFEST_BYTES_MAX).ok()?;
     let by_header = check_header(&bytes, MANIFEST_MAGIC, &path).ok().filter(|(_, n)| *n == number);
     let database = by_header.map(|(database, _)| database).or(database)?;
     let mut found = Salvaged { mark: Mark { number, length: HEADER_BYTES as u64 }, ..Salvaged::default() };
     let mut at = HEADER_BYTES;
-    while let Some(next) = (at..bytes.len()).find(|next| record(&bytes, *next, database, number).is_some()) {
+    let tail = Tail { tail: &bytes, sums: Sums::new(&bytes), at: 0, database, number };
+    while let Some((next, payload)) = tail.next_record(at) {
         if next > at {
             found.lost.push(at as u64..next as u64);
         }
-        let payload = record(&bytes, next, database, number).unwrap_or_default();
         for change in code::decode(payload).unwrap_or_default() {
             found.state.apply_what_fits(&change);
         }
@@ -235,6 +281,35 @@ pub(crate) fn numbers(env: &Env, dir: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_file_name(name)).collect();
     numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
     Ok(numbers)
+}
+
+/// A manifest from some offset on, in which records are looked for.
+struct Tail<'a> {
+    tail: &'a [u8],
+    sums: Sums<'a>,
+    /// Its offset in the manifest.
+    at: usize,
+    database: u64,
+    number: u64,
+}
+
+impl<'a> Tail<'a> {
+    /// The first whole record at or behind that offset of the manifest, and its payload. Takes time in proportion to the bytes
+    /// looked at, whatever they are.
+    fn next_record(&self, from: usize) -> Option<(usize, &'a [u8])> {
+        (from - self.at..self.tail.len()).find_map(|within| {
+            let (head, rest) = self.tail[within..].split_at_checked(RECORD_HEADER_BYTES)?;
+            let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+            let (len, sum) = (word(0) as usize, word(4));
+            if len == 0 || len > RECORD_BYTES_MAX || len > rest.len() {
+                return None;
+            }
+            let begin = within + RECORD_HEADER_BYTES;
+            let seed = crc(&[], self.database, self.number, (self.at + within) as u64);
+            let is_whole = self.sums.append(seed, begin, begin + len) == sum;
+            is_whole.then(|| (self.at + within, &self.tail[begin..begin + len]))
+        })
+    }
 }
 
 /// The payload of the record at that offset, if it is whole.
@@ -332,7 +407,12 @@ impl Manifest {
         if storage.exists(&path).unwrap_or(true) {
             return;
         }
-        if storage.map(&path, RESERVE_BYTES, false).is_err() {
+        if storage.create(&path).is_err() {
+            return;
+        }
+        let reserved = storage.map(&path, RESERVE_BYTES, false);
+        let named = reserved.and_then(|file| file.write(0, &header(RESERVE_MAGIC, self.state.database, 0)));
+        if named.is_err() {
             let _ = storage.remove(&path);
         }
     }
@@ -388,16 +468,17 @@ impl Manifest {
         let storage = &self.env.storage;
         let bytes = encode_whole(&self.state, number);
         let failed = |e| Error::io("write a manifest", path, e);
-        let mut file = storage.create(path).map_err(failed)?;
+        let mut file = self.create_manifest(path).map_err(failed)?;
         file.write(&bytes).map_err(failed)?;
         file.sync().map_err(failed)?;
         kill_point!("manifest-fresh-written");
         storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))?;
 
-        let temporary = self.dir.join("CURRENT.new");
+        let temporary = self.dir.join(CURRENT_NEW);
         let current = self.dir.join(CURRENT);
         let failed = |e| Error::io("write", &temporary, e);
-        let mut pointer = storage.create(&temporary).map_err(failed)?;
+        let begins = |head: &[u8]| begins_with(head, CURRENT_MAGIC);
+        let mut pointer = create_over_own(&**storage, &temporary, begins).map_err(failed)?;
         pointer.write(&header(CURRENT_MAGIC, self.state.database, number)).map_err(failed)?;
         pointer.sync().map_err(failed)?;
         kill_point!("manifest-pointer-written");
@@ -411,13 +492,21 @@ impl Manifest {
         Ok((file, bytes.len() as u64))
     }
 
+    /// Number 1 may be there, of a creation that a crash ended. All others are new.
+    fn create_manifest(&self, path: &Path) -> std::io::Result<Box<dyn WriteFile>> {
+        create_over_own(&*self.env.storage, path, |head| is_of(head, MANIFEST_MAGIC, None))
+    }
+
     /// Older manifests are of no use any more; a failure to remove them harms nothing and is tried again at the
     /// next rotation.
     fn remove_older(&self, number: u64) {
         let Ok(names) = self.env.storage.list(&self.dir) else { return };
         for name in names {
-            if parse_file_name(&name).is_some_and(|n| n < number) {
-                let _ = self.env.storage.remove(&self.dir.join(name));
+            let path = self.dir.join(&name);
+            if parse_file_name(&name).is_some_and(|n| n < number)
+                && is_own_manifest(&*self.env.storage, &path, Some(self.state.database)).is_ok_and(|own| own)
+            {
+                let _ = self.env.storage.remove(&path);
             }
         }
     }
@@ -572,8 +661,11 @@ mod tests {
         let (env, mut manifest) = fresh(dir.path());
         let marks: Vec<Mark> = (1..=3).map(|n| manifest.commit(&edit(n)).unwrap()).collect();
         let path = dir.path().join(file_name(1));
-        let whole = read_file(&env, &path).unwrap();
-        let write = |bytes: &[u8]| env.storage.create(&path).unwrap().write(bytes).unwrap();
+        let whole = read_file(&env, &path, 1 << 20).unwrap();
+        let write = |bytes: &[u8]| {
+            env.storage.remove(&path).unwrap();
+            env.storage.create(&path).unwrap().write(bytes).unwrap();
+        };
         for cut in 0..whole.len() {
             write(&whole[..cut]);
             if let Ok(loaded) = load(&env, dir.path()) {

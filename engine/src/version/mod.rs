@@ -1,7 +1,7 @@
 //! What a store consists of at one moment, and the only place where that changes.
 //!
 //! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code` its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need.
+//! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged part of a manifest.
 //! Nothing here decides *what* to change.
 
 mod around;
@@ -13,6 +13,7 @@ mod open_tables;
 mod regions;
 mod scattered;
 mod shelf;
+mod sums;
 mod unions;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;

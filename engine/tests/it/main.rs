@@ -10,6 +10,7 @@ mod clean;
 mod corners;
 #[cfg(feature = "testing")]
 mod destroy;
+mod directories;
 #[cfg(feature = "testing")]
 mod hot;
 mod log_tables;

@@ -3,6 +3,7 @@
 
 use crate::storage::{Env, MappedFile, OsRandom, ReadFile, Storage, SystemClock, WriteFile};
 use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,8 +154,14 @@ impl Disk {
 }
 
 impl Storage for Disk {
-    fn create(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        match self.0.lock().names.entry(path.to_path_buf()) {
+            Entry::Occupied(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Entry::Vacant(name) => {
+                name.insert(Arc::default());
+                Ok(Box::new(Empty))
+            }
+        }
     }
     fn append(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
         Err(io::ErrorKind::Unsupported.into())
@@ -163,8 +170,7 @@ impl Storage for Disk {
         Ok(Arc::new(Handle { inode: self.inode(path)?, disk: self.clone() }))
     }
     fn map(&self, path: &Path, len: u64, _written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
-        let inode = self.0.lock().names.entry(path.to_path_buf()).or_default().clone();
-        // A full disk shows after the name was made, as it does in reality.
+        let inode = self.inode(path)?;
         self.gate(Call::Map, io::ErrorKind::StorageFull)?;
         inode.lock().resize(len as usize);
         Ok(Box::new(Handle { inode, disk: self.clone() }))
@@ -200,7 +206,7 @@ impl Storage for Disk {
         state.durable_names = state.names.clone();
         Ok(())
     }
-    fn lock(&self, _: &Path) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self, _: &Path, _: bool) -> io::Result<Box<dyn Send + Sync>> {
         Ok(Box::new(()))
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -208,6 +214,18 @@ impl Storage for Disk {
     }
     fn punch_hole(&self, _: &Path, _: u64, _: u64) -> io::Result<bool> {
         Ok(false)
+    }
+}
+
+/// A new file, which is mapped before anything is written.
+struct Empty;
+
+impl WriteFile for Empty {
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

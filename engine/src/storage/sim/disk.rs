@@ -253,6 +253,28 @@ impl Disk {
         Ok(())
     }
 
+    /// The file of that name, which must be new.
+    pub(super) fn new_file(&mut self, path: &Path) -> io::Result<FileId> {
+        match self.lookup(path) {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => self.file_or_new(path),
+        }
+    }
+
+    /// Names of files and directories, the latter with a slash behind.
+    pub(super) fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.directory(dir)?;
+        let there = self.names.iter().filter(|(name, _)| !is_root(name) && parent(name) == dir);
+        let mut names: Vec<String> = there
+            .filter_map(|(name, node)| {
+                let end = if *node == Node::Directory { "/" } else { "" };
+                Some(name.file_name()?.to_str()?.to_owned() + end)
+            })
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.directory(dir)?;
         let mut names: Vec<String> = self

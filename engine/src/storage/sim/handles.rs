@@ -199,8 +199,7 @@ impl Storage for SimStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let path = normal(path);
         let mut state = self.shared.admit(OpKind::Create, &path, 0, 0)?;
-        let id = state.disk.file_or_new(&path)?;
-        state.disk.edit(id, |inode| inode.truncate_to_zero());
+        let id = state.disk.new_file(&path)?;
         Ok(Box::new(SimFile(Handle::open(&self.shared, &mut state, id, path))))
     }
 
@@ -221,10 +220,9 @@ impl Storage for SimStorage {
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
         let path = normal(path);
         let mut state = self.shared.admit(OpKind::Map, &path, 0, len)?;
-        let id = state.disk.file_or_new(&path)?;
+        let id = state.disk.file(&path)?;
         let had = state.disk.inode(id).len();
         if len.saturating_sub(had) > state.disk.free() {
-            // The name stays, as it does where opening succeeds and reserving does not.
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.disk.edit(id, |inode| {
@@ -275,13 +273,21 @@ impl Storage for SimStorage {
         self.shared.admit(OpKind::SyncDir, &dir, 0, 0)?.disk.sync_dir(&dir)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+    fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let dir = normal(dir);
+        self.shared.admit(OpKind::List, &dir, 0, 0)?.disk.list_all(&dir)
+    }
+
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>> {
         let path = normal(path);
         let mut state = self.shared.admit(OpKind::Lock, &path, 0, 0)?;
         if state.locks.contains(&path) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        state.disk.file_or_new(&path)?;
+        match create {
+            true => state.disk.file_or_new(&path)?,
+            false => state.disk.file(&path)?,
+        };
         state.locks.insert(path.clone());
         Ok(Box::new(SimLock { shared: self.shared.clone(), path }))
     }

@@ -17,7 +17,6 @@ use super::SECTOR;
 use super::content::{BLOCK, Content, Sector};
 use crate::types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// What the medium holds in a sector that was written since.
 #[derive(Clone)]
@@ -36,8 +35,6 @@ pub(super) struct Inode {
     unsynced: BTreeMap<u64, Unsynced>,
     /// Sectors whose sync failed, with what the medium holds.
     doomed: BTreeMap<u64, Sector>,
-    /// What the medium holds if the truncation to zero does not survive.
-    before_truncation: Option<Arc<Content>>,
     /// Punched blocks: no space is charged for them.
     holes: BTreeSet<u64>,
 }
@@ -66,10 +63,7 @@ impl Inode {
     }
 
     pub(super) fn is_clean(&self) -> bool {
-        self.unsynced.is_empty()
-            && self.doomed.is_empty()
-            && self.before_truncation.is_none()
-            && self.durable_len == self.len()
+        self.unsynced.is_empty() && self.doomed.is_empty() && self.durable_len == self.len()
     }
 
     /// Space a write would newly take.
@@ -117,15 +111,6 @@ impl Inode {
         self.unsynced.insert(sector, Unsynced { old, end: to, cuts: Vec::new() });
     }
 
-    /// Empties the file, as opening it for writing anew does.
-    pub(super) fn truncate_to_zero(&mut self) {
-        if self.before_truncation.is_none() && (self.durable_len > 0 || self.len() > 0) {
-            self.before_truncation = Some(Arc::new(self.on_medium()));
-        }
-        let before_truncation = self.before_truncation.take();
-        *self = Self { before_truncation, ..Self::default() };
-    }
-
     /// Extends with reserved zeros or cuts; a cut tail comes back if the cut does not survive.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len() {
@@ -165,7 +150,6 @@ impl Inode {
 
     pub(super) fn sync(&mut self) {
         self.unsynced.clear();
-        self.before_truncation = None;
         self.durable_len = self.len();
     }
 
@@ -175,23 +159,6 @@ impl Inode {
         self.doomed.extend(lost.into_iter().map(|(sector, dirty)| (sector, dirty.old)));
     }
 
-    /// What is on the medium if nothing unsynced survives.
-    fn on_medium(&self) -> Content {
-        if let Some(before) = &self.before_truncation {
-            return Content::clone(before);
-        }
-        let mut content = self.content.clone();
-        content.set_len(self.durable_len.max(self.len()));
-        for (&sector, old) in &self.doomed {
-            content.set_sector(sector, old.as_deref());
-        }
-        for (&sector, dirty) in &self.unsynced {
-            content.set_sector(sector, dirty.old.as_deref());
-        }
-        content.set_len(self.durable_len);
-        content
-    }
-
     /// What a power loss leaves; `odds` percent is the chance of anything unsynced to survive.
     pub(super) fn after_power_loss(&self, odds: u8, rng: &mut Rng) -> Self {
         let odds = match rng.chance(50) {
@@ -199,11 +166,6 @@ impl Inode {
             true => 0,
             false => odds,
         };
-        if let Some(before) = &self.before_truncation
-            && !rng.chance(odds)
-        {
-            return self.settled(Content::clone(before));
-        }
         let (old_len, new_len) = (self.durable_len, self.len());
         let mut content = self.content.clone();
         content.set_len(old_len.max(new_len));

@@ -69,6 +69,11 @@ impl SimObjects {
         self.unsure.store(true, Ordering::SeqCst);
         self.storage.create_dir(&self.dir)?;
         let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.part")));
+        // Of a put that was not answered.
+        match self.storage.remove(&new) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
         let mut file = self.storage.create(&new)?;
         file.write(bytes)?;
         file.sync()?;

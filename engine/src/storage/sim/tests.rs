@@ -1,12 +1,18 @@
 //! The models proven: what is lost is lost, what is kept is kept, and both at random in between.
 
 use super::{Rng, *};
-use crate::storage::Storage;
+use crate::storage::{MappedFile, Storage};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn path(name: &str) -> &Path {
     Path::new(name)
+}
+
+/// A new file, reserved.
+fn new_map(disk: &SimStorage, name: &str, len: u64, written_ahead: bool) -> Box<dyn MappedFile> {
+    drop(disk.create(path(name)).unwrap());
+    disk.map(path(name), len, written_ahead).unwrap()
 }
 
 /// A file whose bytes and name are durable.
@@ -71,7 +77,7 @@ fn unsynced_sectors_of_a_recycled_mapping_fall_back_to_its_old_bytes_in_any_comb
 #[test]
 fn a_sector_appended_to_twice_may_hold_only_the_earlier_append() {
     let disk = SimStorage::new(1);
-    let map = disk.map(path("m"), 4096, true).unwrap();
+    let map = new_map(&disk, "m", 4096, true);
     disk.sync_dir(path("")).unwrap();
     map.write(0, &[1; 100]).unwrap();
     map.write(100, &[2; 100]).unwrap();
@@ -175,7 +181,7 @@ fn names_survive_independently_and_in_an_order_of_their_own() {
 #[test]
 fn a_failed_sync_loses_its_sectors_even_after_a_later_successful_one() {
     let disk = SimStorage::new(1);
-    let map = disk.map(path("log"), 4096, true).unwrap();
+    let map = new_map(&disk, "log", 4096, true);
     disk.sync_dir(path("")).unwrap();
     map.write(0, &[1; 512]).unwrap();
     disk.fail_at(OpKind::Sync, 1, Mode::Once, io::ErrorKind::Other);
@@ -199,34 +205,27 @@ fn a_failed_sync_loses_its_sectors_even_after_a_later_successful_one() {
 }
 
 #[test]
-fn a_file_created_over_another_is_the_old_one_or_the_new_one() {
+fn a_file_is_not_created_over_another() {
     let disk = SimStorage::new(1);
     durable(&disk, "a", &[1; 600]);
-    let mut file = disk.create(path("a")).unwrap();
-    file.write(&[2; 900]).unwrap();
-    assert_eq!(disk.clone_crashed(Survive::None, 1).file_bytes("a").unwrap(), [1; 600]);
-    for seed in 0..200 {
-        let bytes = disk.clone_crashed(Survive::Half, seed).file_bytes("a").unwrap();
-        assert!(bytes == [1; 600] || !bytes.contains(&1), "a mixture of both");
-    }
-    file.sync().unwrap();
-    assert_eq!(disk.clone_crashed(Survive::None, 1).file_bytes("a").unwrap(), [2; 900]);
+    assert_eq!(disk.create(path("a")).map(|_| ()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(disk.file_bytes("a").unwrap(), [1; 600]);
 }
 
 #[test]
 fn a_kill_keeps_every_byte_and_frees_the_lock_but_makes_nothing_durable() {
     let disk = SimStorage::new(1);
-    let lock = disk.lock(path("LOCK")).unwrap();
-    assert_eq!(disk.lock(path("LOCK")).map(|_| ()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let lock = disk.lock(path("LOCK"), true).unwrap();
+    assert_eq!(disk.lock(path("LOCK"), true).map(|_| ()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     let mut file = disk.create(path("a")).unwrap();
     file.write(b"abc").unwrap();
     let after = disk.kill();
     assert!(file.write(b"d").is_err(), "the dead write nothing");
     assert!(disk.is_crashed() && disk.list(path("")).is_err());
     assert_eq!(after.file_bytes("a").unwrap(), b"abc");
-    let again = after.lock(path("LOCK")).unwrap();
+    let again = after.lock(path("LOCK"), true).unwrap();
     drop(lock);
-    assert!(after.lock(path("LOCK")).is_err(), "the dead process's lock is not this one's");
+    assert!(after.lock(path("LOCK"), true).is_err(), "the dead process's lock is not this one's");
     drop(again);
     assert!(after.crash(Survive::None, 1).list_all().is_empty());
 }
@@ -300,6 +299,7 @@ fn a_full_disk_takes_what_fits_and_goes_on_when_there_is_space() {
     file.write(&[1; 600]).unwrap();
     assert_eq!(file.write(&[1; 600]).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(disk.used_bytes(), 1000);
+    drop(disk.create(path("m")).unwrap());
     assert_eq!(disk.map(path("m"), 4096, false).map(|_| ()).unwrap_err().kind(), io::ErrorKind::StorageFull);
     disk.set_quota(Some(6000));
     let map = disk.map(path("m"), 4096, false).unwrap();
@@ -346,6 +346,7 @@ fn the_same_seed_gives_the_same_history_and_the_same_disk() {
         world.storage.fail_at(OpKind::Write, 20, Mode::Once, io::ErrorKind::Other);
         for i in 0..50 {
             let name = format!("f{}", rng.range(0..5));
+            let _ = env.storage.remove(path(&name));
             let mut file = env.storage.create(path(&name)).unwrap();
             let size = env.random.next_u64() as usize % 3000;
             file.write(&rng.bytes(size)).ok();
@@ -419,7 +420,7 @@ fn a_crashed_copy_of_a_small_store_costs_far_less_than_a_millisecond() {
     for i in 0..20 {
         durable(&disk, &format!("{i}.table"), &[i; 5000]);
     }
-    let map = disk.map(path("log"), 64 << 10, true).unwrap();
+    let map = new_map(&disk, "log", 64 << 10, true);
     for i in 0..40 {
         map.write(i * 300, &[1; 300]).unwrap();
     }
@@ -452,7 +453,7 @@ proptest! {
                     let Ok(mut f) = disk.append(path(&name)) else { continue };
                     f.write(&vec![file + 1; size]).unwrap();
                 }
-                2 => drop(disk.create(path(&name)).unwrap()),
+                2 => drop(disk.create(path(&name))),
                 3 => {
                     let Ok(map) = disk.map(path(&name), 2000, false) else { continue };
                     map.write(size as u64, &[9; 300]).unwrap();

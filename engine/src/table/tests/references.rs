@@ -81,6 +81,7 @@ fn a_reference_to_a_sound_entry_of_another_cell_is_refused() {
     let mut fixture = log_table(numbered(40, 1), 1 << 20);
     let options = small(Compression::None);
     let storage = fixture.storage.clone();
+    storage.remove(&fixture.path).unwrap();
     let mut builder = TableBuilder::new(&*storage, &fixture.path, ID, 0x5eed, &options, 77).unwrap();
     builder.set_log_database(DATABASE);
     let cell = fixture.cells[0].as_ref();

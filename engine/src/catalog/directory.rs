@@ -1,0 +1,92 @@
+//! Where a database may be made: in a directory that is absent, empty, or has what an earlier try left that a crash ended.
+//!
+//! A directory with anything else in it is surely not the one that was meant, and what lies there might have a name that a
+//! database uses. What a creation leaves is the lock, a note, the first manifest and the next `CURRENT`; tables, logs and higher
+//! manifests say that there was a database which lost its `CURRENT`.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::log;
+use crate::storage::{
+    Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_own, is_own_lock,
+};
+use crate::table;
+use crate::types::TableId;
+use crate::version::manifest::{self, CURRENT, CURRENT_NEW};
+use std::io;
+use std::path::Path;
+
+/// The next note, until it takes its name.
+pub(crate) const NOTE_NEW: &str = "DATABASE.new";
+
+/// Why there is nothing to open: what lies there tells whether a database lost its `CURRENT`.
+pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
+    match refuse_leftovers(env, dir) {
+        Err(e) if e.kind() == ErrorKind::Corruption => e,
+        _ => Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())),
+    }
+}
+
+/// A directory without `CURRENT` but with logs, tables or manifests is a damaged database, not an empty place. One file that begins
+/// as ours do is enough to say so.
+pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    if names.iter().any(|name| name == CURRENT) {
+        return Ok(());
+    }
+    for name in &names {
+        let path = dir.join(name);
+        if is_part(&*env.storage, &path, name).map_err(|e| Error::io("look at", &path, e))? {
+            let message = format!("CURRENT is missing, expected it beside {name}");
+            return Err(Error::corruption(dir.join(CURRENT), 0, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to make a database beside anything that no unfinished creation has left: `Corruption` where there was one, else
+/// `Invalid`.
+pub(crate) fn refuse_occupied(env: &Env, dir: &Path) -> Result<()> {
+    let storage = &*env.storage;
+    refuse_leftovers(env, dir)?;
+    let names = storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
+    // One that somebody has made since it was looked for is no other thing.
+    if names.iter().any(|name| name == CURRENT) {
+        return Ok(());
+    }
+    for name in &names {
+        if !is_unfinished(storage, dir, name).map_err(|e| Error::io("look at", dir.join(name), e))? {
+            return Err(Error::invalid(format!(
+                "{} holds no database but other things (`{name}`); a new one needs an absent or empty directory",
+                dir.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file is a part of a database that was opened once, by its name and its bytes.
+fn is_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
+    if TableId::parse_file_name(name).is_some() {
+        return table::is_own_file(storage, path);
+    }
+    if log::parse_file_name(name).is_some() {
+        return log::is_own_file(storage, path, None);
+    }
+    match manifest::parse_file_name(name) {
+        Some(number) if number > 1 => manifest::is_own_manifest(storage, path, None),
+        _ => Ok(false),
+    }
+}
+
+/// Whether the entry may be what an unfinished creation left, or a file system made.
+fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str) -> io::Result<bool> {
+    let path = &dir.join(name);
+    match name {
+        LOST_AND_FOUND => Ok(true),
+        LOCK_FILE => is_own_lock(storage, dir, name),
+        NOTE | NOTE_NEW => is_own(storage, path, begins_with_number),
+        CURRENT_NEW => manifest::is_unfinished(storage, path),
+        _ if manifest::parse_file_name(name) == Some(1) => manifest::is_own_manifest(storage, path, None),
+        _ => Ok(false),
+    }
+}

@@ -1,0 +1,108 @@
+//! Which files are ours, told by what they begin with, before one that was found by its name is removed or replaced.
+//!
+//! Files that this process made are known. Those that an open, a check or a deletion *finds* in a directory may be
+//! another program's with a name like ours. What we write begins with a magic or a checksum. A crash may leave of it a part, or
+//! zeros where a sector was not written; both count as ours under a name of ours, an empty file too.
+
+use super::{LOCK_FILE, Storage, WriteFile};
+use std::io;
+use std::path::Path;
+
+/// Bytes that are looked at.
+const HEAD_BYTES: u64 = 128;
+
+/// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at most 128. What
+/// is no regular file is not ours.
+pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
+    match head(storage, path) {
+        Ok(head) => Ok(head.iter().all(|byte| *byte == 0) || begins(&head)),
+        Err(e) if matches!(e.kind(), InvalidInput | IsADirectory | NotFound) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn head(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
+    let file = storage.open(path)?;
+    let mut head = vec![0; file.len()?.min(HEAD_BYTES) as usize];
+    file.read_exact_at(&mut head, 0)?;
+    Ok(head)
+}
+
+/// Whether a directory's entry is a lock file, which is empty.
+pub(crate) fn is_own_lock(storage: &dyn Storage, dir: &Path, name: &str) -> io::Result<bool> {
+    if name == LOCK_FILE { is_own(storage, &dir.join(name), |_| false) } else { Ok(false) }
+}
+
+/// Whether bytes begin with the magic, or are the beginning of it.
+pub(crate) fn begins_with(head: &[u8], magic: &[u8]) -> bool {
+    let len = head.len().min(magic.len());
+    head[..len] == magic[..len]
+}
+
+/// Creates a file under a name at which an earlier try may have left its own, which goes first.
+///
+/// # Errors
+/// `AlreadyExists` where another program's file has that name.
+pub(crate) fn create_over_own(
+    storage: &dyn Storage,
+    path: &Path,
+    begins: impl Fn(&[u8]) -> bool,
+) -> io::Result<Box<dyn WriteFile>> {
+    match storage.create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            if !is_own(storage, path, begins)? {
+                let message = "a file of that name is there, which no database made";
+                return Err(io::Error::new(e.kind(), message));
+            }
+            storage.remove(path)?;
+            storage.create(path)
+        }
+        created => created,
+    }
+}
+
+/// Removes the file if it was made here, or is the beginning of one.
+pub(crate) fn remove_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) {
+    if is_own(storage, path, begins).is_ok_and(|own| own) {
+        // What cannot be removed now is found again at the next open.
+        let _ = storage.remove(path);
+    }
+}
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::super::LocalStorage;
+    use super::*;
+
+    #[test]
+    fn only_what_begins_as_ours_or_is_empty_is_taken_for_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let storage = LocalStorage::new();
+        let is_own = || is_own(&storage, &path, |head| begins_with(head, b"SILT")).unwrap();
+        for (bytes, ours) in
+            [(&b""[..], true), (b"\0\0\0", true), (b"SI", true), (b"SILT more", true), (b"SOLD", false)]
+        {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(is_own(), ours, "{bytes:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_own(), "nothing there");
+        assert!(storage.create_dir(&path).is_ok() && !is_own(), "a directory");
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_not_created_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let storage = LocalStorage::new();
+        let create = || create_over_own(&storage, &path, |head| begins_with(head, b"SILT"));
+        std::fs::write(&path, "precious").unwrap();
+        assert_eq!(create().map(|_| ()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::write(&path, "SILT of an earlier try").unwrap();
+        create().unwrap().write(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+}
