@@ -4,7 +4,7 @@
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
 use crate::memory::Segment;
-use crate::types::{SeqNo, Window};
+use crate::types::{RangeTombstone, SeqNo, Window};
 
 impl Version {
     /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read by now do not see.)
@@ -17,16 +17,20 @@ impl Version {
     }
 
     /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Those older than one
-    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run.
-    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo) -> Window {
+    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run. `emptied` is what else
+    /// is known to be deleted there, as one.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
         let mut window = Window::all();
-        self.ask(key, read, &mut window);
+        self.ask(key, read, emptied, &mut window);
         window = window.bounded();
-        self.ask(key, read, &mut window);
+        self.ask(key, read, emptied, &mut window);
         window
     }
 
-    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+    fn ask(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>, window: &mut Window) {
+        if let Some(emptied) = emptied {
+            window.look_at(emptied, key);
+        }
         for segment in std::iter::once(&self.active).chain(&self.frozen) {
             segment.look_around(key, read, window);
         }
