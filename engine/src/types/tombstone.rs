@@ -106,11 +106,17 @@ impl Window {
     }
 
     /// From now on bounds count, of those tombstones that matter beside what was found: those older than one that deletes all
-    /// timestamps do not.
-    pub(crate) fn bounded(mut self) -> Self {
-        self.floor = Some(self.whole.unwrap_or_default());
-        self.whole = None;
+    /// timestamps do not. `emptied`: what is known to delete all that those up to its own sequence number delete in its range, the
+    /// key's.
+    pub(crate) fn bounded(mut self, emptied: Option<&RangeTombstone>) -> Self {
+        let newest = self.whole.take().unwrap_or_default();
         self.covers.clear();
+        self.floor = Some(newest);
+        if let Some(t) = emptied.filter(|t| t.seq >= newest) {
+            self.floor = Some(t.seq.next());
+            self.within(&t.range);
+            self.add(Cover { seq: t.seq, from: t.from, to: t.to });
+        }
         self
     }
 
@@ -184,7 +190,7 @@ impl Window {
         Cover::sort(&mut self.covers);
         let fragment = Fragment { range: self.range.clone(), covers: self.covers };
         let list = if fragment.covers.is_empty() { Vec::new() } else { vec![fragment] };
-        (self.range, Fragments { list }, self.whole)
+        (self.range, Fragments::of_sorted(list), self.whole)
     }
 }
 
@@ -192,6 +198,8 @@ impl Window {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fragments {
     list: Vec<Fragment>,
+    /// The lowest and the highest timestamp that any of them deletes.
+    times: Option<(Timestamp, Timestamp)>,
 }
 
 impl Fragments {
@@ -211,7 +219,9 @@ impl Fragments {
 
     /// Fragments that are sorted and disjoint already.
     pub(crate) fn of_sorted(list: Vec<Fragment>) -> Self {
-        Self { list }
+        let covers = || list.iter().flat_map(|fragment| &fragment.covers);
+        let times = covers().map(|c| c.from).min().zip(covers().map(|c| c.to).max());
+        Self { list, times }
     }
 
     /// For readers that see all of them; `None` where it would take more than so many covers.
@@ -288,7 +298,7 @@ impl Fragments {
                 }
             }
         }
-        Some(Self { list })
+        Some(Self::of_sorted(list))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -319,12 +329,9 @@ impl Fragments {
         self.overlapping(range).iter().flat_map(|f| &f.covers).any(|cover| cover.seq > seq)
     }
 
-    /// Whether one of them deletes cells of those timestamps.
+    /// Whether one of them may delete cells of those timestamps.
     pub(crate) fn speak_of(&self, times: TimeRange) -> bool {
-        self.list
-            .iter()
-            .flat_map(|fragment| &fragment.covers)
-            .any(|cover| times.overlaps(&(cover.from..=cover.to)))
+        self.times.is_some_and(|(first, last)| times.overlaps(&(first..=last)))
     }
 
     /// The tombstones again, cut at `within`'s bounds. O(log n), and as many as there are.

@@ -17,20 +17,17 @@ impl Version {
     }
 
     /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Those older than one
-    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run. `emptied` is what else
-    /// is known to be deleted there, as one.
+    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run. `emptied`: a range around
+    /// the key in which nothing is left of what was written before it.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
         let mut window = Window::all();
-        self.ask(key, read, emptied, &mut window);
-        window = window.bounded();
-        self.ask(key, read, emptied, &mut window);
+        self.ask(key, read, &mut window);
+        window = window.bounded(emptied);
+        self.ask(key, read, &mut window);
         window
     }
 
-    fn ask(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>, window: &mut Window) {
-        if let Some(emptied) = emptied {
-            window.look_at(emptied, key);
-        }
+    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         for segment in std::iter::once(&self.active).chain(&self.frozen) {
             segment.look_around(key, read, window);
         }
