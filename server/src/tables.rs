@@ -260,36 +260,38 @@ impl Tables {
         let (by_name, changing, backing_up, moments) = Default::default();
         let tables = Self { db, records, places, base, by_name, moments, changing, backing_up, row_locks };
         tables.note_moment();
-        for store in tables.db.families() {
-            if owner_of(&store).is_some_and(|owner| !named.contains(&owner)) {
-                tables.note_attached(&tables.db.family(&store).map_err(status)?)?;
-                tables.db.drop_family(&store).map_err(status)?;
+        for store in tables.db.all_families() {
+            if owner_of(store.name()).is_some_and(|owner| !named.contains(&owner)) {
+                tables.note_attached(&store)?;
+                tables.db.drop_family(store.name()).map_err(status)?;
             }
         }
         tables.clean_backups()?;
-        let mut stores = tables.all_stores()?;
+        let mut stores = tables.all_stores();
         let mut by_name = BTreeMap::new();
+        let mut altered = Vec::new();
         for (name, schema) in schemas {
             let layout = tables.layout(schema, &mut stores)?;
-            tables.give_options(&name, &layout)?;
+            altered.extend(tables.options_to_give(&name, &layout)?);
             // How calm they were nobody knows: what traffic has split stays so for a while.
             let regions = layout.families.iter().flat_map(|family| &family.regions);
             regions.for_each(|region| region.traffic.call_busy());
             by_name.insert(name, Arc::new(Table::new(layout)));
         }
+        tables.db.alter_families(altered).map_err(status)?;
         tables.by_name.store(Arc::new(by_name));
         Ok(tables)
     }
 
     /// All stores by what they belong to.
-    fn all_stores(&self) -> Result<BTreeMap<(u64, u32), Vec<Family>>, Status> {
+    fn all_stores(&self) -> BTreeMap<(u64, u32), Vec<Family>> {
         let mut stores: BTreeMap<_, Vec<Family>> = BTreeMap::new();
-        for name in self.db.families() {
-            if let Some(owner) = owner_of(&name) {
-                stores.entry(owner).or_default().push(self.db.family(&name).map_err(status)?);
+        for store in self.db.all_families() {
+            if let Some(owner) = owner_of(store.name()) {
+                stores.entry(owner).or_default().push(store);
             }
         }
-        Ok(stores)
+        stores
     }
 
     /// What the stores of a family are to have.
@@ -304,16 +306,22 @@ impl Tables {
 
     /// Gives the engine the rules and settings that stores do not have yet.
     fn give_options(&self, table: &str, layout: &Layout) -> Result<(), Status> {
+        self.db.alter_families(self.options_to_give(table, layout)?).map_err(status)
+    }
+
+    /// The stores of a table that do not have the options they are to have, with these.
+    fn options_to_give(&self, table: &str, layout: &Layout) -> Result<Vec<(Family, FamilyOptions)>, Status> {
+        let mut altered = Vec::new();
         for family in &layout.families {
             let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
             let options = self.options(table, &family.name, schema)?;
             for Region { store, .. } in &family.regions {
                 if store.options() != options {
-                    store.alter(options.clone()).map_err(status)?;
+                    altered.push((store.clone(), options.clone()));
                 }
             }
         }
-        Ok(())
+        Ok(altered)
     }
 
     /// Gives a table's stores their options, if a change came to no end in that.

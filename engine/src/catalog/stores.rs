@@ -131,24 +131,45 @@ impl Catalog {
         Ok(())
     }
 
-    pub(crate) fn alter_family(&self, store: &Arc<Store>, options: FamilyOptions) -> Result<()> {
+    /// Gives stores other options, all or none, by one edit.
+    pub(crate) fn alter_families(&self, changes: Vec<(Arc<Store>, FamilyOptions)>) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         self.commit.check_writable()?;
-        let mut settings = FamilySettings::resolve(&store.name, options.clone(), &self.registry)?;
+        let mut settings = Vec::with_capacity(changes.len());
+        for (store, options) in &changes {
+            settings.push(FamilySettings::resolve(&store.name, options.clone(), &self.registry)?);
+        }
         let _one = self.families.lock();
         self.commit.check_writable()?;
-        store.check_not_dropped()?;
-        if store.settings().options.timestamps != options.timestamps {
-            return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
+        let mut edit = Vec::with_capacity(changes.len());
+        for (store, options) in &changes {
+            store.check_not_dropped()?;
+            if store.settings().options.timestamps != options.timestamps {
+                return Err(Error::invalid(format!("family {}: timestamps cannot change", store.name)));
+            }
+            edit.push(Change::StoreOptions { id: store.id, options: to_json(options)? });
         }
-        let before = store.settings().options.strategy.clone();
-        if before == options.strategy {
+        self.commit_edit(&edit)?;
+        for ((store, _), settings) in changes.iter().zip(settings) {
+            self.alter_store(store, settings);
+        }
+        self.commit.scheduler.notify();
+        Ok(())
+    }
+
+    /// The store has those settings, which the manifest knows.
+    fn alter_store(&self, store: &Arc<Store>, mut settings: FamilySettings) {
+        let (before, strategy) =
+            (store.settings().options.strategy.clone(), settings.options.strategy.clone());
+        if before == strategy {
             settings.inherited = store.settings().inherited.clone();
         }
-        self.commit_edit(&vec![Change::StoreOptions { id: store.id, options: to_json(&options)? }])?;
         store.set_settings(settings);
-        let what = match before == options.strategy {
+        let what = match before == strategy {
             true => "options changed".to_string(),
-            false => format!("options changed: strategy {before} gives way to {}", options.strategy),
+            false => format!("options changed: strategy {before} gives way to {strategy}"),
         };
         self.commit.events.record(EventKind::Family, &store.name, what, &[]);
         {
@@ -162,8 +183,6 @@ impl Catalog {
         // Writers that stopped for runs that the strategy before did not allow may go on.
         self.commit.recount(store);
         self.commit.touch(store.id);
-        self.commit.scheduler.notify();
-        Ok(())
     }
 
     /// The family's options as the manifest has them.

@@ -1,5 +1,6 @@
 //! One column family inside: its options, its memory and tables (the version), its merges in flight.
 
+use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
@@ -54,6 +55,8 @@ pub(crate) struct Store {
     spares: OnceLock<Arc<Spares>>,
     /// What the last active segment that was frozen had.
     active_expected: AtomicU64,
+    /// Where scans found nothing left.
+    pub(crate) emptied: Emptied,
     pub(crate) metrics: StoreMetrics,
     pub(crate) work: Mutex<StoreWork>,
 }
@@ -145,6 +148,7 @@ impl Store {
             active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
             counted: Counted::new(),
+            emptied: Emptied::new(),
             metrics: StoreMetrics::default(),
             work: Mutex::default(),
         })

@@ -125,7 +125,7 @@ impl Inner {
             let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
             newer.any(|open| {
                 let within = range.intersect(&open.info.live_range());
-                open.table().fragments().tombstones_within(&within).any(|t| t.seq > seq)
+                open.table().fragments().has_newer(&within, seq)
             })
         };
         if version.memory().any(|segment| segment.has_newer_tombstone(range, seq))

@@ -10,13 +10,19 @@
 //!   after the other. What scans look at there in vain is counted, and once it is several times what the segment holds, the next
 //!   write freezes it ([`Store::is_mostly_dead`]): laid out flat it has no covered cells any more, and when its index is merged
 //!   with others those go that are covered by tombstones of these.
+//! - Keys behind each other that were deleted one by one are looked at once. That nothing is left of them is noted, and later
+//!   scans go past them as if one tombstone covered them all (`commit/emptied.rs`).
 
-use crate::commit::Store;
-use crate::types::{Fragments, KeyRange, SeqNo, Timestamp};
+use crate::commit::{EmptyRanges, Store};
+use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
 use crate::version::Version;
+use std::sync::Arc;
 
 /// Covered cells that are looked at one by one before the sources go past all others.
 const LOOKS: u32 = 8;
+
+/// Deleted keys behind each other of which it is noted that nothing is left of them.
+const RUN_MIN: u32 = if cfg!(feature = "testing") { 10 } else { 64 };
 
 pub(crate) struct Covers {
     read: SeqNo,
@@ -30,12 +36,21 @@ pub(crate) struct Covers {
     /// Covered cells looked at since sources last went past some, and in all.
     here: u32,
     looks: u64,
+    /// Where scans before found nothing left.
+    emptied: Option<Arc<EmptyRanges>>,
+    /// Deleted keys met behind each other, and the first of them.
+    run: u32,
+    run_first: Vec<u8>,
 }
 
 impl Covers {
-    pub(crate) fn new(version: &Version, read: SeqNo) -> Self {
+    pub(crate) fn new(store: &Store, version: &Version, read: SeqNo) -> Self {
+        let any = version.has_ranges();
         Self {
-            any: version.has_ranges(),
+            any,
+            emptied: any.then(|| store.emptied.found()),
+            run: 0,
+            run_first: Vec::new(),
             read,
             known: KeyRange { start: Vec::new(), end: Some(Vec::new()) },
             fragments: Fragments::default(),
@@ -55,7 +70,8 @@ impl Covers {
     }
 
     fn look_around(&mut self, version: &Version, key: &[u8]) {
-        (self.known, self.fragments, self.whole) = version.look_around(key, self.read).into_parts();
+        let emptied = self.emptied.as_ref().and_then(|found| found.over(&version.bounds, key, self.read));
+        (self.known, self.fragments, self.whole) = version.look_around(key, self.read, emptied).into_parts();
         self.here = 0;
     }
 
@@ -84,6 +100,30 @@ impl Covers {
         self.here = 0;
         Some((self.known.clone(), whole))
     }
+
+    /// The next key with cells is deleted: they are all older than a tombstone over all timestamps.
+    #[inline]
+    pub(crate) fn met_deleted(&mut self, key: &[u8]) {
+        if self.run == 0 {
+            self.run_first.clear();
+            self.run_first.extend_from_slice(key);
+        }
+        self.run = self.run.saturating_add(1);
+    }
+
+    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is worth noting.
+    #[inline]
+    pub(crate) fn end_run(&mut self, key: &[u8], backward: bool) -> Option<KeyRange> {
+        let run = std::mem::take(&mut self.run);
+        if run < RUN_MIN {
+            return None;
+        }
+        let first = self.run_first.as_slice();
+        Some(match backward {
+            false => KeyRange { start: first.to_vec(), end: Some(key.to_vec()) },
+            true => KeyRange { start: successor(key), end: Some(successor(first)) },
+        })
+    }
 }
 
 /// What was looked at in vain in the active segment, as far as a scan's end tells the store of it.
@@ -95,7 +135,9 @@ pub(super) fn tell_dead_looks(store: &Store, looks: u64) {
 
 #[cfg(all(test, not(models)))]
 mod tests {
-    use crate::Db;
+    use crate::types::{Rng, looks};
+    use crate::{Db, Entry, Family, FamilyOptions, Result, Timestamps};
+    use std::collections::BTreeMap;
 
     /// Counted work: of a queue that is read at its front and trimmed there while others write at its end, the thousandth
     /// message costs a reader no more looks than the hundredth.
@@ -125,6 +167,134 @@ mod tests {
             }
             // Without freezing the last 500 messages would look at 1.8 million.
             assert!(most < 500 * 250, "{most} looks for 500 messages, apart: {apart}");
+        }
+    }
+
+    fn key(n: u32) -> [u8; 4] {
+        n.to_be_bytes()
+    }
+
+    fn delete(family: &Family, n: u32) {
+        family.delete_range(&key(n)[..]..=&key(n)[..]).unwrap();
+    }
+
+    /// What a scan to the first row touches: covered cells, and places where tombstones are looked for.
+    fn to_the_first(family: &Family, expected: u32) -> (u64, u64) {
+        let mut covered = 0;
+        let touched = looks::count(|| {
+            let mut scan = family.scan::<&[u8]>(..);
+            assert_eq!(scan.next().unwrap().unwrap().key, key(expected));
+            covered = scan.covers().looks;
+        });
+        (covered, touched)
+    }
+
+    fn options(explicit: bool) -> FamilyOptions {
+        let timestamps = if explicit { Timestamps::Explicit } else { Timestamps::Implicit };
+        FamilyOptions { timestamps, versions: 1, ..FamilyOptions::default() }
+    }
+
+    /// Counted work: over n rows that were deleted one by one, wherever rows and tombstones lie, a scan looks at each once, at the cost
+    /// of a logarithm. What comes later costs a logarithm in all, but for looking at cells of the active segment.
+    #[test]
+    fn rows_deleted_one_by_one_are_gone_through_once() {
+        for (n, explicit) in [(1_000u32, false), (10_000, false), (10_000, true)] {
+            let look = 16 * u64::from(n.ilog2());
+            let few = 80;
+            let rows = u64::from(n);
+            let dir = tempfile::tempdir().unwrap();
+            let open = || Db::open(dir.path()).unwrap();
+            let mut family = open().create_family("rows", options(explicit)).unwrap();
+
+            // All of it in the active segment.
+            (0..=n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
+            (0..n).for_each(|n| delete(&family, n));
+            let (covered, touched) = to_the_first(&family, n);
+            assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {n}");
+            let (_, touched) = to_the_first(&family, n);
+            assert!(touched <= few * look, "{touched} of {n}, known already");
+            // In no memory and no table is anything left of them.
+            family.flush().unwrap();
+            let (covered, touched) = to_the_first(&family, n);
+            assert!(covered == 0 && touched <= look, "{covered}, {touched} of {n} after a flush");
+
+            // Rows in a table, and tombstones in memory, in another order.
+            (0..n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
+            family.flush().unwrap();
+            let mut order: Vec<u32> = (0..n).collect();
+            Rng::new(3).shuffle(&mut order);
+            order.into_iter().for_each(|n| delete(&family, n));
+            let mut opened = 0;
+            loop {
+                let (covered, touched) = to_the_first(&family, n);
+                assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {n}");
+                let (covered, touched) = to_the_first(&family, n);
+                assert!(
+                    covered <= few && touched <= few * look,
+                    "{covered}, {touched} of {n}, known already"
+                );
+                opened += 1;
+                match opened {
+                    // All tombstones come into one active segment.
+                    1 => {
+                        drop(family);
+                        family = open().family("rows").unwrap();
+                    }
+                    // Rows and tombstones in tables, unless these are merged already.
+                    2 => family.flush().unwrap(),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// A queue that is emptied and read in turns, with what it is read by, among other keys.
+    #[test]
+    fn scans_find_what_is_left_after_others_have_noted_what_is_not() {
+        for (seed, explicit) in [(1, false), (2, true), (3, false), (4, true)] {
+            let mut rng = Rng::new(seed);
+            let dir = tempfile::tempdir().unwrap();
+            let db = Db::open(dir.path()).unwrap();
+            let family = db.create_family("rows", options(explicit)).unwrap();
+            let mut rows = BTreeMap::new();
+            let mut held = Vec::new();
+            for turn in 0..400u32 {
+                let first = rng.range(0..600) as u32;
+                let last = first + rng.range(0..200) as u32;
+                for n in first..last {
+                    if turn % 2 == 0 {
+                        family.put(key(n), turn.to_be_bytes()).unwrap();
+                        rows.insert(n, turn);
+                    } else {
+                        delete(&family, n);
+                        rows.remove(&n);
+                    }
+                }
+                if rng.one_in(40) {
+                    family.flush().unwrap();
+                }
+                if rng.one_in(20) {
+                    held.push((db.snapshot(), rows.clone()));
+                }
+                let from = rng.range(0..800) as u32;
+                let found = |at: &mut dyn Iterator<Item = Result<Entry>>| -> Vec<(Vec<u8>, Vec<u8>)> {
+                    at.map(|entry| entry.map(|e| (e.key, e.value.to_vec())).unwrap()).collect()
+                };
+                let of = |rows: &BTreeMap<u32, u32>| -> Vec<(Vec<u8>, Vec<u8>)> {
+                    let left = rows.range(from..);
+                    left.map(|(n, turn)| (key(*n).to_vec(), turn.to_be_bytes().to_vec())).collect()
+                };
+                let start = key(from);
+                assert_eq!(found(&mut family.scan(&start[..]..)), of(&rows), "turn {turn} of {seed}");
+                let mut back = found(&mut family.scan(&start[..]..).rev());
+                back.reverse();
+                assert_eq!(back, of(&rows), "turn {turn} of {seed}, backward");
+                for (snapshot, then) in &held {
+                    let reader = family.at(snapshot);
+                    assert_eq!(found(&mut reader.scan(&start[..]..)), of(then), "turn {turn}, as it was");
+                }
+                held.truncate(3);
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ impl Family {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn alter(&self, options: FamilyOptions) -> Result<()> {
-        self.db.catalog.alter_family(&self.store, options)
+        self.db.catalog.alter_families(vec![(self.store.clone(), options)])
     }
 
     fn cell(

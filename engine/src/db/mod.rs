@@ -55,7 +55,7 @@ pub use transaction::{Isolation, Transaction, TransactionScan};
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
 use crate::metrics::Statistics;
@@ -142,6 +142,41 @@ impl Db {
     /// The names of all families, in order of creation.
     pub fn families(&self) -> Vec<String> {
         self.inner.catalog.stores().iter().map(|s| s.name.clone()).collect()
+    }
+
+    /// All families, in order of creation.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// db.create_family("users", Default::default())?;
+    /// assert_eq!(db.all_families().iter().map(|family| family.name()).collect::<Vec<_>>(), ["default", "users"]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn all_families(&self) -> Vec<Family> {
+        let stores = self.inner.catalog.stores();
+        stores.iter().map(|store| Family::new(self.inner.clone(), store.clone())).collect()
+    }
+
+    /// Changes the options of several families, as [`Family::alter`] does of one: all or none, at the cost of one.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let options = siltstone::FamilyOptions { ttl_us: 3_600_000_000, ..Default::default() };
+    /// db.alter_families(db.all_families().into_iter().map(|family| (family, options.clone())))?;
+    /// assert_eq!(db.default_family().options(), options);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn alter_families(&self, changes: impl IntoIterator<Item = (Family, FamilyOptions)>) -> Result<()> {
+        let mut altered = Vec::new();
+        for (family, options) in changes {
+            if !Arc::ptr_eq(&family.db, &self.inner) {
+                return Err(Error::invalid("a family of another database was to be altered"));
+            }
+            altered.push((family.store, options));
+        }
+        self.inner.catalog.alter_families(altered)
     }
 
     /// Creates a family; `Invalid` if the name is taken.

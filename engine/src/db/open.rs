@@ -284,15 +284,10 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         ("replay_micros", replay_micros),
         ("epoch", u64::from(epoch)),
     ];
-    let full = inner.work.gather_log();
+    inner.work.gather_log();
     let what = if mark.is_none() { "created" } else { "opened" };
     inner.commit.events.record(EventKind::Open, "", what.into(), &numbers);
-    let db = finish(inner, families)?;
-    if full {
-        // Whether it succeeds or not: the next open tries again.
-        let _ = db.flush();
-    }
-    Ok(db)
+    finish(inner, families)
 }
 
 /// How often an open begins again where the directory is removed or replaced meanwhile.
@@ -703,17 +698,19 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {
         inner.catalog.create_family(DEFAULT_FAMILY, FamilyOptions::default())?;
     }
+    let mut altered = Vec::new();
     for (name, options) in families {
         match known(&name) {
             None => {
                 inner.catalog.create_family(&name, options)?;
             }
             Some(store) if inner.catalog.stored_options(&store)? != options => {
-                Family::new(inner.clone(), store).alter(options)?;
+                altered.push((store, options));
             }
             Some(_) => {}
         }
     }
+    inner.catalog.alter_families(altered)?;
     default_of(inner)
 }
 

@@ -103,6 +103,16 @@ impl View {
         self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
 
+    /// A walk found nothing left in the range.
+    #[cold]
+    fn note_emptied(&self, range: KeyRange) {
+        // Of other times there may be something. And where another active segment was begun after the version was taken, that may
+        // have something from before the read point.
+        if self.looks_at == TimeRange::ALL && self.store.version().active.is(&self.version.active) {
+            self.store.emptied.note(&self.version.bounds, range, self.read);
+        }
+    }
+
     /// Opens what lies in the range.
     pub(super) fn walk(&self, direction: Direction) -> Walk {
         let cursors = match self.looks_at.is_empty() {
@@ -111,7 +121,7 @@ impl View {
         };
         Walk {
             cursor: Merging::new(cursors),
-            covers: Covers::new(&self.version, self.read),
+            covers: Covers::new(&self.store, &self.version, self.read),
             direction,
             started: false,
             key: Vec::new(),
@@ -165,13 +175,13 @@ impl Walk {
 
     /// To the first key of the range at or after this one, going forward from now on.
     pub(super) fn seek(&mut self, view: &View, key: &[u8]) -> Result<()> {
-        self.forget(Direction::Forward);
+        self.forget(view, Direction::Forward);
         self.cursor.seek(key.max(&view.range.start))
     }
 
     /// To the last key of the range before this one, going backward from now on.
     pub(super) fn seek_before(&mut self, view: &View, end: Option<&[u8]>) -> Result<()> {
-        self.forget(Direction::Backward);
+        self.forget(view, Direction::Backward);
         let last = view.range.end.as_deref();
         let end = match (end, last) {
             (Some(end), Some(last)) => Some(end.min(last)),
@@ -180,7 +190,8 @@ impl Walk {
         self.cursor.seek_before(end)
     }
 
-    fn forget(&mut self, direction: Direction) {
+    fn forget(&mut self, view: &View, direction: Direction) {
+        self.end_run(view);
         self.direction = direction;
         self.ready.clear();
         self.key_taken = false;
@@ -242,6 +253,7 @@ impl Walk {
                 return Ok(Some(timestamp));
             }
             if !self.in_range(view, met) {
+                self.end_run(view);
                 return Ok(None);
             }
             if self.direction == Direction::Forward && !view.settings.read.explicit {
@@ -287,6 +299,12 @@ impl Walk {
             (false, false) if rules.filter.is_some() => {}
             (false, false) => self.cursor.pin_value(value)?,
         }
+        // What a point tombstone deletes neither makes keys behind each other nor ends them.
+        match covered && self.covers.covers_all(cell.seq) {
+            true => self.covers.met_deleted(&self.key),
+            false if covered || cell.kind != Kind::Tombstone => self.end_run(view),
+            false => {}
+        }
         self.stays = !gone;
         if !self.stays {
             self.cursor.next()?;
@@ -295,6 +313,15 @@ impl Walk {
             self.pass_covered(view, in_active)?;
         }
         Ok(!gone)
+    }
+
+    /// Deleted keys behind each other end before this key.
+    #[inline]
+    fn end_run(&mut self, view: &View) {
+        let backward = self.direction == Direction::Backward;
+        if let Some(range) = self.covers.end_run(&self.key, backward) {
+            view.note_emptied(range);
+        }
     }
 
     /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
@@ -349,13 +376,17 @@ impl Walk {
         if resolved.is_err() {
             // The key is refused as a whole.
             ready.clear();
+            self.end_run(view);
         }
         resolved?;
         if backward {
             self.ready.make_contiguous().reverse();
         }
         if covered.is_some_and(|newest| self.covers.covers_all(newest)) {
+            self.covers.met_deleted(&self.key);
             self.pass_covered(view, in_active)?;
+        } else if covered.is_some() {
+            self.end_run(view);
         }
         Ok(())
     }

@@ -164,6 +164,11 @@ impl Active {
         self.ranges.newest_over(key, timestamp, read)
     }
 
+    /// Whether a range tombstone with a higher sequence number reaches into the range.
+    pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
+        self.ranges.has_newer(range, seq)
+    }
+
     /// Whether it holds range tombstones.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {

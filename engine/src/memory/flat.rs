@@ -277,6 +277,11 @@ impl Flat {
         self.fragments.newest_over(key, timestamp, read)
     }
 
+    /// As [`Active::has_newer_tombstone`].
+    pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
+        self.fragments.has_newer(range, seq)
+    }
+
     /// Sequence numbers of cells and range tombstones.
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()

@@ -19,8 +19,9 @@ use std::sync::Arc;
 /// Who may still read old versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
-    /// The family keeps a number of versions. Then all cells are kept where some may be deleted by a range of time: which
-    /// versions were there when must stay known (`types/pushed.rs`).
+    /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it was deleted: which
+    /// versions were there when must stay known (`types/pushed.rs`). What deletes all earlier timestamps, too, deletes what a
+    /// version had pushed out with it.
     pub(crate) counts: bool,
     /// The sequence number that new readers see; read before the flattening.
     pub(crate) visible: SeqNo,
@@ -43,7 +44,10 @@ impl Visibility<'_> {
 
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
 pub(crate) struct Judge {
-    keeps_all: bool,
+    /// Versions are counted, and there are range tombstones.
+    careful: bool,
+    /// All cells of the key stay.
+    keeps_key: bool,
     visible: SeqNo,
     snapshots: Vec<SeqNo>,
     /// The timestamp judged now, and the oldest value or tombstone seen with it.
@@ -62,7 +66,8 @@ impl Judge {
         let Visibility { counts, visible, snapshots } = visibility;
         debug_assert!(snapshots.is_sorted());
         Self {
-            keeps_all: counts && has_ranges,
+            careful: counts && has_ranges,
+            keeps_key: counts && has_ranges,
             visible,
             snapshots: snapshots.to_vec(),
             timestamp: Timestamp::ZERO,
@@ -80,7 +85,7 @@ impl Judge {
 
     /// Whether even the only cell of a key may go.
     pub(crate) fn has_ranges(&self) -> bool {
-        !self.ranges.is_empty() && !self.keeps_all
+        !self.ranges.is_empty()
     }
 
     /// The smallest read point that can show a cell written at `seq`.
@@ -95,16 +100,16 @@ impl Judge {
         self.over_timestamp = None;
         self.tombstones.clear();
         self.over_key.clear();
-        if self.has_ranges()
-            && let Some(fragment) = self.ranges.find(key)
-        {
+        if let Some(fragment) = self.ranges.find(key) {
             self.over_key.extend_from_slice(&fragment.covers);
         }
+        let is_partly_deleted = || self.over_key.iter().any(|cover| cover.from > Timestamp::ZERO);
+        self.keeps_key = self.careful && (self.ranges.is_empty() || is_partly_deleted());
     }
 
     /// Whether this cell, the next of its key, is to be kept.
     pub(crate) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
-        if self.keeps_all {
+        if self.keeps_key {
             return true;
         }
         if timestamp != self.timestamp {
@@ -177,6 +182,27 @@ mod tests {
         assert_eq!(kept(all, b"k", &[SeqNo(4)]), [false, false, true], "one that sees the oldest alone");
         assert_eq!(kept(range(4, 9, 10), b"k", &[]), [false, true, false], "it deletes what is below 4, too");
         assert_eq!(kept(range(0, 9, 6), b"k", &[]), [true, true, false], "older than two");
+    }
+
+    #[test]
+    fn where_versions_are_counted_only_a_delete_of_a_range_of_time_keeps_all_of_its_key() {
+        let range = |start: &str, end: &str, from, seq| RangeTombstone {
+            range: KeyRange::new(start, end),
+            from: Timestamp(from),
+            to: Timestamp::MAX,
+            seq: SeqNo(seq),
+        };
+        let ranges = [range("a", "m", 0, 10), range("f", "h", 4, 12)];
+        let visibility = Visibility { counts: true, visible: SeqNo(20), snapshots: &[] };
+        let mut judge = Judge::new(visibility, true).under(Arc::new(Fragments::new(ranges)));
+        let mut kept = |key: &[u8]| {
+            judge.next_key(key);
+            [(7, 11, Kind::Value), (5, 8, Kind::Value)]
+                .map(|(timestamp, seq, kind)| judge.keeps(Timestamp(timestamp), SeqNo(seq), kind))
+        };
+        assert_eq!(kept(b"b"), [true, false], "a row that was deleted and written again");
+        assert_eq!(kept(b"g"), [true, true], "versions that were deleted alone");
+        assert_eq!(kept(b"i"), [true, false], "behind them");
     }
 
     #[test]

@@ -379,7 +379,7 @@ impl Segment {
 
     /// Whether a range tombstone with a higher one reaches into the range.
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
-        self.has_newer(seq) && self.tombstones_within(range).iter().any(|t| t.seq > seq)
+        self.has_newer(seq) && either!(self, cells => cells.has_newer_tombstone(&self.seen(range), seq))
     }
 
     /// Timestamps it says anything about; see [`Active::times`].

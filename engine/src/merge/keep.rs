@@ -75,8 +75,10 @@ impl Below {
         after.checked_sub(1).is_some_and(|at| self.ranges[at].ends_after(key))
     }
 
+    /// O(log n).
     fn overlaps(&self, range: &KeyRange) -> bool {
-        self.ranges.iter().any(|r| r.overlaps(range))
+        let ends_after = self.ranges.partition_point(|r| !r.ends_after(&range.start));
+        self.ranges.get(ends_after).is_some_and(|r| r.overlaps(range))
     }
 }
 

@@ -34,4 +34,6 @@ pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub(crate) use time::TimeRange;
 pub use tombstone::RangeTombstone;
-pub(crate) use tombstone::{Cover, Fragments, Window};
+#[cfg(all(test, not(models)))]
+pub(crate) use tombstone::looks;
+pub(crate) use tombstone::{Cover, Fragment, Fragments, Window};

@@ -50,6 +50,42 @@ impl Cover {
     fn is_whole(&self) -> bool {
         self.from == Timestamp::ZERO && self.to == Timestamp::MAX
     }
+
+    /// Puts them in the order of a fragment's, each once.
+    pub(crate) fn sort(covers: &mut Vec<Cover>) {
+        covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
+        covers.dedup();
+    }
+
+    /// Takes out what no reader needs who sees all of them: of those that delete all timestamps only the newest counts, with what
+    /// is newer than it, and with those that have a lowest timestamp.
+    pub(crate) fn keep_newest(covers: &mut Vec<Cover>) {
+        let whole = covers.iter().filter(|c| c.is_whole()).map(|c| c.seq).max();
+        let hides = |c: &Cover| whole.is_some_and(|whole| c.seq < whole || (c.seq == whole && !c.is_whole()));
+        covers.retain(|c| c.from > Timestamp::ZERO || !hides(c));
+    }
+}
+
+/// What looks for range tombstones touch, counted for tests.
+#[cfg(all(test, not(models)))]
+pub(crate) mod looks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TOUCHED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A look touched a sorted list, in which it searches, or a single tombstone.
+    pub(crate) fn note() {
+        TOUCHED.set(TOUCHED.get() + 1);
+    }
+
+    /// How many of these this thread touches meanwhile.
+    pub(crate) fn count(work: impl FnOnce()) -> u64 {
+        let before = TOUCHED.get();
+        work();
+        TOUCHED.get() - before
+    }
 }
 
 /// Keys side by side and what covers all of them alike. Sources of tombstones are asked about one key, twice: first what covers
@@ -70,11 +106,17 @@ impl Window {
     }
 
     /// From now on bounds count, of those tombstones that matter beside what was found: those older than one that deletes all
-    /// timestamps do not.
-    pub(crate) fn bounded(mut self) -> Self {
-        self.floor = Some(self.whole.unwrap_or_default());
-        self.whole = None;
+    /// timestamps do not. `emptied`: what is known to delete all that those up to its own sequence number delete in its range, the
+    /// key's.
+    pub(crate) fn bounded(mut self, emptied: Option<&RangeTombstone>) -> Self {
+        let newest = self.whole.take().unwrap_or_default();
         self.covers.clear();
+        self.floor = Some(newest);
+        if let Some(t) = emptied.filter(|t| t.seq >= newest) {
+            self.floor = Some(t.seq.next());
+            self.within(&t.range);
+            self.add(Cover { seq: t.seq, from: t.from, to: t.to });
+        }
         self
     }
 
@@ -124,6 +166,8 @@ impl Window {
 
     /// A tombstone covers the key or not, and the others as far as its bounds.
     pub(crate) fn look_at(&mut self, t: &RangeTombstone, key: &[u8]) {
+        #[cfg(all(test, not(models)))]
+        looks::note();
         if self.is_above(t.seq) {
             return;
         }
@@ -143,11 +187,10 @@ impl Window {
     pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments, Option<SeqNo>) {
         let whole = |seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX };
         self.covers.extend(self.whole.map(whole));
-        self.covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
-        self.covers.dedup();
+        Cover::sort(&mut self.covers);
         let fragment = Fragment { range: self.range.clone(), covers: self.covers };
         let list = if fragment.covers.is_empty() { Vec::new() } else { vec![fragment] };
-        (self.range, Fragments { list }, self.whole)
+        (self.range, Fragments::of_sorted(list), self.whole)
     }
 }
 
@@ -155,6 +198,8 @@ impl Window {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fragments {
     list: Vec<Fragment>,
+    /// The lowest and the highest timestamp that any of them deletes.
+    times: Option<(Timestamp, Timestamp)>,
 }
 
 impl Fragments {
@@ -162,6 +207,21 @@ impl Fragments {
     pub(crate) fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> Self {
         let all: Vec<RangeTombstone> = tombstones.into_iter().collect();
         Self::build(all.iter(), None, usize::MAX).unwrap_or_default()
+    }
+
+    /// The same; `None` where it would take more than so many covers.
+    pub(crate) fn of_all<'t>(
+        tombstones: impl Iterator<Item = &'t RangeTombstone>,
+        covers_max: usize,
+    ) -> Option<Self> {
+        Self::build(tombstones, None, covers_max)
+    }
+
+    /// Fragments that are sorted and disjoint already.
+    pub(crate) fn of_sorted(list: Vec<Fragment>) -> Self {
+        let covers = || list.iter().flat_map(|fragment| &fragment.covers);
+        let times = covers().map(|c| c.from).min().zip(covers().map(|c| c.to).max());
+        Self { list, times }
     }
 
     /// For readers that see all of them; `None` where it would take more than so many covers.
@@ -238,7 +298,7 @@ impl Fragments {
                 }
             }
         }
-        Some(Self { list })
+        Some(Self::of_sorted(list))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -249,20 +309,37 @@ impl Fragments {
         self.list.iter()
     }
 
-    /// Whether one of them deletes cells of those timestamps.
-    pub(crate) fn speak_of(&self, times: TimeRange) -> bool {
-        self.list
-            .iter()
-            .flat_map(|fragment| &fragment.covers)
-            .any(|cover| times.overlaps(&(cover.from..=cover.to)))
+    /// The nth fragment.
+    pub(crate) fn get(&self, n: usize) -> Option<&Fragment> {
+        self.list.get(n)
     }
 
-    /// The tombstones again, cut at `within`'s bounds.
+    /// Those that share keys with the range. O(log n).
+    fn overlapping(&self, range: &KeyRange) -> &[Fragment] {
+        if range.is_empty() {
+            return &[];
+        }
+        let from = self.list.partition_point(|f| !f.range.ends_after(&range.start));
+        let to = self.list.partition_point(|f| range.ends_after(&f.range.start));
+        &self.list[from..to.max(from)]
+    }
+
+    /// Whether one with a higher sequence number reaches into the range. O(log n), and as many as do reach into it.
+    pub(crate) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
+        self.overlapping(range).iter().flat_map(|f| &f.covers).any(|cover| cover.seq > seq)
+    }
+
+    /// Whether one of them may delete cells of those timestamps.
+    pub(crate) fn speak_of(&self, times: TimeRange) -> bool {
+        self.times.is_some_and(|(first, last)| times.overlaps(&(first..=last)))
+    }
+
+    /// The tombstones again, cut at `within`'s bounds. O(log n), and as many as there are.
     pub(crate) fn tombstones_within<'a>(
         &'a self,
         within: &'a KeyRange,
     ) -> impl Iterator<Item = RangeTombstone> + 'a {
-        self.list.iter().filter(move |f| f.range.overlaps(within)).flat_map(move |f| {
+        self.overlapping(within).iter().flat_map(move |f| {
             let range = f.range.intersect(within);
             f.covers.iter().map(move |c| RangeTombstone {
                 range: range.clone(),
@@ -282,6 +359,14 @@ impl Fragments {
 
     /// Adds what covers the key for a reader there, and leaves the keys in the window of which the same holds. O(log n).
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        #[cfg(all(test, not(models)))]
+        looks::note();
+        // Of what was deleted in the order of the keys most lies before the key.
+        if let Some(end) = self.list.last().and_then(|last| last.range.end.as_deref())
+            && end <= key
+        {
+            return window.starts_at(end);
+        }
         let after = self.list.partition_point(|f| f.range.start.as_slice() <= key);
         if let Some(next) = self.list.get(after) {
             window.ends_before(&next.range.start);
@@ -356,7 +441,7 @@ impl Over {
         let bounded = self.bounded.keys().filter(|(Reverse(seq), from, _)| counts(*seq, *from));
         let bounded = bounded.map(|&(Reverse(seq), from, to)| Cover { seq, from, to });
         let mut covers: Vec<Cover> = whole.chain(bounded).collect();
-        covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
+        Cover::sort(&mut covers);
         covers
     }
 }

@@ -4,7 +4,7 @@
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
 use crate::memory::Segment;
-use crate::types::{SeqNo, Window};
+use crate::types::{RangeTombstone, SeqNo, Window};
 
 impl Version {
     /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read by now do not see.)
@@ -17,11 +17,12 @@ impl Version {
     }
 
     /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Those older than one
-    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run.
-    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo) -> Window {
+    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run. `emptied`: a range around
+    /// the key in which nothing is left of what was written before it.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
         let mut window = Window::all();
         self.ask(key, read, &mut window);
-        window = window.bounded();
+        window = window.bounded(emptied);
         self.ask(key, read, &mut window);
         window
     }

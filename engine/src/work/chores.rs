@@ -8,8 +8,10 @@ use crate::strategy::{DbFacts, plan_db};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// Files of history that an open leaves beside those that are full.
-const FILES_LEFT: u64 = 1;
+/// Log files with little in them that an open leaves beside the one being written, where it logs again what is needed of others.
+const FILES_LEFT: usize = 1;
+/// Of a log with more in it than is logged again at every open, so many may come to be.
+const FILES_LEFT_OF_MUCH: usize = 8;
 
 impl Work {
     /// Nothing runs and nothing is due.
@@ -108,26 +110,32 @@ impl Work {
     }
 
     /// Many short lives leave many log files with little in them. Before workers begin, what memory holds of the oldest is
-    /// logged again until few are left; but where that is much, the answer is `true`: memory is to be flushed. So opens
-    /// leave a bounded number of files, and each logs again at most a quarter of one. A failure changes nothing.
-    pub(crate) fn gather_log(&self) -> bool {
-        let Ok(log) = self.commit.log() else { return false };
+    /// logged again until few are left: at most a quarter of a file at each open, or, where there is more in the log, all of it
+    /// once in some opens. So opens leave a bounded number of files, also where none lives long enough for a worker to do
+    /// anything. No table is written, whatever the number of families. A failure changes nothing: the next open tries again.
+    pub(crate) fn gather_log(&self) {
+        let Ok(log) = self.commit.log() else { return };
+        let file_bytes = self.commit.settings.options.experimental.log_file_bytes;
+        let newest = log.files().last().map(|file| file.file);
+        let at_first = |bytes: u64| if bytes > file_bytes / 4 { FILES_LEFT_OF_MUCH } else { FILES_LEFT };
+        // Once begun it goes on until few are left.
+        let mut left = None;
         loop {
             let files = log.files();
             let bytes: u64 = files.iter().map(|file| file.used).sum();
-            let full = bytes / self.commit.settings.options.experimental.log_file_bytes;
-            if files.len() as u64 <= full + 1 + FILES_LEFT || planted!(Bug::KeepLogFiles) {
-                return false;
+            let front = files.first().map(|file| file.file);
+            let small = files.iter().filter(|file| file.used < file_bytes / 4).count();
+            let is_over = small > 1 + left.unwrap_or_else(|| at_first(bytes));
+            if !is_over || front >= newest || planted!(Bug::KeepLogFiles) {
+                return;
             }
-            if bytes > self.commit.settings.options.experimental.log_file_bytes / 4 {
-                return true;
-            }
-            let Some(mut job) = CleanJob::start(&self.catalog) else { return false };
+            left = Some(FILES_LEFT);
+            let Some(mut job) = CleanJob::start(&self.catalog) else { return };
             job.must();
             while let Ok(Advanced::More) = job.advance(&self.catalog) {}
             self.cleaned(job.outcome());
-            if log.files().first().map(|file| file.file) == files.first().map(|file| file.file) {
-                return false;
+            if log.files().first().map(|file| file.file) == front {
+                return;
             }
         }
     }

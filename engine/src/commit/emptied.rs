@@ -1,0 +1,81 @@
+//! Keys of which scans found that nothing is left.
+//!
+//! Rows that are deleted one by one may lie in tables for long, each under a tombstone of its own. A scan has to go through all of
+//! them once. What it finds then stays true whatever is written and merged later: of what was written to these keys before its
+//! read point, nobody sees anything who reads there or later. So it is noted, like a range tombstone that nobody wrote, and later
+//! scans find it among the others and go past the keys at once (`db/covers.rs`).
+//!
+//! It is known in memory only. A split or join changes what a store has of its keys: what was found before is forgotten.
+
+use crate::sync::ArcSwap;
+use crate::types::{KeyRange, RangeTombstone, SeqNo, Timestamp};
+use std::sync::Arc;
+
+/// Ranges that are remembered: a store may hold several queues.
+const RANGES: usize = 16;
+
+/// See the page above.
+pub(crate) struct Emptied(ArcSwap<EmptyRanges>);
+
+/// What was found, of a store that answers for those keys.
+#[derive(Default)]
+pub(crate) struct EmptyRanges {
+    bounds: Arc<KeyRange>,
+    /// Newest first.
+    ranges: Vec<RangeTombstone>,
+}
+
+impl Emptied {
+    pub(crate) fn new() -> Self {
+        Self(ArcSwap::from_pointee(EmptyRanges::default()))
+    }
+
+    /// What is known by now.
+    pub(crate) fn found(&self) -> Arc<EmptyRanges> {
+        self.0.load_full()
+    }
+
+    /// A scan at that read point found nothing left in the range. Where two tell of it at once, one of them may be forgotten.
+    pub(crate) fn note(&self, bounds: &Arc<KeyRange>, range: KeyRange, read: SeqNo) {
+        let before = self.found();
+        let known = if Arc::ptr_eq(&before.bounds, bounds) { &before.ranges[..] } else { &[] };
+        let others = known.iter().filter(|t| t.seq > read || !range.covers(&t.range)).cloned();
+        let (from, to) = (Timestamp::ZERO, Timestamp::MAX);
+        let new = RangeTombstone { range: range.clone(), from, to, seq: read };
+        let ranges = std::iter::once(new).chain(others).take(RANGES).collect();
+        self.0.store(Arc::new(EmptyRanges { bounds: bounds.clone(), ranges }));
+    }
+}
+
+impl EmptyRanges {
+    /// What was found around the key, in a store that answers for those keys, for a reader there.
+    pub(crate) fn over(&self, bounds: &Arc<KeyRange>, key: &[u8], read: SeqNo) -> Option<&RangeTombstone> {
+        let counts = |t: &&RangeTombstone| t.seq <= read && t.range.contains(key);
+        let known = self.ranges.iter().filter(|_| Arc::ptr_eq(&self.bounds, bounds));
+        known.filter(counts).max_by_key(|t| t.seq)
+    }
+}
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_counts_for_readers_there_or_later_as_long_as_the_store_has_the_same_keys() {
+        let (emptied, bounds) = (Emptied::new(), Arc::new(KeyRange::all()));
+        emptied.note(&bounds, KeyRange::new("b", "d"), SeqNo(5));
+        emptied.note(&bounds, KeyRange::new("m", "p"), SeqNo(6));
+        let over = |bounds: &Arc<KeyRange>, key: &str, read| {
+            emptied.found().over(bounds, key.as_bytes(), SeqNo(read)).map(|t| t.seq.0)
+        };
+        assert_eq!(over(&bounds, "c", 5), Some(5));
+        assert_eq!(over(&bounds, "c", 4), None, "who reads before that");
+        assert_eq!(over(&bounds, "d", 9), None);
+        emptied.note(&bounds, KeyRange::new("a", "f"), SeqNo(9));
+        assert_eq!((over(&bounds, "c", 9), over(&bounds, "n", 9)), (Some(9), Some(6)));
+        assert_eq!(over(&Arc::new(KeyRange::all()), "c", 9), None, "a split came between");
+        (0..100)
+            .for_each(|n| emptied.note(&bounds, KeyRange::new(format!("x{n}"), format!("x{n}y")), SeqNo(10)));
+        assert_eq!(emptied.found().ranges.len(), RANGES);
+    }
+}
