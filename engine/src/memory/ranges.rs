@@ -491,7 +491,7 @@ mod tests {
                 });
                 touched.max().unwrap()
             };
-            for n in [1_000, 10_000, 100_000] {
+            for n in [1_000u64, 10_000, 100_000] {
                 // Up to seven blocks of each small size, of which the smallest are lists.
                 let bound = 8 * u64::from(n.ilog2());
                 assert!(most(n) <= bound, "{} of {n}, {order:?}", most(n));
