@@ -29,8 +29,8 @@ pub enum Expected {
     Value(Vec<u8>),
     /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
     /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
-    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`](crate::Snapshot) from which it is: what is
-    /// newer than a snapshot is not dropped.
+    /// answer is a `Conflict` that says "may have been written to". So hold the number only for a short time, or a
+    /// [`Snapshot`](crate::Snapshot) from which it is: of what is newer than a snapshot enough stays to tell.
     NotNewerThan(SeqNo),
 }
 
@@ -111,8 +111,9 @@ impl Condition {
             What::Holds { holds, .. } if holds()? => return Ok(()),
             What::Holds { .. } => return conflict("the condition does not hold".into()),
         };
+        let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());
         let holds = match expected {
-            Expected::NotNewerThan(seq) => db.is_unchanged_since(&family.store, key, *seq)?,
+            Expected::NotNewerThan(seq) => return db.key_since(&family.store, key, *seq)?.check(what),
             Expected::Absent => db.get(&family.store, key, None)?.is_none(),
             Expected::Present => db.get(&family.store, key, None)?.is_some(),
             Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
@@ -120,7 +121,7 @@ impl Condition {
         if holds {
             return Ok(());
         }
-        conflict(format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name()))
+        conflict(format!("{} is not as expected", what()))
     }
 
     fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {

@@ -81,7 +81,7 @@ impl Aside {
     pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
         let Some(cell) = self.waiting.take() else { return Ok(()) };
         if cell.kind == Kind::Operand
-            || (keep.is_under_newer(&cell.as_ref()) && !planted!(Bug::KeepUnderTombstone))
+            || (keep.is_under_newer(&cell.key, cell.seq) && !planted!(Bug::KeepUnderTombstone))
         {
             return output.add(&cell.as_ref());
         }

@@ -21,7 +21,8 @@
 //!
 //! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of its key, or
 //! of a range tombstone, and of which nothing is left. Who asks whether a key was written since then, and finds no cell of
-//! it, cannot know (`db/transaction.rs`).
+//! it, cannot know (`db/conflicts.rs`). So of what is newer than a read point something stays for each key that was written
+//! to: its newest cell, or a range tombstone over that. Then the bound is not above any read point.
 //!
 //! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever it
 //! deletes within this merge is in its own stripe and dropped with it.
@@ -247,13 +248,17 @@ impl Keep {
     pub(crate) fn end_key(&mut self, sink: &mut Sink<'_>) -> Result<()> {
         self.end_timestamp(sink)?;
         let (taken, passed) = self.newest;
-        if taken > passed {
+        // A newer range tombstone over the key tells of it, and is forgotten itself where it goes.
+        if taken > passed && !self.is_under_newer(&self.key, taken) {
             self.forget(taken);
         }
         Ok(())
     }
 
+    /// Nothing tells of that write any more. It is never one that a read point of the merge does not see: transactions ask
+    /// what was written since theirs.
     fn forget(&self, seq: SeqNo) {
+        debug_assert_eq!(self.stripe(seq), 0, "a merge forgets {seq:?}, which is newer than a read point");
         self.forgotten.set(self.forgotten.get().max(seq));
     }
 
@@ -290,9 +295,11 @@ impl Keep {
         })
     }
 
-    /// Whether the count pushed the version out for everyone who would see it.
+    /// Whether the count pushed the version out for everyone who would see it. One that never lived stays while a read point
+    /// is older, as it may be all that tells of a write to the key.
     fn is_pushed_out(&self, seq: SeqNo, stripe: usize) -> bool {
-        self.pushed.counts() && self.pushed.when(seq).is_some_and(|when| self.stripe(when) == stripe)
+        let goes = |when: SeqNo| self.stripe(when) == stripe && (when > seq || stripe == 0);
+        self.pushed.counts() && self.pushed.when(seq).is_some_and(goes)
     }
 
     fn is_unwanted(&self, cell: &CellRef<'_>) -> bool {
@@ -355,9 +362,9 @@ impl Keep {
         self.pass_value(&combined, stripe, sink)
     }
 
-    /// Whether a range tombstone of this merge is newer than the cell and speaks about its key.
-    pub(super) fn is_under_newer(&self, cell: &CellRef<'_>) -> bool {
-        self.tombstones.find(cell.key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > cell.seq))
+    /// Whether a range tombstone of this merge over the key is newer than that.
+    pub(super) fn is_under_newer(&self, key: &[u8], seq: SeqNo) -> bool {
+        self.tombstones.find(key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > seq))
     }
 
     /// The range tombstones that must go on within `range`.

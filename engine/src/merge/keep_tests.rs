@@ -115,6 +115,32 @@ fn a_range_tombstone_deletes_older_cells_of_its_stripe() {
     assert_eq!(survivors(rules(&[5]), tombstones(), "a#9=x a#5=y b#4=z c#3=w"), "a#9=x a#5=y b#4=z c#3=w");
 }
 
+/// What nothing tells of any more, once all outputs are written.
+fn forgotten(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> u64 {
+    let mut keep = Keep::new(rules, Fragments::new(tombstones));
+    for text in cells.split_whitespace() {
+        keep.push(&parse(text).as_ref(), &mut |_| Ok(())).unwrap();
+    }
+    keep.end_key(&mut |_| Ok(())).unwrap();
+    keep.tombstones_within(&KeyRange::all());
+    keep.forgotten().0
+}
+
+#[test]
+fn nothing_newer_than_a_read_point_is_forgotten() {
+    let under = || vec![range_tombstone("a", "c", 9)];
+    assert_eq!(forgotten(rules(&[5]), under(), "b#7=x d#4=- d#3=y"), 4);
+    assert_eq!(forgotten(rules(&[5]), under(), "b#7=- b#4=x"), 0);
+    assert_eq!(forgotten(rules(&[]), under(), "b#7=x d#4=x"), 9);
+    let below = KeepRules { below: somewhere_below(), ..rules(&[]) };
+    assert_eq!(forgotten(below, under(), "b#7=x"), 0, "the tombstone tells of it");
+    // One that was never there, as a later timestamp was.
+    let counted = |points: &[u64]| KeepRules { explicit: true, versions: 1, ..rules(points) };
+    assert_eq!(survivors(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), "a@9#6=x a@8#7=y");
+    assert_eq!(forgotten(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), 0);
+    assert_eq!(forgotten(counted(&[]), vec![], "a@9#6=x a@8#7=y"), 7);
+}
+
 #[test]
 fn range_tombstones_go_on_while_something_is_below_or_a_snapshot_is_older() {
     let go_on = |rules: KeepRules| {
