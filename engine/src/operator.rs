@@ -56,6 +56,11 @@ pub(crate) fn merged(
 /// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter says
 /// so, and its bytes go with the next merge. Once a value is unwanted it must stay so as `now` grows.
 ///
+/// In a family with explicit timestamps that keeps a number of versions, one that is unwanted counts as one of them until it is
+/// pushed out, deleted or expired: which versions there are depends on what was written alone, not on when merges ran.
+/// Merges keep its key and timestamp so long. Where keys are to vanish wholly by the filter, keep all versions (`versions:
+/// 0`), or set a TTL.
+///
 /// ```
 /// struct NoDrafts;
 /// impl siltstone::CompactionFilter for NoDrafts {

@@ -272,7 +272,7 @@ impl Walk {
         let in_active = covered && self.cursor.front().is_active();
         let rules = &view.settings.read;
         let gone = covered
-            || cell.kind == Kind::Tombstone
+            || matches!(cell.kind, Kind::Tombstone | Kind::Hidden)
             || match rules.filter.is_some() {
                 // It sees what is handed out: a mapped value is not to be believed where it lies.
                 true => {

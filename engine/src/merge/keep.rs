@@ -12,6 +12,12 @@
 //! - the count pushed it out (`types/pushed.rs`), in its own stripe;
 //! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
 //!
+//! Where versions are counted, one that the filter hides counts like any other, for readers too. If its cell went, a later
+//! write under it would be there or not by when merges ran. So a cell without value stays in its place
+//! ([`Kind::Hidden`]) as long as the value would count: until a delete, the count or the TTL takes it. That is at most as many
+//! cells of a key as versions are kept. (Not to count what is hidden would need no such cell, but a filter may hide
+//! later what it does not hide now: what a merge drops as pushed out by that would come back where no merge ran.)
+//!
 //! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
 //! nothing below and no older reader they become one value without base; else they are passed on.
 //!
@@ -213,7 +219,7 @@ impl Keep {
                 }
                 Ok(())
             }
-            Kind::Value => {
+            Kind::Value | Kind::Hidden => {
                 self.shadow = Some(stripe);
                 if !self.pending.is_empty() {
                     return self.combine_pending(Some(cell), sink);
@@ -320,15 +326,16 @@ impl Keep {
             rules.ttl_us > 0 && cell.born_us(rules.explicit).saturating_add(rules.ttl_us) <= rules.now_us;
         let last = !self.key_below && stripe == 0;
         // Where operands may lie in newer sources the filter is the reader's business: it judges the combined value.
-        if !expired && (rules.operator.is_some() || !self.is_unwanted(cell)) {
+        let wanted = || cell.kind == Kind::Value && (rules.operator.is_some() || !self.is_unwanted(cell));
+        if !expired && wanted() {
             return self.pass(cell, sink);
         }
-        if last {
+        if last && (expired || !self.pushed.counts()) {
             return Ok(());
         }
         if !expired && rules.explicit {
-            // A tombstone here would delete older timestamps too; the readers' filter hides the cell.
-            return self.pass(cell, sink);
+            // A tombstone here would delete older timestamps too.
+            return self.pass(&CellRef { kind: Kind::Hidden, value: &[], written: 0, ..*cell }, sink);
         }
         self.deleted.push((stripe, cell.seq));
         self.pass(&CellRef { kind: Kind::Tombstone, value: &[], written: 0, ..*cell }, sink)
@@ -350,7 +357,8 @@ impl Keep {
             return Ok(());
         };
         let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
-        let Ok(value) = merged(&*operator, &newest.key, base.map(|base| base.value), &operands) else {
+        let under = base.filter(|base| base.kind == Kind::Value).map(|base| base.value);
+        let Ok(value) = merged(&*operator, &newest.key, under, &operands) else {
             // It refused: everything stays as it is, and readers of the key are told.
             self.pending = pending;
             self.pass_pending(sink)?;

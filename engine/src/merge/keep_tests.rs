@@ -36,13 +36,14 @@ fn somewhere_below() -> Below {
     Below::new(vec![KeyRange::all()])
 }
 
-/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `+value` for an operand.
+/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `~` for what is hidden, `+value` for an operand.
 fn parse(text: &str) -> Cell {
     let (head, value) = text.split_once('=').unwrap();
     let (head, seq) = head.split_once('#').unwrap();
     let (key, timestamp) = head.split_once('@').unwrap_or((head, "0"));
     let (kind, value) = match value {
         "-" => (Kind::Tombstone, ""),
+        "~" => (Kind::Hidden, ""),
         _ => value.strip_prefix('+').map_or((Kind::Value, value), |v| (Kind::Operand, v)),
     };
     let mut cell = cell(key, seq.parse().unwrap(), kind, value);
@@ -54,6 +55,7 @@ fn show(cell: &CellRef<'_>) -> String {
     let value = String::from_utf8_lossy(cell.value);
     let value = match cell.kind {
         Kind::Tombstone => "-".into(),
+        Kind::Hidden => "~".into(),
         Kind::Operand => format!("+{value}"),
         Kind::Value => value.into_owned(),
     };
@@ -180,9 +182,24 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
         operator: None,
         ..rules(&[])
     };
-    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "");
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
     let below = KeepRules { below: somewhere_below(), ..filtered() };
-    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x");
+    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
+    // In later merges too, until the count, a delete or its age takes it, or nothing is counted any more.
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=~ a@7#8=z"), "a@9#1=~");
+    assert_eq!(survivors(filtered(), vec![], "a@10#8=x a@9#1=~"), "a@10#8=x");
+    assert_eq!(survivors(filtered(), vec![], "a@10#8=- a@9#1=~"), "");
+    assert_eq!(survivors(filtered(), vec![range_tombstone("a", "b", 8)], "a@9#1=~"), "");
+    assert_eq!(survivors(filtered(), vec![], "a@9#8=x a@9#1=~ b@9#3=~ b@9#2=y"), "a@9#8=~ b@9#3=~");
+    let old = KeepRules { ttl_us: 500, ..filtered() };
+    assert_eq!(survivors(old, vec![], "a@9#1=~"), "");
+    let all = || KeepRules { versions: 0, ..filtered() };
+    assert_eq!(survivors(all(), vec![], "a@9#1=~ a@8#2=x b@9#3=y"), "a@8#2=x");
+    let below = KeepRules { below: somewhere_below(), ..all() };
+    assert_eq!(survivors(below, vec![], "b@9#3=y"), "b@9#3=~");
+    // It is no base for operands.
+    let merging = KeepRules { operator: Some(Arc::new(Concat)), ..filtered() };
+    assert_eq!(survivors(merging, vec![], "a@9#2=+b a@9#1=~"), "a@9#2=-b");
 }
 
 /// What older versions below depend on stays until they are met.
