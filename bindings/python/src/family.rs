@@ -11,7 +11,7 @@ use crate::reader::Reader;
 use crate::time::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
-use siltstone::{Db, Durability, Timestamp};
+use siltstone::{CompactionControl, Db, Durability, Timestamp};
 
 /// A column family: a mapping of bytes to bytes that can be changed.
 #[pyclass(frozen, subclass, extends = Reader, module = "siltstone")]
@@ -217,17 +217,20 @@ impl Family {
         py.detach(|| family.flush()).or_raise(py)
     }
 
-    /// Merges the tables of a range into the last level.
-    #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
+    /// Merges the tables of a range into the last level; with `rewrite` also what lies there already and has nothing to drop,
+    /// so that changed options (compression, block size, filter bits) hold for it.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, rewrite=false))]
     fn compact<'py>(
         &self,
         py: Python<'py>,
         start: Option<Bytes<'py>>,
         stop: Option<Bytes<'py>>,
         prefix: Option<Bytes<'py>>,
+        rewrite: bool,
     ) -> PyResult<()> {
         let (family, range) = (&self.inside(py)?.family, given(py, start, stop, prefix)?);
-        py.detach(|| family.compact(range)).or_raise(py)
+        let control = if rewrite { CompactionControl::rewriting() } else { CompactionControl::default() };
+        py.detach(|| family.compact_with(range, &control)).or_raise(py)
     }
 
     /// About how many bytes and cells of tables a range has.

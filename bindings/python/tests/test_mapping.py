@@ -303,3 +303,17 @@ def test_backup_restore_checkpoint_and_statistics(db: siltstone.Db, tmp_path: pa
     db.settle()
     db.set_rate_limit(1 << 30)
     db.set_memory(32 << 20, 128 << 20)
+
+
+def test_a_compaction_writes_anew_where_that_is_asked_for(db: siltstone.Db) -> None:
+    filled(db)
+
+    def merges() -> int:
+        return int(db.stats()["merges"])
+
+    db.compact()
+    before = merges()
+    db.compact()
+    assert merges() == before
+    db.compact(rewrite=True)
+    assert merges() == before + 1

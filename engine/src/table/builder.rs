@@ -10,7 +10,7 @@ use super::ends::{FOOTER_BYTES, Footer, Header};
 use super::fill::{Filled, Filler, Replaced};
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
-use super::properties::Properties;
+use super::properties::{Properties, VersionCounter};
 use super::reference::Reference;
 use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
 use crate::cache::BlockCache;
@@ -49,6 +49,7 @@ pub(crate) struct TableBuilder {
     tombstones: Vec<RangeTombstone>,
     sketch: Sketch,
     properties: Properties,
+    versions: VersionCounter,
     log_database: u64,
     /// The last reference, encoded.
     reference: Vec<u8>,
@@ -113,6 +114,7 @@ impl TableBuilder {
                 compression: options.compression,
                 ..Properties::default()
             },
+            versions: VersionCounter::default(),
             log_database: 0,
             reference: Vec::new(),
             waiting_bytes: 0,
@@ -199,6 +201,7 @@ impl TableBuilder {
             self.last_key.extend_from_slice(cell.key);
         }
         self.count(cell);
+        self.versions.count(&mut self.properties, cell, same_key);
         self.last = Some((cell.timestamp, cell.seq));
         match reference {
             None => self.block.add(cell),

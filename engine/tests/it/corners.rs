@@ -4,8 +4,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, CompactionFilter, Condition, Db, Durability, Error, ErrorKind, Expected, Experimental,
-    Family, FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Experimental, Family,
+    FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
 };
 use std::sync::Arc;
 
@@ -161,124 +161,6 @@ fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
             assert!(f.at(&held).get(b"k").unwrap().is_none());
         }
     }
-}
-
-/// Hides values that begin with `h`, and since that moment those that begin with `t` too.
-struct Hiding(u64);
-
-impl CompactionFilter for Hiding {
-    fn remove(&self, _: &[u8], _: Timestamp, value: &[u8], now_us: u64) -> bool {
-        value.starts_with(b"h") || (value.starts_with(b"t") && now_us >= self.0)
-    }
-}
-
-/// Writes of any order of timestamps, of which a filter hides some, read the same wherever they were flushed, merged and
-/// reopened between: as they do from the memory they were written to.
-#[test]
-fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
-    #[derive(Clone, Debug)]
-    enum Call {
-        Put(&'static str, u64, &'static str),
-        Delete(&'static str, u64),
-        DeleteRange(u64, u64),
-        TimePasses,
-    }
-    use Call::{Delete, DeleteRange, Put, TimePasses};
-    const DAY_US: i64 = 86_400_000_000;
-    let read = |versions: u32, calls: &[Call], stirred: &[u64]| {
-        let world = SimWorld::new(1);
-        let later = world.env().clock.wall_us() + DAY_US as u64;
-        let open = || {
-            let options = FamilyOptions { filter: Some("hiding".into()), ..counted(versions) };
-            let builder =
-                Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(&world)));
-            let builder = builder.filter("hiding", Arc::new(Hiding(later))).family("f", options);
-            builder.open("/db").unwrap()
-        };
-        let mut db = open();
-        for (call, stirred) in calls.iter().zip(stirred) {
-            let f = db.family("f").unwrap();
-            match call {
-                Put(key, t, value) => _ = f.put_at(key, Timestamp(*t), value).unwrap(),
-                Delete(key, t) => _ = f.delete_at(key, Timestamp(*t)).unwrap(),
-                DeleteRange(from, to) => {
-                    f.delete_range_at("a".."z", Timestamp(*from), Timestamp(*to)).unwrap();
-                }
-                TimePasses => world.clock.jump_wall_us(2 * DAY_US),
-            }
-            match stirred {
-                3 => {
-                    drop(f);
-                    db.close().unwrap();
-                    db = open();
-                }
-                how => stir(&f, *how as usize),
-            }
-        }
-        let f = db.family("f").unwrap();
-        let entry = |e: siltstone::Entry| (e.key, e.timestamp.0, e.value.to_vec());
-        let scanned: Vec<_> = f.scan::<&str>(..).map(|e| entry(e.unwrap())).collect();
-        let got: Vec<_> = ["k", "l"]
-            .iter()
-            .flat_map(|key| {
-                let versions = f.get_versions(key, 9).unwrap();
-                versions.into_iter().map(move |(t, value)| (key.as_bytes().to_vec(), t.0, value.to_vec()))
-            })
-            .collect();
-        assert_eq!(scanned, got);
-        scanned
-    };
-    let mut rng = Rng::new(4);
-    for _ in 0..100 {
-        let versions = rng.range(1..4) as u32;
-        let mut calls: Vec<Call> = Vec::new();
-        for _ in 0..rng.range(3..9) {
-            let (key, t) = (*rng.pick(&["k", "k", "l"]), rng.range(1..7));
-            calls.push(match rng.range(0..10) {
-                0 => Delete(key, t),
-                1 => DeleteRange(t, t),
-                2 => DeleteRange(t, t + 2),
-                3 if rng.one_in(2) => DeleteRange(0, t),
-                3 => TimePasses,
-                _ => Put(key, t, *rng.pick(&["v", "h", "t"])),
-            });
-        }
-        calls.push(TimePasses);
-        let never_merged = read(versions, &calls, &vec![0; calls.len()]);
-        for _ in 0..6 {
-            let stirred: Vec<u64> = calls.iter().map(|_| rng.range(0..4)).collect();
-            assert_eq!(read(versions, &calls, &stirred), never_merged, "{versions}: {calls:?} {stirred:?}");
-        }
-    }
-}
-
-#[test]
-fn of_versions_that_a_filter_hides_merges_keep_no_value_and_no_more_than_count() {
-    let world = SimWorld::new(1);
-    let options = FamilyOptions { filter: Some("hiding".into()), ..counted(2) };
-    let builder = Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(&world)));
-    let builder = builder.filter("hiding", Arc::new(Hiding(0))).family("f", options);
-    let db = builder.open("/db").unwrap();
-    let f = db.family("f").unwrap();
-    let mut rng = Rng::new(5);
-    for t in 1..=9 {
-        f.put_at("k", Timestamp(t), [b"h".to_vec(), rng.bytes(10_000)].concat()).unwrap();
-    }
-    f.compact::<&str>(..).unwrap();
-    let held = |f: &Family| {
-        let shape = f.shape();
-        let tables = shape.tables().map(|(_, _, table)| (table.cells, table.bytes));
-        tables.fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1))
-    };
-    let (cells, bytes) = held(&f);
-    assert!(cells == 2 && bytes < 10_000, "{cells} cells in {bytes} bytes");
-    f.put_at("k", Timestamp(20), "v").unwrap();
-    f.put_at("k", Timestamp(21), "v").unwrap();
-    f.compact::<&str>(..).unwrap();
-    assert_eq!((held(&f).0, f.get_versions("k", 9).unwrap().len()), (2, 2));
-    f.delete("k").unwrap();
-    f.compact::<&str>(..).unwrap();
-    assert_eq!(held(&f).0, 0);
 }
 
 /// Appends operands, but for those that it cannot.

@@ -33,6 +33,8 @@ mod transactions;
 #[cfg(feature = "testing")]
 mod turns;
 #[cfg(feature = "testing")]
+mod versions;
+#[cfg(feature = "testing")]
 mod warm;
 
 /// How often files were read while that ran.

@@ -137,6 +137,7 @@ class Family(Reader):
         stop: Optional[_Bytes] = None,
         *,
         prefix: Optional[_Bytes] = None,
+        rewrite: bool = False,
     ) -> None: ...
     def estimate(
         self,
