@@ -2,7 +2,7 @@
 //! registered by name with [`crate::Builder`]; families refer to the names, so that a database says what it needs.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::Timestamp;
+use crate::types::{Timestamp, VALUE_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 /// Must be deterministic, and associative in the sense that merging a base with operands one after the other or
 /// all at once gives the same bytes.
 ///
-/// It may refuse, by an error or a panic. Then reads of that key fail with the error, and flushes and merges keep the
-/// key's operands as they are, until a later call succeeds. Other keys are not affected.
+/// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key fail with the
+/// error, and flushes and merges keep the key's operands as they are, until a later call succeeds. Other keys are not
+/// affected.
 ///
 /// ```
 /// struct Sum;
@@ -36,7 +37,7 @@ pub trait MergeOperator: Send + Sync {
     fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 }
 
-/// Asks the operator; a panic of it is a refusal.
+/// Asks the operator; a panic of it is a refusal, and so is a value over the limit.
 pub(crate) fn merged(
     operator: &dyn MergeOperator,
     key: &[u8],
@@ -44,13 +45,20 @@ pub(crate) fn merged(
     operands: &[&[u8]],
 ) -> Result<Vec<u8>> {
     let asked = catch_unwind(AssertUnwindSafe(|| operator.merge(key, base, operands)));
-    asked.unwrap_or_else(|panic| {
+    let value = asked.unwrap_or_else(|panic| {
         let told = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
         let told = told.or_else(|| panic.downcast_ref::<String>().cloned());
         let told = told.map_or(String::new(), |text| format!(": {text}"));
         let message = format!("the merge operator panicked at key \"{}\"{told}", key.escape_ascii());
         Err(Error::new(ErrorKind::MergeRefused, message))
-    })
+    })?;
+    if value.len() > VALUE_BYTES_MAX {
+        let (key, bytes) = (key.escape_ascii(), value.len());
+        let message =
+            format!("merging key \"{key}\" makes {bytes} bytes, the limit of a value is {VALUE_BYTES_MAX}");
+        return Err(Error::new(ErrorKind::MergeRefused, message));
+    }
+    Ok(value)
 }
 
 /// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter says
@@ -79,4 +87,27 @@ pub trait CompactionFilter: Send + Sync {
 pub(crate) struct Registry {
     pub(crate) operators: BTreeMap<String, Arc<dyn MergeOperator>>,
     pub(crate) filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Zeros(usize);
+
+    impl MergeOperator for Zeros {
+        fn merge(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>> {
+            Ok(vec![0; self.0])
+        }
+    }
+
+    #[test]
+    fn a_value_over_the_limit_is_a_refusal() {
+        let merged = |bytes: usize| {
+            let value = merged(&Zeros(bytes), b"k", None, &[&b"1"[..]]);
+            value.map(|value| value.len()).map_err(|e| e.kind())
+        };
+        assert_eq!(merged(VALUE_BYTES_MAX), Ok(VALUE_BYTES_MAX));
+        assert_eq!(merged(VALUE_BYTES_MAX + 1), Err(ErrorKind::MergeRefused));
+    }
 }

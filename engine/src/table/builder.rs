@@ -12,14 +12,15 @@ use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::{Properties, VersionCounter};
 use super::reference::Reference;
-use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
+use super::{BLOCK_TARGET_BYTES_MAX, TableOptions, tombstones};
 use crate::cache::BlockCache;
 use crate::cache::Filter;
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::storage::{Storage, WriteFile};
 use crate::types::{
-    CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
+    CellRef, KEY_BYTES_MAX, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,
+    VALUE_BYTES_MAX, hash, successor,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

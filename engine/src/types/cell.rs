@@ -3,6 +3,9 @@
 use super::ids::{SeqNo, Timestamp};
 use std::cmp::Ordering;
 
+/// Bytes of the longest value, written or merged: just under 1 GiB.
+pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
+
 /// What a cell says about its key.
 ///
 /// ```

@@ -5,9 +5,10 @@ use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Experimental, Family,
-    FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
+    FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps, VALUE_BYTES_MAX,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn counted(versions: u32) -> FamilyOptions {
     FamilyOptions { timestamps: Timestamps::Explicit, versions, ..FamilyOptions::default() }
@@ -218,6 +219,41 @@ fn an_operator_that_refuses_one_key_costs_no_other_and_loses_nothing() {
         f.merge(b"b", b"!").unwrap();
         assert_eq!(f.get(b"b").unwrap().unwrap(), b"anew!");
     }
+}
+
+/// Appends operands, or answers so many zeros.
+struct Growing(AtomicUsize);
+
+impl MergeOperator for Growing {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        match self.0.load(Ordering::SeqCst) {
+            0 => Ok([&[base.unwrap_or_default()], operands].concat().concat()),
+            bytes => Ok(vec![0; bytes]),
+        }
+    }
+}
+
+#[test]
+fn a_merged_value_over_the_limit_costs_no_other_key_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let growing = Arc::new(Growing(AtomicUsize::new(0)));
+    let options = FamilyOptions { merge_operator: Some("growing".into()), ..FamilyOptions::default() };
+    let builder = Builder::new().merge_operator("growing", growing.clone()).family("f", options);
+    let db = builder.open(dir.path()).unwrap();
+    let f = db.family("f").unwrap();
+    f.put("big", "base").unwrap();
+    f.merge("big", "1").unwrap();
+    f.put("small", "x").unwrap();
+    growing.0.store(VALUE_BYTES_MAX + 1, Ordering::SeqCst);
+    for how in 0..3 {
+        stir(&f, how);
+        assert_eq!(f.get("big").unwrap_err().kind(), ErrorKind::MergeRefused);
+        assert_eq!(f.get("small").unwrap().unwrap(), b"x");
+        assert_eq!(db.statistics().background_error, None);
+    }
+    growing.0.store(0, Ordering::SeqCst);
+    f.compact::<&str>(..).unwrap();
+    assert_eq!(f.get("big").unwrap().unwrap(), b"base1");
 }
 
 #[test]
@@ -593,7 +629,7 @@ fn reading_beside_a_writer_meets_no_damage() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for n in (0..5_000u64).cycle().take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed)) {
+            for n in (0..5_000u64).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 db.put(n.to_be_bytes(), [n as u8; 300]).unwrap();
             }
         });
@@ -603,7 +639,7 @@ fn reading_beside_a_writer_meets_no_damage() {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Busy, "{e}"),
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
 }
 

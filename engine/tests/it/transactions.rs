@@ -250,7 +250,7 @@ fn a_range_delete_of_others_is_not_seen_under_own_operands() {
         }
     }
     let dir = tempfile::tempdir().unwrap();
-    let options = siltstone::FamilyOptions { merge_operator: Some("append".into()), ..Default::default() };
+    let options = FamilyOptions { merge_operator: Some("append".into()), ..Default::default() };
     let builder = Db::builder().merge_operator("append", std::sync::Arc::new(Append));
     let db = builder.family("default", options).open(dir.path()).unwrap();
     let family = db.default_family();
