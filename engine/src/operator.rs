@@ -1,8 +1,12 @@
 //! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They are
 //! registered by name with [`crate::Builder`]; families refer to the names, so that a database says what it needs.
+//!
+//! A worker runs them, or a writer in the log stage. What they ask of a database may therefore wait for nobody: all but
+//! reading is refused on a thread that is in such a function ([`check_outside`]).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Timestamp, VALUE_BYTES_MAX};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +19,9 @@ use std::sync::Arc;
 /// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key fail with the
 /// error, and flushes and merges keep the key's operands as they are, until a later call succeeds. Other keys are not
 /// affected.
+///
+/// It may read databases. Whatever else it asks of one (writes, flushes, compactions, `settle`, `sync`, `close` and the like)
+/// is refused with `Invalid`, as it could wait for the very worker that runs the operator.
 ///
 /// ```
 /// struct Sum;
@@ -44,7 +51,7 @@ pub(crate) fn merged(
     base: Option<&[u8]>,
     operands: &[&[u8]],
 ) -> Result<Vec<u8>> {
-    let asked = catch_unwind(AssertUnwindSafe(|| operator.merge(key, base, operands)));
+    let asked = catch_unwind(AssertUnwindSafe(|| inside(|| operator.merge(key, base, operands))));
     let value = asked.unwrap_or_else(|panic| {
         let told = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
         let told = told.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -69,6 +76,8 @@ pub(crate) fn merged(
 /// Merges keep its key and timestamp so long. Where keys are to vanish wholly by the filter, keep all versions (`versions:
 /// 0`), or set a TTL.
 ///
+/// Of databases it may ask what a [`MergeOperator`] may.
+///
 /// ```
 /// struct NoDrafts;
 /// impl siltstone::CompactionFilter for NoDrafts {
@@ -80,6 +89,49 @@ pub(crate) fn merged(
 pub trait CompactionFilter: Send + Sync {
     /// Whether the value is unwanted. `now_us`: wall-clock microseconds since the epoch, one for a whole read.
     fn remove(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool;
+}
+
+/// Whether the filter does not want the value.
+#[inline]
+pub(crate) fn is_unwanted(
+    filter: &dyn CompactionFilter,
+    key: &[u8],
+    timestamp: Timestamp,
+    value: &[u8],
+    now_us: u64,
+) -> bool {
+    inside(|| filter.remove(key, timestamp, value, now_us))
+}
+
+thread_local! {
+    /// How many functions of the user's this thread is in, one called by the other.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Calls a function of the user's on behalf of the database.
+#[inline]
+pub(crate) fn inside<T>(function: impl FnOnce() -> T) -> T {
+    struct Leaves;
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            INSIDE.set(INSIDE.get() - 1);
+        }
+    }
+    INSIDE.set(INSIDE.get() + 1);
+    let _leaves = Leaves;
+    function()
+}
+
+/// `Invalid` in a function of the user's that the database has called: what is asked for could wait for that.
+#[inline]
+pub(crate) fn check_outside() -> Result<()> {
+    match INSIDE.get() {
+        0 => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            "merge operators, filters and conditions may only read: what waits for others could wait for them",
+        )),
+    }
 }
 
 /// What was registered, by name.

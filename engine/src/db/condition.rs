@@ -3,6 +3,7 @@
 use super::{Family, Inner};
 use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};
+use crate::operator::inside;
 use crate::types::{KeyRange, SeqNo};
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -66,8 +67,8 @@ impl Condition {
 
     /// `holds` must answer true. It reads the present through [`Family`] handles, and no more of it than is named by
     /// [`Condition::rests_on`]: what is written elsewhere between its last call and the write goes unnoticed. It may be
-    /// called several times, also while all writers wait; it must only read (a write, flush or
-    /// split in it would wait for itself for ever), and its error is the write's.
+    /// called several times, also while all writers wait; it may only read (a write, flush or split in it is refused with
+    /// `Invalid`, as it would wait for itself), and its error is the write's.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ impl Condition {
         let conflict = |message: String| Err(Error::new(ErrorKind::Conflict, message));
         let (family, key, expected) = match &self.0 {
             What::Key { family, key, expected } => (family, key, expected),
-            What::Holds { holds, .. } if holds()? => return Ok(()),
+            What::Holds { holds, .. } if inside(|| holds())? => return Ok(()),
             What::Holds { .. } => return conflict("the condition does not hold".into()),
         };
         let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());

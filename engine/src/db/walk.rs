@@ -364,7 +364,7 @@ impl Walk {
 /// Whether the cell is hidden by age or by the family's filter.
 fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
     (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
-        || rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, now_us))
+        || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
 }
 
 impl Inner {

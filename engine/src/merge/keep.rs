@@ -34,7 +34,7 @@
 //! deletes within this merge is in its own stripe and dropped with it.
 
 use crate::error::Result;
-use crate::operator::{CompactionFilter, MergeOperator, merged};
+use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
@@ -310,7 +310,10 @@ impl Keep {
 
     fn is_unwanted(&self, cell: &CellRef<'_>) -> bool {
         let rules = &self.rules;
-        rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
+        let asks = |f: &Arc<dyn CompactionFilter>| {
+            is_unwanted(&**f, cell.key, cell.timestamp, cell.value, rules.now_us)
+        };
+        rules.filter.as_ref().is_some_and(asks)
     }
 
     fn pass(&mut self, cell: &CellRef<'_>, sink: &mut Sink<'_>) -> Result<()> {

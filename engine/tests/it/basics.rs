@@ -211,7 +211,7 @@ fn a_range_that_begins_or_ends_with_the_longest_key_can_be_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let mut db = Db::open(dir.path()).unwrap();
     let (longest, behind) = (vec![b'y'; KEY_BYTES_MAX], "z");
-    for key in [b"a", &longest[..], behind.as_bytes()] {
+    for key in [&b"a"[..], &longest, behind.as_bytes()] {
         db.put(key, "v").unwrap();
     }
     let keys = |db: &Db| db.scan::<&str>(..).keys().map(|key| key.unwrap()[0]).collect::<Vec<_>>();

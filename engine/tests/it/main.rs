@@ -18,6 +18,7 @@ mod moving;
 mod offload;
 #[cfg(feature = "testing")]
 mod one_side;
+mod operators;
 #[cfg(feature = "testing")]
 mod places;
 #[cfg(feature = "testing")]
