@@ -61,9 +61,7 @@ pub use latency::{Histogram, Latencies};
 pub use memory::probe as memory_probe;
 pub use metrics::{FamilyStatistics, Statistics};
 pub use operator::{CompactionFilter, MergeOperator};
-pub use options::{
-    CacheFill, Durability, Experimental, FamilyOptions, KEY_BYTES_MAX, Options, Timestamps, VALUE_BYTES_MAX,
-};
+pub use options::{CacheFill, Durability, Experimental, FamilyOptions, Options, Timestamps};
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;
 pub use table::Compression;

@@ -1,8 +1,12 @@
 //! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They are
 //! registered by name with [`crate::Builder`]; families refer to the names, so that a database says what it needs.
+//!
+//! A worker runs them, or a writer in the log stage. What they ask of a database may therefore wait for nobody: all but
+//! reading is refused on a thread that is in such a function ([`check_outside`]).
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::Timestamp;
+use crate::types::{Timestamp, VALUE_BYTES_MAX};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,8 +16,12 @@ use std::sync::Arc;
 /// Must be deterministic, and associative in the sense that merging a base with operands one after the other or
 /// all at once gives the same bytes.
 ///
-/// It may refuse, by an error or a panic. Then reads of that key fail with the error, and flushes and merges keep the
-/// key's operands as they are, until a later call succeeds. Other keys are not affected.
+/// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key fail with the
+/// error, and flushes and merges keep the key's operands as they are, until a later call succeeds. Other keys are not
+/// affected.
+///
+/// It may read databases. Whatever else it asks of one (writes, flushes, compactions, `settle`, `sync`, `close` and the like)
+/// is refused with `Invalid`, as it could wait for the very worker that runs the operator.
 ///
 /// ```
 /// struct Sum;
@@ -36,25 +44,39 @@ pub trait MergeOperator: Send + Sync {
     fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 }
 
-/// Asks the operator; a panic of it is a refusal.
+/// Asks the operator; a panic of it is a refusal, and so is a value over the limit.
 pub(crate) fn merged(
     operator: &dyn MergeOperator,
     key: &[u8],
     base: Option<&[u8]>,
     operands: &[&[u8]],
 ) -> Result<Vec<u8>> {
-    let asked = catch_unwind(AssertUnwindSafe(|| operator.merge(key, base, operands)));
-    asked.unwrap_or_else(|panic| {
+    let asked = catch_unwind(AssertUnwindSafe(|| inside(|| operator.merge(key, base, operands))));
+    let value = asked.unwrap_or_else(|panic| {
         let told = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
         let told = told.or_else(|| panic.downcast_ref::<String>().cloned());
         let told = told.map_or(String::new(), |text| format!(": {text}"));
         let message = format!("the merge operator panicked at key \"{}\"{told}", key.escape_ascii());
         Err(Error::new(ErrorKind::MergeRefused, message))
-    })
+    })?;
+    if value.len() > VALUE_BYTES_MAX {
+        let (key, bytes) = (key.escape_ascii(), value.len());
+        let message =
+            format!("merging key \"{key}\" makes {bytes} bytes, the limit of a value is {VALUE_BYTES_MAX}");
+        return Err(Error::new(ErrorKind::MergeRefused, message));
+    }
+    Ok(value)
 }
 
 /// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter says
 /// so, and its bytes go with the next merge. Once a value is unwanted it must stay so as `now` grows.
+///
+/// In a family with explicit timestamps that keeps a number of versions, one that is unwanted counts as one of them until it is
+/// pushed out, deleted or expired: which versions there are depends on what was written alone, not on when merges ran.
+/// Merges keep its key and timestamp so long. Where keys are to vanish wholly by the filter, keep all versions (`versions:
+/// 0`), or set a TTL.
+///
+/// Of databases it may ask what a [`MergeOperator`] may.
 ///
 /// ```
 /// struct NoDrafts;
@@ -69,9 +91,75 @@ pub trait CompactionFilter: Send + Sync {
     fn remove(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool;
 }
 
+/// Whether the filter does not want the value.
+#[inline]
+pub(crate) fn is_unwanted(
+    filter: &dyn CompactionFilter,
+    key: &[u8],
+    timestamp: Timestamp,
+    value: &[u8],
+    now_us: u64,
+) -> bool {
+    inside(|| filter.remove(key, timestamp, value, now_us))
+}
+
+thread_local! {
+    /// How many functions of the user's this thread is in, one called by the other.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Calls a function of the user's on behalf of the database.
+#[inline]
+pub(crate) fn inside<T>(function: impl FnOnce() -> T) -> T {
+    struct Leaves;
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            INSIDE.set(INSIDE.get() - 1);
+        }
+    }
+    INSIDE.set(INSIDE.get() + 1);
+    let _leaves = Leaves;
+    function()
+}
+
+/// `Invalid` in a function of the user's that the database has called: what is asked for could wait for that.
+#[inline]
+pub(crate) fn check_outside() -> Result<()> {
+    match INSIDE.get() {
+        0 => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            "merge operators, filters and conditions may only read: what waits for others could wait for them",
+        )),
+    }
+}
+
 /// What was registered, by name.
 #[derive(Clone, Default)]
 pub(crate) struct Registry {
     pub(crate) operators: BTreeMap<String, Arc<dyn MergeOperator>>,
     pub(crate) filters: BTreeMap<String, Arc<dyn CompactionFilter>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Zeros(usize);
+
+    impl MergeOperator for Zeros {
+        fn merge(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>> {
+            Ok(vec![0; self.0])
+        }
+    }
+
+    #[test]
+    fn a_value_over_the_limit_is_a_refusal() {
+        let merged = |bytes: usize| {
+            let value = merged(&Zeros(bytes), b"k", None, &[&b"1"[..]]);
+            value.map(|value| value.len()).map_err(|e| e.kind())
+        };
+        assert_eq!(merged(VALUE_BYTES_MAX), Ok(VALUE_BYTES_MAX));
+        assert_eq!(merged(VALUE_BYTES_MAX + 1), Err(ErrorKind::MergeRefused));
+    }
 }

@@ -5,8 +5,10 @@ use crate::family::{Family, durability};
 use crate::forked::OfProcess;
 use crate::operator::{Filter, Operator};
 use crate::options::{self, plain};
+use crate::path::Place;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use siltstone::storage::Env;
@@ -22,12 +24,20 @@ pub(crate) struct Db(OfProcess<siltstone::Db>);
 /// By name.
 type Functions = HashMap<String, Py<PyAny>>;
 
+/// Refuses what cannot be called where a function is asked for.
+fn callable(py: Python<'_>, what: &str, name: &str, function: &Py<PyAny>) -> PyResult<()> {
+    match function.bind(py).is_callable() {
+        true => Ok(()),
+        false => Err(PyTypeError::new_err(format!("the {what} \"{name}\" cannot be called"))),
+    }
+}
+
 /// Opens a database.
 #[pyfunction]
 #[pyo3(signature = (path, *, read_only=false, families=None, merge_operators=None, filters=None, **options))]
 pub(crate) fn open<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    path: Place,
     read_only: bool,
     families: Option<HashMap<String, Bound<'py, PyDict>>>,
     merge_operators: Option<Functions>,
@@ -42,12 +52,14 @@ pub(crate) fn open<'py>(
         builder = builder.family(&name, options::of_family(&FamilyOptions::default(), Some(&said))?);
     }
     for (name, function) in merge_operators.unwrap_or_default() {
+        callable(py, "merge operator", &name, &function)?;
         builder = builder.merge_operator(&name, Arc::new(Operator(function)));
     }
     for (name, function) in filters.unwrap_or_default() {
+        callable(py, "filter", &name, &function)?;
         builder = builder.filter(&name, Arc::new(Filter(function)));
     }
-    let opened = py.detach(|| if read_only { builder.open_read_only(path) } else { builder.open(path) });
+    let opened = py.detach(|| if read_only { builder.open_read_only(path.0) } else { builder.open(path.0) });
     let db = opened.or_raise(py)?;
     let family = Family::new(db.clone(), db.default_family());
     Bound::new(py, family.add_subclass(Db(OfProcess::new(db))))
@@ -159,13 +171,13 @@ impl Db {
     }
 
     /// Makes a database of its own in a new directory, by hard links where it can. Answers the sequence number.
-    fn checkpoint(&self, py: Python<'_>, directory: PathBuf) -> PyResult<u64> {
-        self.run(py, |db| db.checkpoint(directory)).map(|seq| seq.0)
+    fn checkpoint(&self, py: Python<'_>, directory: Place) -> PyResult<u64> {
+        self.run(py, |db| db.checkpoint(directory.0)).map(|seq| seq.0)
     }
 
     /// Adds a backup to a directory of backups. What earlier ones have is not copied again.
-    fn backup<'py>(&self, py: Python<'py>, directory: PathBuf) -> PyResult<Bound<'py, PyAny>> {
-        plain(py, &self.run(py, |db| db.backup(directory))?)
+    fn backup<'py>(&self, py: Python<'py>, directory: Place) -> PyResult<Bound<'py, PyAny>> {
+        plain(py, &self.run(py, |db| db.backup(directory.0))?)
     }
 
     /// What the database holds and has done since it was opened, by name.
@@ -212,26 +224,26 @@ impl Db {
 
 /// Reads a closed database whole, and tells what is wrong with it.
 #[pyfunction]
-pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
-    plain(py, &py.detach(|| siltstone::check(&Env::local(), &path, &mut |_| {})).or_raise(py)?)
+pub(crate) fn check(py: Python<'_>, path: Place) -> PyResult<Bound<'_, PyAny>> {
+    plain(py, &py.detach(|| siltstone::check(&Env::local(), &path.0, &mut |_| {})).or_raise(py)?)
 }
 
 /// Deletes a database that is closed, with all that it holds.
 #[pyfunction]
-pub(crate) fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    py.detach(|| siltstone::destroy(&Env::local(), &path)).or_raise(py)
+pub(crate) fn destroy(py: Python<'_>, path: Place) -> PyResult<()> {
+    py.detach(|| siltstone::destroy(&Env::local(), &path.0)).or_raise(py)
 }
 
 /// Saves what can be saved of a damaged database.
 #[pyfunction]
-pub(crate) fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
-    plain(py, &py.detach(|| siltstone::repair(&Env::local(), &path, &mut |_| {})).or_raise(py)?)
+pub(crate) fn repair(py: Python<'_>, path: Place) -> PyResult<Bound<'_, PyAny>> {
+    plain(py, &py.detach(|| siltstone::repair(&Env::local(), &path.0, &mut |_| {})).or_raise(py)?)
 }
 
 /// The backups in a directory, oldest first.
 #[pyfunction]
-pub(crate) fn list_backups(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, PyAny>> {
-    plain(py, &py.detach(|| Backups::new(&Env::local(), directory).list()).or_raise(py)?)
+pub(crate) fn list_backups(py: Python<'_>, directory: Place) -> PyResult<Bound<'_, PyAny>> {
+    plain(py, &py.detach(|| Backups::new(&Env::local(), directory.0).list()).or_raise(py)?)
 }
 
 /// Writes a backup, the newest one where none is named, to a new directory.
@@ -239,10 +251,10 @@ pub(crate) fn list_backups(py: Python<'_>, directory: PathBuf) -> PyResult<Bound
 #[pyo3(signature = (directory, to, *, id=None))]
 pub(crate) fn restore(
     py: Python<'_>,
-    directory: PathBuf,
-    to: PathBuf,
+    directory: Place,
+    to: Place,
     id: Option<u64>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let restored = py.detach(|| Backups::new(&Env::local(), directory).restore(id, to, &mut |_| {}));
+    let restored = py.detach(|| Backups::new(&Env::local(), directory.0).restore(id, to.0, &mut |_| {}));
     plain(py, &restored.or_raise(py)?)
 }

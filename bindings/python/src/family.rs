@@ -6,12 +6,13 @@ use crate::columns::{Source, pair};
 use crate::error::{OrRaise, invalid};
 use crate::forked::OfProcess;
 use crate::options;
+use crate::path::Place;
 use crate::range::{given, of_slice};
 use crate::reader::Reader;
 use crate::time::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
-use siltstone::{Db, Durability, Timestamp};
+use siltstone::{CompactionControl, Db, Durability, Timestamp};
 
 /// A column family: a mapping of bytes to bytes that can be changed.
 #[pyclass(frozen, subclass, extends = Reader, module = "siltstone")]
@@ -23,8 +24,10 @@ pub(crate) struct Inside {
     pub(crate) family: siltstone::Family,
 }
 
-/// Bytes of a batch of `put_many`.
+/// Bytes of a batch of `put_many`, where the write memory allows that.
 const BATCH_BYTES: usize = 256 << 10;
+/// What the engine counts for each write of a batch, beside key and value.
+const WRITE_BYTES: usize = 32;
 
 /// What a write waits for.
 pub(crate) fn durability(sync: bool) -> Durability {
@@ -163,7 +166,7 @@ impl Family {
         .or_raise(py)
     }
 
-    /// Puts many rows, in batches of 256 KiB, and answers how many: a column of keys and one of values, each a list of bytes, an
+    /// Puts many rows, in batches of 256 KiB or as much as the database takes at once, and answers how many: a column of keys and one of values, each a list of bytes, an
     /// array of numpy whose rows are bytes of one width, or an array of Arrow; or a table of Arrow with columns `key` and
     /// `value`, and `timestamp` (uint64, microseconds) where the family has explicit ones, which is read batch by batch;
     /// or an iterable of pairs. If it fails half-way, rows before may have been written. With `sync` all are durable in the end.
@@ -184,9 +187,12 @@ impl Family {
                 return Err(invalid(py, format!("{} keys and {} values", keys.rows(), values.rows())));
             }
             let timestamps = rows.timestamps.as_deref();
+            // One more write beside what is below this, however large, is within the engine's limit.
+            let limit = usize::try_from(db.options().write_memory).unwrap_or(usize::MAX);
+            let most = BATCH_BYTES.min(limit.saturating_sub(WRITE_BYTES));
             py.detach(|| {
                 for (n, (key, value)) in keys.iter().zip(values.iter()).enumerate() {
-                    if batch.user_bytes() >= BATCH_BYTES {
+                    if !batch.is_empty() && batch.user_bytes() + WRITE_BYTES * batch.len() >= most {
                         db.write(&batch)?;
                         batch.clear();
                     }
@@ -217,17 +223,20 @@ impl Family {
         py.detach(|| family.flush()).or_raise(py)
     }
 
-    /// Merges the tables of a range into the last level.
-    #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
+    /// Merges the tables of a range into the last level; with `rewrite` also what lies there already and has nothing to drop,
+    /// so that changed options (compression, block size, filter bits) hold for it.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, rewrite=false))]
     fn compact<'py>(
         &self,
         py: Python<'py>,
         start: Option<Bytes<'py>>,
         stop: Option<Bytes<'py>>,
         prefix: Option<Bytes<'py>>,
+        rewrite: bool,
     ) -> PyResult<()> {
         let (family, range) = (&self.inside(py)?.family, given(py, start, stop, prefix)?);
-        py.detach(|| family.compact(range)).or_raise(py)
+        let control = if rewrite { CompactionControl::rewriting() } else { CompactionControl::default() };
+        py.detach(|| family.compact_with(range, &control)).or_raise(py)
     }
 
     /// About how many bytes and cells of tables a range has.
@@ -245,8 +254,9 @@ impl Family {
     }
 
     /// Takes in table files, made by the engine's `TableWriter`, all or none.
-    fn ingest(&self, py: Python<'_>, paths: Vec<std::path::PathBuf>) -> PyResult<()> {
+    fn ingest(&self, py: Python<'_>, paths: Vec<Place>) -> PyResult<()> {
         let family = &self.inside(py)?.family;
+        let paths: Vec<_> = paths.into_iter().map(|path| path.0).collect();
         py.detach(|| family.ingest(&paths).map(drop)).or_raise(py)
     }
 

@@ -24,6 +24,7 @@ mod family;
 mod forked;
 mod operator;
 mod options;
+mod path;
 mod range;
 mod reader;
 mod scan;

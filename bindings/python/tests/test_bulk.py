@@ -148,3 +148,12 @@ def test_what_was_taken_cannot_be_taken_again(db: siltstone.Db) -> None:
     same = Same()
     with pytest.raises(ValueError, match="taken"):
         db.put_many(same, same)
+
+
+def test_rows_beyond_the_write_memory_are_put_in_smaller_batches(place: pathlib.Path) -> None:
+    rows = {b"%06d" % n: b"v" * 100 for n in range(3000)}
+    with siltstone.open(place, write_memory=65536, memory_budget=1 << 20) as db:
+        assert db.put_many(list(rows), list(rows.values())) == 3000
+        large = {b"a": b"x" * 60_000, b"b": b"y" * 60_000, b"c": b"z" * 60_000}
+        assert db.put_many(list(large.items())) == 3
+        assert dict(db) == {**rows, **large}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import pickle
+import typing
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -303,3 +304,65 @@ def test_backup_restore_checkpoint_and_statistics(db: siltstone.Db, tmp_path: pa
     db.settle()
     db.set_rate_limit(1 << 30)
     db.set_memory(32 << 20, 128 << 20)
+
+
+def test_a_compaction_writes_anew_where_that_is_asked_for(db: siltstone.Db) -> None:
+    filled(db)
+
+    def merges() -> int:
+        return int(db.stats()["merges"])
+
+    db.compact()
+    before = merges()
+    db.compact()
+    assert merges() == before
+    db.compact(rewrite=True)
+    assert merges() == before + 1
+
+
+def test_a_path_may_be_bytes_and_nothing_but_a_path(tmp_path: pathlib.Path) -> None:
+    place = bytes(tmp_path / "by bytes")
+    with siltstone.open(place) as db:
+        db[b"k"] = b"v"
+        db.checkpoint(place + b" copied")
+        db.backup(place + b" backups")
+    with siltstone.open(pathlib.Path(tmp_path / "by bytes copied")) as db:
+        assert db[b"k"] == b"v"
+    assert len(siltstone.list_backups(place + b" backups")) == 1
+    siltstone.check(place)
+    siltstone.destroy(place)
+    with pytest.raises(TypeError, match="PathLike"):
+        siltstone.open(5)  # type: ignore[arg-type]
+
+
+def test_what_is_to_be_called_must_be_callable(place: pathlib.Path) -> None:
+    with pytest.raises(TypeError, match='merge operator "sum" cannot be called'):
+        siltstone.open(place, merge_operators={"sum": 5})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match='filter "old" cannot be called'):
+        siltstone.open(place, filters={"old": b"x"})  # type: ignore[dict-item]
+    assert not place.exists()
+
+
+def test_an_operator_reads_its_own_database_and_is_refused_what_would_wait_for_it(place: pathlib.Path) -> None:
+    said: list[object] = []
+
+    def put() -> None:
+        db[b"y"] = b"1"
+
+    def add(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        said.append(db[b"x"])
+        calls: list[typing.Callable[[], None]] = [db.flush, db.compact, db.settle, db.close, put]
+        for call in calls:
+            with pytest.raises(siltstone.InvalidError, match="may only read"):
+                call()
+        return b"%d" % sum(map(int, [base or b"0", *operands]))
+
+    with siltstone.open(place, merge_operators={"add": add}, families={"m": {"merge_operator": "add"}}) as db:
+        db[b"x"] = b"1"
+        family = db.family("m")
+        family[b"k"] = b"1"
+        family.merge(b"k", b"2")
+        assert family[b"k"] == b"3"
+        family.flush()
+        family.compact()
+        assert family[b"k"] == b"3" and said and set(said) == {b"1"}

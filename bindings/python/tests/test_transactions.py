@@ -120,3 +120,18 @@ def test_transact_repeats_until_nobody_is_in_the_way(db: siltstone.Db) -> None:
         db.transact(meets, retries=3)
     with pytest.raises(KeyError):
         db.transact(lambda txn: txn[b"nothing"])
+
+
+def test_work_is_not_repeated_for_what_others_write_delete_and_flush_beside_it(db: siltstone.Db) -> None:
+    calls = []
+
+    def work(txn: siltstone.Transaction) -> None:
+        calls.append(1)
+        assert b"absent" not in txn
+        db[b"queue 1"] = b"x"
+        db.delete_range(b"queue", b"queuf")
+        db.flush()
+        txn[b"k"] = b"v"
+
+    db.transact(work)
+    assert len(calls) == 1 and db[b"k"] == b"v"

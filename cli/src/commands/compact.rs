@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "\
 Example: siltstone compact /tmp/db
          siltstone compact /tmp/db --start a --end m
+         siltstone compact /tmp/db --rewrite
          siltstone compact /tmp/db --until-settled")]
 pub(crate) struct Compact {
     #[command(flatten)]
@@ -28,8 +29,11 @@ pub(crate) struct Compact {
     /// Only keys before this one
     #[arg(long)]
     end: Option<Bytes>,
+    /// Also write anew what has nothing to drop, so that changed options (compression, block size, filter bits) hold for it
+    #[arg(long)]
+    rewrite: bool,
     /// Do only the merges that the strategy asks for, in all families
-    #[arg(long, conflicts_with_all = ["start", "end", "family"])]
+    #[arg(long, conflicts_with_all = ["start", "end", "family", "rewrite"])]
     until_settled: bool,
     /// Report as JSON
     #[arg(long)]
@@ -64,7 +68,10 @@ impl Compact {
 
     fn major(&self, db: &Db) -> Outcome {
         let family = open::family(db, &self.place.family, false)?;
-        let control = CompactionControl::default();
+        let control = match self.rewrite {
+            true => CompactionControl::rewriting(),
+            false => CompactionControl::default(),
+        };
         let on_interrupt = control.clone();
         interrupt::on_signal(move || {
             on_interrupt.cancel();

@@ -88,6 +88,8 @@ fn compact_merges_all_or_a_range_or_what_is_due() {
     let shape = json(&siltstone(&["inspect", db, "--json"]).fine());
     let levels = shape["families"][0]["levels"].as_array().unwrap();
     assert_eq!(levels[0].as_array().unwrap().len(), 0, "level 0 is empty after a major merge");
+    assert_eq!(json(&siltstone(&["compact", db, "--json"]).fine())["merges"], 0);
+    assert_eq!(json(&siltstone(&["compact", db, "--rewrite", "--json"]).fine())["merges"], 1);
     siltstone(&["delete", db, "--prefix", "key00"]).fine();
     siltstone(&["compact", db, "--start", "key00", "--end", "key01"]).fine();
     assert!(siltstone(&["compact", db, "--until-settled"]).fine().starts_with("tables held "));

@@ -4,6 +4,7 @@ use super::Commit;
 use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Log;
+use crate::operator::check_outside;
 use crate::snapshot::Snapshot;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::StoreId;
@@ -41,7 +42,10 @@ impl Commit {
         }
     }
 
+    /// An error where writes and background work are refused: after `close`, read-only, poisoned, and to a function that the
+    /// database itself has called.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        check_outside()?;
         self.check_open()?;
         self.stages()?;
         self.check_not_poisoned()

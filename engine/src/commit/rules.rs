@@ -1,7 +1,7 @@
 //! What of a family's cells a reader may see: its options with the names in them resolved.
 
 use crate::error::{Error, Result};
-use crate::operator::{CompactionFilter, MergeOperator, merged};
+use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{CellRef, Kind, Pinned, TimeRange, Timestamp};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl ReadRules {
     }
 
     pub(crate) fn unwanted(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool {
-        self.filter.as_ref().is_some_and(|f| f.remove(key, timestamp, value, now_us))
+        self.filter.as_ref().is_some_and(|f| is_unwanted(&**f, key, timestamp, value, now_us))
     }
 
     /// An error where what is wanted cannot be told: the family's filter is not registered.

@@ -24,9 +24,11 @@ use super::store::Store;
 use super::turns::{Patience, Turns, look_again};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, FrameEncoder};
-use crate::options::{Durability, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::options::Durability;
 use crate::sync::{Mutex, MutexGuard};
-use crate::types::{CellRef, KeyRange, Kind, RangeTombstone, SeqNo, StoreId, Timestamp};
+use crate::types::{
+    CellRef, KEY_BYTES_MAX, KeyRange, Kind, RangeTombstone, SeqNo, StoreId, Timestamp, VALUE_BYTES_MAX,
+};
 use crate::version::Version;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -83,13 +85,14 @@ impl<'a> Op<'a> {
 
     fn check(&self) -> Result<()> {
         self.store.check_not_dropped()?;
-        let key_bytes = match &self.action {
-            Action::Cell { key, .. } => key.len(),
+        let (key_bytes, limit) = match &self.action {
+            Action::Cell { key, .. } => (key.len(), KEY_BYTES_MAX),
+            // A range may begin or end behind the longest key.
             Action::DeleteRange { range, .. } => {
-                range.start.len().max(range.end.as_ref().map_or(0, Vec::len))
+                (range.start.len().max(range.end.as_ref().map_or(0, Vec::len)), KEY_BYTES_MAX + 1)
             }
         };
-        if key_bytes > KEY_BYTES_MAX {
+        if key_bytes > limit {
             return Err(Error::invalid(format!("key has {key_bytes} bytes, the limit is {KEY_BYTES_MAX}")));
         }
         let names_times = match self.action {

@@ -212,6 +212,7 @@ fn kind_of(logged: Logged<'_>) -> ChangeKind {
                 Kind::Value => ChangeKind::Put { key, timestamp, value: value.to_vec() },
                 Kind::Operand => ChangeKind::Merge { key, timestamp, operand: value.to_vec() },
                 Kind::Tombstone => ChangeKind::Delete { key, timestamp },
+                Kind::Hidden => unreachable!("the log has none"),
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{Family, Inner};
 use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};
+use crate::operator::inside;
 use crate::types::{KeyRange, SeqNo};
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ pub enum Expected {
     Value(Vec<u8>),
     /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
     /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
-    /// answer is `Conflict`. So hold the number only for a short time, or a [`Snapshot`](crate::Snapshot) from which it is: what is
-    /// newer than a snapshot is not dropped.
+    /// answer is a `Conflict` that says "may have been written to". So hold the number only for a short time, or a
+    /// [`Snapshot`](crate::Snapshot) from which it is: of what is newer than a snapshot enough stays to tell.
     NotNewerThan(SeqNo),
 }
 
@@ -66,8 +67,8 @@ impl Condition {
 
     /// `holds` must answer true. It reads the present through [`Family`] handles, and no more of it than is named by
     /// [`Condition::rests_on`]: what is written elsewhere between its last call and the write goes unnoticed. It may be
-    /// called several times, also while all writers wait; it must only read (a write, flush or
-    /// split in it would wait for itself for ever), and its error is the write's.
+    /// called several times, also while all writers wait; it may only read (a write, flush or split in it is refused with
+    /// `Invalid`, as it would wait for itself), and its error is the write's.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -108,11 +109,12 @@ impl Condition {
         let conflict = |message: String| Err(Error::new(ErrorKind::Conflict, message));
         let (family, key, expected) = match &self.0 {
             What::Key { family, key, expected } => (family, key, expected),
-            What::Holds { holds, .. } if holds()? => return Ok(()),
+            What::Holds { holds, .. } if inside(|| holds())? => return Ok(()),
             What::Holds { .. } => return conflict("the condition does not hold".into()),
         };
+        let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());
         let holds = match expected {
-            Expected::NotNewerThan(seq) => db.is_unchanged_since(&family.store, key, *seq)?,
+            Expected::NotNewerThan(seq) => return db.key_since(&family.store, key, *seq)?.check(what),
             Expected::Absent => db.get(&family.store, key, None)?.is_none(),
             Expected::Present => db.get(&family.store, key, None)?.is_some(),
             Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
@@ -120,7 +122,7 @@ impl Condition {
         if holds {
             return Ok(());
         }
-        conflict(format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name()))
+        conflict(format!("{} is not as expected", what()))
     }
 
     fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {

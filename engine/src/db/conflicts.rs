@@ -9,26 +9,57 @@ use super::get::{collect, memory_of, search};
 use super::sources::sources;
 use super::visible::Lookup;
 use crate::commit::{ReadRules, Store};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::types::{CellRef, Cursor, KeyRange, Owner, SeqNo, TimeRange, successor};
 use crate::version::OpenRun;
 use std::ops::ControlFlow;
 
+/// What is known of a key or range since some sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Since {
+    /// Nothing was written to it.
+    Unchanged,
+    /// Something was.
+    Written,
+    /// Something may have been: what would tell is gone, or never was here.
+    Unknown,
+}
+
+impl Since {
+    fn of(is_written: bool, is_known: bool) -> Self {
+        match (is_written, is_known) {
+            (true, _) => Self::Written,
+            (false, true) => Self::Unchanged,
+            (false, false) => Self::Unknown,
+        }
+    }
+
+    /// `Conflict` unless it is unchanged.
+    pub(super) fn check(self, what: impl FnOnce() -> String) -> Result<()> {
+        let said = match self {
+            Self::Unchanged => return Ok(()),
+            Self::Written => "was written to",
+            Self::Unknown => "may have been written to",
+        };
+        Err(Error::new(ErrorKind::Conflict, format!("{} {said}", what())))
+    }
+}
+
 impl Inner {
-    /// Whether nothing that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
-    /// deleted, that cannot be told: then the answer is `false`.
-    pub(crate) fn is_unchanged_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<bool> {
+    /// Whether anything that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
+    /// deleted, that cannot be told.
+    pub(super) fn key_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<Since> {
         store.check_not_dropped()?;
-        let (found, has_cell) = self.newest_write(store, key)?;
-        let newest = found.max(store.attached_at());
+        let (newest, has_cell) = self.newest_write(store, key)?;
         if planted!(Bug::ForgetWhatMergesDropped) {
-            return Ok(newest <= seq);
+            return Ok(Since::of(newest.max(store.attached_at()) > seq, true));
         }
         // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted. (A
         // range tombstone may stay for other keys, and tells nothing of what came after it.)
         let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
-        Ok(newest <= seq && (is_known || store.forgotten() <= seq))
+        let is_known = store.attached_at() <= seq && (is_known || store.forgotten() <= seq);
+        Ok(Since::of(newest > seq, is_known))
     }
 
     /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone, and there at a few
@@ -112,14 +143,13 @@ impl Inner {
         changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
     }
 
-    /// Whether anything concerning a key of the range was written after `seq`, or may have been: as
-    /// [`Inner::is_unchanged_since`].
-    pub(crate) fn written_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<bool> {
+    /// Whether anything that concerns a key of the range was written after `seq`: as [`Inner::key_since`].
+    pub(super) fn range_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<Since> {
         store.check_not_dropped()?;
         let version = store.version();
         // What another family has the keys of now may have been written there.
         if store.attached_at() > seq || version.check_range(range).is_err() {
-            return Ok(true);
+            return Ok(Since::Unknown);
         }
         let in_tables = |run: &OpenRun| {
             let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
@@ -131,17 +161,17 @@ impl Inner {
         if version.memory().any(|segment| segment.has_newer_tombstone(range, seq))
             || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
-            return Ok(true);
+            return Ok(Since::Written);
         }
         for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;
             while cursor.valid() && range.ends_after(cursor.key()) {
                 if cursor.cell().seq > seq {
-                    return Ok(true);
+                    return Ok(Since::Written);
                 }
                 cursor.next()?;
             }
         }
-        Ok(store.forgotten() > seq)
+        Ok(Since::of(false, store.forgotten() <= seq))
     }
 }

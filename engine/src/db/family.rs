@@ -272,8 +272,11 @@ impl Family {
     }
 
     /// Merges everything in the range that was written before into the last level: by one merge, or by one for each range where
-    /// the strategy has ranges (several together where a table lies over them). What lies there alone already is written again only if it has
-    /// tombstones, values in the log or expired cells, or the family a filter.
+    /// the strategy has ranges (several together where a table lies over them). What lies there alone already is written again
+    /// only if it has tombstones, values in the log, expired cells, or cells that are overwritten or beyond the versions that are
+    /// kept, or the family a filter; or if that is [asked for](CompactionControl::rewriting). Where no snapshot is
+    /// held, no more cells are there in the end than a scan returns (but for versions that a
+    /// [filter](crate::CompactionFilter) hides and that count, and operands without an operator).
     ///
     /// On a full disk it takes the space that is set aside for that, and fails with [`DiskFull`](crate::ErrorKind::DiskFull) where that is
     /// not enough: deleting makes it enough.
@@ -281,7 +284,7 @@ impl Family {
         self.compact_with(range, &CompactionControl::default())
     }
 
-    /// [`Family::compact`] that another thread may cancel and watch.
+    /// [`Family::compact`] that another thread may cancel and watch, or that writes everything anew.
     pub fn compact_with<K: AsRef<[u8]>>(
         &self,
         range: impl RangeBounds<K>,

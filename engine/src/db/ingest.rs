@@ -10,12 +10,14 @@ use super::{Family, Inner};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::options::{FamilyOptions, KEY_BYTES_MAX, Timestamps, VALUE_BYTES_MAX};
+use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::Env;
 use crate::sync::Mutex;
 use crate::table::{Table, TableBuilder, TableOptions, is_own_file};
-use crate::types::{CellRef, Cursor, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp};
+use crate::types::{
+    CellRef, Cursor, KEY_BYTES_MAX, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp, VALUE_BYTES_MAX,
+};
 use crate::version::Version;
 use crate::version::edit::Change;
 use std::collections::BTreeMap;

@@ -59,6 +59,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
 use crate::metrics::Statistics;
+use crate::operator::check_outside;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
@@ -310,6 +311,7 @@ impl Db {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
+        check_outside()?;
         self.inner.catalog.set_memory(write_memory, memory_budget)
     }
 
@@ -345,6 +347,7 @@ impl Db {
     /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not flushed is
     /// in the log. Dropping the last handle does the same but cannot tell of a failure.
     pub fn close(&self) -> Result<()> {
+        check_outside()?;
         self.inner.close()
     }
 

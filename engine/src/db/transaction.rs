@@ -110,15 +110,14 @@ fn joined(ranges: &[(Family, KeyRange)]) -> Vec<(Family, KeyRange)> {
 impl Depends for Transaction {
     fn judge(&self) -> Result<()> {
         let (db, seq) = (&self.db.inner, self.snapshot.seq());
-        let written = |what: String| Err(Error::new(ErrorKind::Conflict, format!("{what} was written to")));
         self.depends_on(
-            &mut |family, key| match db.is_unchanged_since(&family.store, key, seq)? {
-                true => Ok(()),
-                false => written(format!("key \"{}\" of family {}", key.escape_ascii(), family.name())),
+            &mut |family, key| {
+                let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());
+                db.key_since(&family.store, key, seq)?.check(what)
             },
-            &mut |family, range| match db.written_since(&family.store, range, seq)? {
-                false => Ok(()),
-                true => written(format!("range {range} of family {}", family.name())),
+            &mut |family, range| {
+                let what = || format!("range {range} of family {}", family.name());
+                db.range_since(&family.store, range, seq)?.check(what)
             },
         )
     }

@@ -52,7 +52,7 @@ impl<'a> Lookup<'a> {
     pub(crate) fn take(&mut self, cell: &CellRef<'_>, owner: &dyn Owner) -> ControlFlow<()> {
         self.newest = cell.seq.max(self.newest);
         self.has_cell = true;
-        if cell.seq < self.deleted_below || cell.kind == Kind::Tombstone {
+        if cell.seq < self.deleted_below || matches!(cell.kind, Kind::Tombstone | Kind::Hidden) {
             return ControlFlow::Break(());
         }
         if self.rules.expired(cell.born_us(false), self.now_us) {
@@ -124,7 +124,8 @@ impl Found {
 /// timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
 ///
 /// Where only so many versions are kept, one that the count pushes out is gone from that write on: a later delete of
-/// newer versions does not bring it back ([`Pushed`]).
+/// newer versions does not bring it back ([`Pushed`]). A version that the filter hides, or a merge has left
+/// [hidden](Kind::Hidden), counts like any other.
 pub(crate) fn resolve(
     rules: &ReadRules,
     key: &[u8],
@@ -150,7 +151,7 @@ pub(crate) fn resolve(
             let born = born_us(rules.explicit, timestamp, cell.written);
             let gone = cell.seq < gone_below || rules.expired(born, now_us);
             let gone = gone || (pushed.counts() && pushed.when(cell.seq).is_some_and(|when| when <= read));
-            if gone || cell.kind == Kind::Tombstone {
+            if gone || matches!(cell.kind, Kind::Tombstone | Kind::Hidden) {
                 break;
             }
             if cell.kind == Kind::Value {

@@ -284,7 +284,7 @@ impl Walk {
         let in_active = covered && self.cursor.front().is_active();
         let rules = &view.settings.read;
         let gone = covered
-            || cell.kind == Kind::Tombstone
+            || matches!(cell.kind, Kind::Tombstone | Kind::Hidden)
             || match rules.filter.is_some() {
                 // It sees what is handed out: a mapped value is not to be believed where it lies.
                 true => {
@@ -395,7 +395,7 @@ impl Walk {
 /// Whether the cell is hidden by age or by the family's filter.
 fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
     (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
-        || rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, Timestamp::ZERO, cell.value, now_us))
+        || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
 }
 
 impl Inner {

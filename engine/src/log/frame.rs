@@ -457,7 +457,8 @@ pub(super) fn read_cell<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> R
     if tag & !(TAG_CELL | COPIED | CELL_TIMESTAMP | CELL_WRITTEN | 3) != 0 {
         return Err(Malformed("unknown bits in a cell's tag"));
     }
-    let kind = Kind::from_u8(tag & 3).ok_or(Malformed("an unknown kind of cell"))?;
+    let kind = Kind::from_u8(tag & 3).filter(|kind| *kind != Kind::Hidden);
+    let kind = kind.ok_or(Malformed("an unknown kind of cell"))?;
     let seq = if tag & COPIED != 0 { item.varint()? } else { next_seq };
     let timestamp = if tag & CELL_TIMESTAMP != 0 { item.varint()? } else { 0 };
     let written = if tag & CELL_WRITTEN != 0 { item.varint()? } else { 0 };

@@ -210,7 +210,7 @@ pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
             newer
                 && match d.kind {
                     Kind::Tombstone => d.timestamp >= c.timestamp,
-                    Kind::Value => d.timestamp == c.timestamp,
+                    Kind::Value | Kind::Hidden => d.timestamp == c.timestamp,
                     Kind::Operand => false,
                 }
         })

@@ -4,7 +4,7 @@
 //! tombstone, which every reader that the merge serves sees. So no snapshot's version is lost sight of, and what
 //! stays is the whole of what the flush set says about the key. It must not lie under a newer range tombstone of the flush
 //! set: that goes to a table, where readers would find it only after the cell (invariant I3). Operands do not stay:
-//! they count once only where they are met once.
+//! they count once only where they are met once. Nor do hidden versions, which no log has.
 //!
 //! All keys are counted on the way, for the choice of the next flush.
 
@@ -80,8 +80,8 @@ impl Aside {
     /// All of the present key were taken.
     pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
         let Some(cell) = self.waiting.take() else { return Ok(()) };
-        if cell.kind == Kind::Operand
-            || (keep.is_under_newer(&cell.as_ref()) && !planted!(Bug::KeepUnderTombstone))
+        if matches!(cell.kind, Kind::Operand | Kind::Hidden)
+            || (keep.is_under_newer(&cell.key, cell.seq) && !planted!(Bug::KeepUnderTombstone))
         {
             return output.add(&cell.as_ref());
         }

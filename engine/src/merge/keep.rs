@@ -12,6 +12,12 @@
 //! - the count pushed it out (`types/pushed.rs`), in its own stripe;
 //! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
 //!
+//! Where versions are counted, one that the filter hides counts like any other, for readers too. If its cell went, a later
+//! write under it would be there or not by when merges ran. So a cell without value stays in its place
+//! ([`Kind::Hidden`]) as long as the value would count: until a delete, the count or the TTL takes it. That is at most as many
+//! cells of a key as versions are kept. (Not to count what is hidden would need no such cell, but a filter may hide
+//! later what it does not hide now: what a merge drops as pushed out by that would come back where no merge ran.)
+//!
 //! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
 //! nothing below and no older reader they become one value without base; else they are passed on.
 //!
@@ -21,13 +27,14 @@
 //!
 //! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of its key, or
 //! of a range tombstone, and of which nothing is left. Who asks whether a key was written since then, and finds no cell of
-//! it, cannot know (`db/transaction.rs`).
+//! it, cannot know (`db/conflicts.rs`). So of what is newer than a read point something stays for each key that was written
+//! to: its newest cell, or a range tombstone over that. Then the bound is not above any read point.
 //!
 //! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever it
 //! deletes within this merge is in its own stripe and dropped with it.
 
 use crate::error::Result;
-use crate::operator::{CompactionFilter, MergeOperator, merged};
+use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
@@ -214,7 +221,7 @@ impl Keep {
                 }
                 Ok(())
             }
-            Kind::Value => {
+            Kind::Value | Kind::Hidden => {
                 self.shadow = Some(stripe);
                 if !self.pending.is_empty() {
                     return self.combine_pending(Some(cell), sink);
@@ -249,13 +256,17 @@ impl Keep {
     pub(crate) fn end_key(&mut self, sink: &mut Sink<'_>) -> Result<()> {
         self.end_timestamp(sink)?;
         let (taken, passed) = self.newest;
-        if taken > passed {
+        // A newer range tombstone over the key tells of it, and is forgotten itself where it goes.
+        if taken > passed && !self.is_under_newer(&self.key, taken) {
             self.forget(taken);
         }
         Ok(())
     }
 
+    /// Nothing tells of that write any more. It is never one that a read point of the merge does not see: transactions ask
+    /// what was written since theirs.
     fn forget(&self, seq: SeqNo) {
+        debug_assert_eq!(self.stripe(seq), 0, "a merge forgets {seq:?}, which is newer than a read point");
         self.forgotten.set(self.forgotten.get().max(seq));
     }
 
@@ -292,14 +303,19 @@ impl Keep {
         })
     }
 
-    /// Whether the count pushed the version out for everyone who would see it.
+    /// Whether the count pushed the version out for everyone who would see it. One that never lived stays while a read point
+    /// is older, as it may be all that tells of a write to the key.
     fn is_pushed_out(&self, seq: SeqNo, stripe: usize) -> bool {
-        self.pushed.counts() && self.pushed.when(seq).is_some_and(|when| self.stripe(when) == stripe)
+        let goes = |when: SeqNo| self.stripe(when) == stripe && (when > seq || stripe == 0);
+        self.pushed.counts() && self.pushed.when(seq).is_some_and(goes)
     }
 
     fn is_unwanted(&self, cell: &CellRef<'_>) -> bool {
         let rules = &self.rules;
-        rules.filter.as_ref().is_some_and(|f| f.remove(cell.key, cell.timestamp, cell.value, rules.now_us))
+        let asks = |f: &Arc<dyn CompactionFilter>| {
+            is_unwanted(&**f, cell.key, cell.timestamp, cell.value, rules.now_us)
+        };
+        rules.filter.as_ref().is_some_and(asks)
     }
 
     fn pass(&mut self, cell: &CellRef<'_>, sink: &mut Sink<'_>) -> Result<()> {
@@ -315,15 +331,16 @@ impl Keep {
             rules.ttl_us > 0 && cell.born_us(rules.explicit).saturating_add(rules.ttl_us) <= rules.now_us;
         let last = !self.key_below && stripe == 0;
         // Where operands may lie in newer sources the filter is the reader's business: it judges the combined value.
-        if !expired && (rules.operator.is_some() || !self.is_unwanted(cell)) {
+        let wanted = || cell.kind == Kind::Value && (rules.operator.is_some() || !self.is_unwanted(cell));
+        if !expired && wanted() {
             return self.pass(cell, sink);
         }
-        if last {
+        if last && (expired || !self.pushed.counts()) {
             return Ok(());
         }
         if !expired && rules.explicit {
-            // A tombstone here would delete older timestamps too; the readers' filter hides the cell.
-            return self.pass(cell, sink);
+            // A tombstone here would delete older timestamps too.
+            return self.pass(&CellRef { kind: Kind::Hidden, value: &[], written: 0, ..*cell }, sink);
         }
         self.deleted.push((stripe, cell.seq));
         self.pass(&CellRef { kind: Kind::Tombstone, value: &[], written: 0, ..*cell }, sink)
@@ -345,7 +362,8 @@ impl Keep {
             return Ok(());
         };
         let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
-        let Ok(value) = merged(&*operator, &newest.key, base.map(|base| base.value), &operands) else {
+        let under = base.filter(|base| base.kind == Kind::Value).map(|base| base.value);
+        let Ok(value) = merged(&*operator, &newest.key, under, &operands) else {
             // It refused: everything stays as it is, and readers of the key are told.
             self.pending = pending;
             self.pass_pending(sink)?;
@@ -357,9 +375,9 @@ impl Keep {
         self.pass_value(&combined, stripe, sink)
     }
 
-    /// Whether a range tombstone of this merge is newer than the cell and speaks about its key.
-    pub(super) fn is_under_newer(&self, cell: &CellRef<'_>) -> bool {
-        self.tombstones.find(cell.key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > cell.seq))
+    /// Whether a range tombstone of this merge over the key is newer than that.
+    pub(super) fn is_under_newer(&self, key: &[u8], seq: SeqNo) -> bool {
+        self.tombstones.find(key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > seq))
     }
 
     /// The range tombstones that must go on within `range`.

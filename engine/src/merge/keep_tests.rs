@@ -36,13 +36,14 @@ fn somewhere_below() -> Below {
     Below::new(vec![KeyRange::all()])
 }
 
-/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `+value` for an operand.
+/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `~` for what is hidden, `+value` for an operand.
 fn parse(text: &str) -> Cell {
     let (head, value) = text.split_once('=').unwrap();
     let (head, seq) = head.split_once('#').unwrap();
     let (key, timestamp) = head.split_once('@').unwrap_or((head, "0"));
     let (kind, value) = match value {
         "-" => (Kind::Tombstone, ""),
+        "~" => (Kind::Hidden, ""),
         _ => value.strip_prefix('+').map_or((Kind::Value, value), |v| (Kind::Operand, v)),
     };
     let mut cell = cell(key, seq.parse().unwrap(), kind, value);
@@ -54,6 +55,7 @@ fn show(cell: &CellRef<'_>) -> String {
     let value = String::from_utf8_lossy(cell.value);
     let value = match cell.kind {
         Kind::Tombstone => "-".into(),
+        Kind::Hidden => "~".into(),
         Kind::Operand => format!("+{value}"),
         Kind::Value => value.into_owned(),
     };
@@ -115,6 +117,32 @@ fn a_range_tombstone_deletes_older_cells_of_its_stripe() {
     assert_eq!(survivors(rules(&[5]), tombstones(), "a#9=x a#5=y b#4=z c#3=w"), "a#9=x a#5=y b#4=z c#3=w");
 }
 
+/// What nothing tells of any more, once all outputs are written.
+fn forgotten(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> u64 {
+    let mut keep = Keep::new(rules, Fragments::new(tombstones));
+    for text in cells.split_whitespace() {
+        keep.push(&parse(text).as_ref(), &mut |_| Ok(())).unwrap();
+    }
+    keep.end_key(&mut |_| Ok(())).unwrap();
+    keep.tombstones_within(&KeyRange::all());
+    keep.forgotten().0
+}
+
+#[test]
+fn nothing_newer_than_a_read_point_is_forgotten() {
+    let under = || vec![range_tombstone("a", "c", 9)];
+    assert_eq!(forgotten(rules(&[5]), under(), "b#7=x d#4=- d#3=y"), 4);
+    assert_eq!(forgotten(rules(&[5]), under(), "b#7=- b#4=x"), 0);
+    assert_eq!(forgotten(rules(&[]), under(), "b#7=x d#4=x"), 9);
+    let below = KeepRules { below: somewhere_below(), ..rules(&[]) };
+    assert_eq!(forgotten(below, under(), "b#7=x"), 0, "the tombstone tells of it");
+    // One that was never there, as a later timestamp was.
+    let counted = |points: &[u64]| KeepRules { explicit: true, versions: 1, ..rules(points) };
+    assert_eq!(survivors(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), "a@9#6=x a@8#7=y");
+    assert_eq!(forgotten(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), 0);
+    assert_eq!(forgotten(counted(&[]), vec![], "a@9#6=x a@8#7=y"), 7);
+}
+
 #[test]
 fn range_tombstones_go_on_while_something_is_below_or_a_snapshot_is_older() {
     let go_on = |rules: KeepRules| {
@@ -154,9 +182,24 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
         operator: None,
         ..rules(&[])
     };
-    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "");
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
     let below = KeepRules { below: somewhere_below(), ..filtered() };
-    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x");
+    assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
+    // In later merges too, until the count, a delete or its age takes it, or nothing is counted any more.
+    assert_eq!(survivors(filtered(), vec![], "a@9#1=~ a@7#8=z"), "a@9#1=~");
+    assert_eq!(survivors(filtered(), vec![], "a@10#8=x a@9#1=~"), "a@10#8=x");
+    assert_eq!(survivors(filtered(), vec![], "a@10#8=- a@9#1=~"), "");
+    assert_eq!(survivors(filtered(), vec![range_tombstone("a", "b", 8)], "a@9#1=~"), "");
+    assert_eq!(survivors(filtered(), vec![], "a@9#8=x a@9#1=~ b@9#3=~ b@9#2=y"), "a@9#8=~ b@9#3=~");
+    let old = KeepRules { ttl_us: 500, ..filtered() };
+    assert_eq!(survivors(old, vec![], "a@9#1=~"), "");
+    let all = || KeepRules { versions: 0, ..filtered() };
+    assert_eq!(survivors(all(), vec![], "a@9#1=~ a@8#2=x b@9#3=y"), "a@8#2=x");
+    let below = KeepRules { below: somewhere_below(), ..all() };
+    assert_eq!(survivors(below, vec![], "b@9#3=y"), "b@9#3=~");
+    // It is no base for operands.
+    let merging = KeepRules { operator: Some(Arc::new(Concat)), ..filtered() };
+    assert_eq!(survivors(merging, vec![], "a@9#2=+b a@9#1=~"), "a@9#2=-b");
 }
 
 /// What older versions below depend on stays until they are met.

@@ -10,11 +10,6 @@ use crate::table::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Bytes of the longest key: 64 KiB.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the longest value: just under 1 GiB.
-pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
-
 /// Bytes of the smallest active segment.
 const ACTIVE_BYTES_MIN: f64 = 1024.0;
 

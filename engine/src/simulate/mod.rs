@@ -378,6 +378,7 @@ impl<'a> Simulator<'a> {
                 merges_max: 8,
                 unique: &unique,
                 looks: &|_| 0,
+                surplus: &|_| 0,
                 settled_to: crate::types::SeqNo::MAX,
                 ttl_us: 0,
             };

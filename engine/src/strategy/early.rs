@@ -1,10 +1,11 @@
 //! Merges of a key range that come before their turn: where most cells are dead, and where readers look into many runs in
 //! vain. All methods that merge at all share them.
 //!
-//! *Dead ranges.* A tombstone with what it deletes, and a cell whose time to live is over, take space and the time of every
-//! scan that passes them until a merge meets them at the bottom. A range is merged there at once when that drops at
-//! least some share of its cells. A tombstone counts twice, as it mostly has something to delete. What expired before a
-//! table was made does not count, nor anything while a snapshot is older than it: a merge has not dropped it, or could not.
+//! *Dead ranges.* A tombstone with what it deletes, a cell whose time to live is over, and one that only snapshots of old
+//! needed, take space and the time of every scan that passes them until a merge meets them at the bottom. So do versions
+//! beyond a number that was lowered. A range is merged there at once when that drops at least some share of its cells. A
+//! tombstone counts twice, as it mostly has something to delete. What expired before a table was made does not count, nor
+//! anything while a snapshot is older than it: a merge has not dropped it, or could not.
 //!
 //! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
 //! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five
@@ -155,7 +156,8 @@ fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
         return 0.0;
     }
     let cells = (table.cells + table.range_tombstones).max(1) as f64;
-    2.0 * table.all_tombstones() as f64 / cells + expired(table, facts)
+    let surplus = (facts.surplus)(table.id) as f64;
+    (2.0 * table.all_tombstones() as f64 + surplus) / cells + expired(table, facts)
 }
 
 /// The part of the table's cells that have expired since it was made, as if their times were spread evenly.
@@ -204,6 +206,7 @@ mod tests {
             merges_max: 2,
             unique: &|_| 1.0,
             looks: &looks,
+            surplus: &|_| 0,
             settled_to: SeqNo::MAX,
             ttl_us: 0,
         };
@@ -211,5 +214,40 @@ mod tests {
         let ranges: Vec<_> = found.iter().map(|merge| (merge.inputs.len(), merge.bytes >> 20)).collect();
         assert_eq!(ranges, [(2, 1), (2, 1)], "and not for a sixty-fourth that is newer");
         assert!(asked.get() < 3 * 10_003, "{} times", asked.get());
+    }
+
+    #[test]
+    fn a_range_of_cells_that_only_snapshots_needed_is_merged_once_those_are_gone() {
+        let shape: Shape = "L6 #1: 1:[a,m) 1M cells 1000, 2:[m,z) 1M cells 1000\n".parse().expect("a shape");
+        let found = |surplus: u64, newest: u64, settled_to: SeqNo| {
+            let mut shape = shape.clone();
+            for run in &mut shape.levels[6].runs {
+                let newer = |table: &Arc<TableInfo>| {
+                    Arc::new(TableInfo { seqs: (SeqNo(1), SeqNo(newest)), ..TableInfo::clone(table) })
+                };
+                *run = Run::new(run.id, run.tables().iter().map(newer).collect());
+            }
+            let facts = Facts {
+                clock: 0,
+                draw: 0,
+                running: &[],
+                flushing: None,
+                flush_bytes: 1 << 20,
+                pressed: false,
+                within_level0: false,
+                merges_max: 2,
+                unique: &|_| 1.0,
+                looks: &|_| 0,
+                surplus: &|table| if table.part == 2 { surplus } else { 0 },
+                settled_to,
+                ttl_us: 0,
+            };
+            let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
+            found.iter().flat_map(|merge| merge.tables()).map(|table| table.part).collect::<Vec<_>>()
+        };
+        assert_eq!(found(500, 9, SeqNo::MAX), [2]);
+        assert_eq!(found(500, 9, SeqNo(9)), [2]);
+        assert!(found(500, 9, SeqNo(8)).is_empty(), "a snapshot may need them");
+        assert!(found(499, 9, SeqNo::MAX).is_empty(), "less than half");
     }
 }

@@ -186,12 +186,14 @@ impl Strategy for ExploringOptions {
         let mut state = state.clone();
         let due = self.major_due(shape, facts, &mut state);
         let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        let surplus = |table| (facts.surplus)(table) > 0;
+        let asked = Asked { surplus: &surplus, ..Asked::ALL };
         // What takes the oldest run changes when it is due, or is that merge.
         let in_hand = facts.running.iter().any(|merge| takes_oldest(shape, merge));
         if due.is_some_and(|due| facts.clock >= due)
             && !in_hand
             && let Some(mut merge) =
-                major(shape, &KeyRange::all(), Asked::ALL, self.last_level(shape), self.table_bytes)
+                major(shape, &KeyRange::all(), asked, self.last_level(shape), self.table_bytes)
         {
             merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
             if !planner.accept(merge) {

@@ -114,6 +114,7 @@ impl Story {
             merges_max: self.merges,
             unique,
             looks,
+            surplus: &|_| 0,
             settled_to: SeqNo(self.settled),
             ttl_us: self.ttl_us,
         }
@@ -279,7 +280,7 @@ fn tell(input: &str) -> String {
                 let expired =
                     (story.clock * 1_000_000).checked_sub(story.ttl_us).filter(|_| story.ttl_us > 0);
                 let expired = expired.map(Timestamp);
-                let asked = Asked { upto: SeqNo(story.settled), rewrite: false, expired };
+                let asked = Asked { upto: SeqNo(story.settled), expired, ..Asked::ALL };
                 loop {
                     let (part, plan) = major_part(&story.shape, &left, &bounds, asked, strategy);
                     told += &plan.map_or(String::new(), |merge| story.print(&merge));

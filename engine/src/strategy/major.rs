@@ -3,30 +3,33 @@
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
-use crate::types::{KeyRange, SeqNo, Timestamp};
+use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
 /// What a compaction is for.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct Asked<'a> {
     /// Tables of which all was written later need not be merged.
     pub(crate) upto: SeqNo,
     /// Also what is in its place is to be written again.
     pub(crate) rewrite: bool,
     /// So is what has cells as old as this, where time takes them.
     pub(crate) expired: Option<Timestamp>,
+    /// And what has cells that nobody needs once no snapshot holds them.
+    pub(crate) surplus: &'a dyn Fn(TableId) -> bool,
 }
 
-impl Asked {
-    /// All that has to change its place, or can become less there.
-    pub(crate) const ALL: Asked = Asked { upto: SeqNo::MAX, rewrite: false, expired: None };
+impl Asked<'_> {
+    /// All that has to change its place, or has deletes or values in the log there.
+    pub(crate) const ALL: Asked<'static> =
+        Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }
 
 /// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
-/// everything is, no tombstone could go and no value is in the log. As it runs in steps, its size does not matter.
+/// everything is, no cell could go and no value is in the log. As it runs in steps, its size does not matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
-    asked: Asked,
+    asked: Asked<'_>,
     last_level: usize,
     table_bytes: u64,
 ) -> Option<MergePlan> {
@@ -34,7 +37,7 @@ pub(crate) fn major(
     let wants = |place: Place, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
         let less = expired || table.all_tombstones() > 0 || table.is_log_table();
-        asked.rewrite || less || place != merge.target()
+        asked.rewrite || less || place != merge.target() || (asked.surplus)(table.id)
     };
     let inputs = merge.live_inputs(shape);
     let is_due = inputs.iter().any(|(place, table)| table.seqs.0 <= asked.upto && wants(*place, table));
@@ -48,7 +51,7 @@ pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
     bounds: &[Vec<u8>],
-    asked: Asked,
+    asked: Asked<'_>,
     strategy: &dyn Strategy,
 ) -> (KeyRange, Option<MergePlan>) {
     let up_to = |bound: usize| {

@@ -120,6 +120,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) unique: Unique<'a>,
     /// How many reads looked into the table in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
+    /// How many cells of the table at least no reader without a snapshot needs, deletes and what they delete apart: those that are
+    /// overwritten, and versions beyond what is kept.
+    pub(crate) surplus: &'a dyn Fn(TableId) -> u64,
     /// Every snapshot sees all that was written up to this number.
     pub(crate) settled_to: SeqNo,
     /// After so many microseconds a cell is gone; 0 for never.

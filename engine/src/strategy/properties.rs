@@ -168,6 +168,7 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
         unique: &|_| 0.1,
         // What was there at the beginning has been read.
         looks: &|table| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 },
+        surplus: &|_| 0,
         settled_to: SeqNo::MAX,
         ttl_us: 0,
     }

@@ -10,16 +10,17 @@ use super::ends::{FOOTER_BYTES, Footer, HEADER_MAGIC, Header};
 use super::fill::{Filled, Filler, Replaced};
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
-use super::properties::Properties;
+use super::properties::{Properties, VersionCounter};
 use super::reference::Reference;
-use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, TableOptions, VALUE_BYTES_MAX, tombstones};
+use super::{BLOCK_TARGET_BYTES_MAX, TableOptions, tombstones};
 use crate::cache::BlockCache;
 use crate::cache::Filter;
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::storage::{Storage, WriteFile, begins_with, create_over_own};
 use crate::types::{
-    CellRef, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, hash, successor,
+    CellRef, KEY_BYTES_MAX, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,
+    VALUE_BYTES_MAX, hash, successor,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) struct TableBuilder {
     tombstones: Vec<RangeTombstone>,
     sketch: Sketch,
     properties: Properties,
+    versions: VersionCounter,
     log_database: u64,
     /// The last reference, encoded.
     reference: Vec<u8>,
@@ -115,6 +117,7 @@ impl TableBuilder {
                 compression: options.compression,
                 ..Properties::default()
             },
+            versions: VersionCounter::default(),
             log_database: 0,
             reference: Vec::new(),
             waiting_bytes: 0,
@@ -201,6 +204,7 @@ impl TableBuilder {
             self.last_key.extend_from_slice(cell.key);
         }
         self.count(cell);
+        self.versions.count(&mut self.properties, cell, same_key);
         self.last = Some((cell.timestamp, cell.seq));
         match reference {
             None => self.block.add(cell),

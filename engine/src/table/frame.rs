@@ -5,10 +5,11 @@
 //! The head has a check of its own, of two bytes, only to make looking for the next block in damaged bytes
 //! cheap; nothing is believed before the whole checksum holds.
 
+use super::BLOCK_TARGET_BYTES_MAX;
 use super::compression::{Codec, decompress};
-use super::{BLOCK_TARGET_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::ReadFile;
+use crate::types::KEY_BYTES_MAX;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,8 +17,9 @@ use std::path::Path;
 /// Bytes before a block's payload.
 pub(super) const HEAD_BYTES: usize = 15;
 
-/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts included.
-pub(super) const RAW_BYTES_MAX: usize = VALUE_BYTES_MAX + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
+/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts included. (The format
+/// has room for values of 1 GiB.)
+pub(super) const RAW_BYTES_MAX: usize = (1 << 30) + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
 
 /// What a block is for; part of its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

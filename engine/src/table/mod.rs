@@ -50,10 +50,6 @@ pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use tail::tail_bytes;
 pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
 
-/// Largest key a table takes.
-pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
-/// Largest value a table takes.
-pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 /// Largest target size of a block.
 pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
 

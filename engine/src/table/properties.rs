@@ -4,7 +4,7 @@
 use super::compression::Compression;
 use crate::shape::TableInfo;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
-use crate::types::{KeyRange, LogFileId, SeqNo, TableId, Timestamp};
+use crate::types::{CellRef, KeyRange, Kind, LogFileId, SeqNo, TableId, Timestamp};
 use std::collections::BTreeMap;
 
 /// The properties of a table.
@@ -30,6 +30,10 @@ pub(crate) struct Properties {
     pub(crate) log_bytes: u64,
     /// The database whose log that is; zero without.
     pub(crate) log_database: u64,
+    /// Cells that a newer one of their key and timestamp replaces, kept for readers of old.
+    pub(crate) overwritten: u64,
+    /// The most timestamps that a key has cells of; zero where an older program has written the table and did not count.
+    pub(crate) versions: u64,
     /// Log files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
@@ -56,6 +60,8 @@ impl Default for Properties {
             bloom_bits: 0,
             log_bytes: 0,
             log_database: 0,
+            overwritten: 0,
+            versions: 0,
             logs: BTreeMap::new(),
             compression: Compression::None,
             names: BTreeMap::new(),
@@ -73,7 +79,7 @@ const OPTIONAL_FROM: u64 = 16;
 
 impl Properties {
     /// The tagged numbers, in one place for both directions.
-    fn numbers(&mut self) -> [(u64, &mut u64); 17] {
+    fn numbers(&mut self) -> [(u64, &mut u64); 19] {
         [
             (1, &mut self.cells),
             (2, &mut self.tombstones),
@@ -92,6 +98,8 @@ impl Properties {
             (15, &mut self.bloom_bits),
             (16, &mut self.log_bytes),
             (17, &mut self.log_database),
+            (18, &mut self.overwritten),
+            (19, &mut self.versions),
         ]
     }
 
@@ -173,6 +181,23 @@ impl Properties {
         Ok(properties)
     }
 
+    /// Cells that at least go in a merge with all that is older, where no snapshot holds them and so many versions of a key
+    /// are kept. Deletes and what they delete do not count. After such a merge it is zero, so that none is planned for it again.
+    pub(crate) fn surplus(&self, kept: u64) -> u64 {
+        // Of one timestamp at most one cell is neither.
+        let others = self.overwritten + self.operands + self.tombstones;
+        let versions = self.cells.saturating_sub(others);
+        self.overwritten + versions.saturating_sub(kept.saturating_mul(self.distinct))
+    }
+
+    /// Whether there are any such cells, or may be where they were not counted.
+    pub(crate) fn has_surplus(&self, kept: u64) -> bool {
+        match self.versions {
+            0 => self.cells > self.distinct,
+            most => most > kept || self.surplus(kept) > 0,
+        }
+    }
+
     /// The table's description, as the manifest keeps it.
     pub(super) fn info(&self, id: TableId, identity: u64, bytes: u64) -> TableInfo {
         TableInfo {
@@ -196,9 +221,83 @@ impl Properties {
     }
 }
 
+/// Counts versions and what is overwritten, cell by cell.
+#[derive(Default)]
+pub(super) struct VersionCounter {
+    /// Of the present key: how many timestamps so far, the last of them, and whether a cell of that decides it.
+    versions: u64,
+    timestamp: Timestamp,
+    decided: bool,
+}
+
+impl VersionCounter {
+    /// Takes the next cell of the table.
+    #[inline]
+    pub(super) fn count(&mut self, properties: &mut Properties, cell: &CellRef<'_>, same_key: bool) {
+        if !same_key {
+            self.versions = 0;
+        }
+        if self.versions == 0 || cell.timestamp != self.timestamp {
+            (self.timestamp, self.decided) = (cell.timestamp, false);
+            self.versions += 1;
+            properties.versions = properties.versions.max(self.versions);
+        }
+        properties.overwritten += u64::from(self.decided);
+        self.decided |= cell.kind != Kind::Operand;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Counts cells like `k@2v`: key, timestamp and kind (value, tombstone, operand).
+    fn counted(cells: &str) -> Properties {
+        let (mut properties, mut counter) = (Properties::default(), VersionCounter::default());
+        let mut last = None;
+        for (n, text) in cells.split(' ').enumerate() {
+            let (key, rest) = text.split_once('@').unwrap();
+            let (timestamp, kind) = rest.split_at(rest.len() - 1);
+            let kind = match kind {
+                "v" => Kind::Value,
+                "t" => Kind::Tombstone,
+                _ => Kind::Operand,
+            };
+            let timestamp = Timestamp(timestamp.parse().unwrap());
+            let cell = CellRef {
+                key: key.as_bytes(),
+                timestamp,
+                seq: SeqNo(99 - n as u64),
+                kind,
+                written: 0,
+                value: b"",
+            };
+            let same_key = last.replace(key) == Some(key);
+            counter.count(&mut properties, &cell, same_key);
+            properties.cells += 1;
+            properties.distinct += u64::from(!same_key);
+            properties.tombstones += u64::from(kind == Kind::Tombstone);
+            properties.operands += u64::from(kind == Kind::Operand);
+        }
+        properties
+    }
+
+    #[test]
+    fn what_no_reader_of_now_needs_is_counted() {
+        let surplus = |cells: &str, kept| (counted(cells).surplus(kept), counted(cells).has_surplus(kept));
+        assert_eq!(surplus("a@0v b@0v", 1), (0, false));
+        assert_eq!(surplus("a@0v a@0v b@0v", 1), (1, true));
+        // Operands that no operator has combined stay, with their base.
+        assert_eq!(surplus("a@0o a@0o a@0v", 1), (0, false));
+        assert_eq!(surplus("a@0o a@0v a@0o a@0v", 1), (2, true));
+        assert_eq!(surplus("a@9v a@8v b@9v b@8v", 2), (0, false));
+        assert_eq!(surplus("a@9v a@8v b@9v b@8v", 1), (2, true));
+        // Those of one key are too many, though not on the average.
+        assert_eq!(surplus("a@9v a@8v a@7v b@9v c@9v", 2), (0, true));
+        assert_eq!(surplus("a@9v a@9v a@8v", u64::MAX), (1, true));
+        let uncounted = Properties { cells: 3, distinct: 2, ..Properties::default() };
+        assert!(uncounted.has_surplus(1));
+    }
 
     fn sample() -> Properties {
         Properties {

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::log::ClosedLogFile;
 use crate::storage::Storage;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
-use crate::types::{CellRef, LogFileId};
+use crate::types::{CellRef, KEY_BYTES_MAX, LogFileId, VALUE_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -57,7 +57,7 @@ impl Reference {
         let mut d = Decoder::new(bytes);
         let reference = Self { file: LogFileId(d.varint()?), offset: d.varint()?, length: d.varint()? };
         d.finish()?;
-        let entry_max = (super::VALUE_BYTES_MAX + super::KEY_BYTES_MAX + 64) as u64;
+        let entry_max = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 64) as u64;
         if reference.length > entry_max || reference.offset.checked_add(reference.length).is_none() {
             return Err(Malformed("reference to an entry of the log over the limit"));
         }

@@ -5,7 +5,8 @@ use crate::cache::BlockCache;
 use crate::shape::TableInfo;
 use crate::storage::{LocalStorage, Storage};
 use crate::types::{
-    Cell, CellRef, Cursor, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, StoreId, TableId, Timestamp, hash,
+    Cell, CellRef, Cursor, KEY_BYTES_MAX, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, StoreId, TableId,
+    Timestamp, hash,
 };
 use proptest::prelude::*;
 use std::ops::ControlFlow;

@@ -3,7 +3,7 @@
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, HEADER_BYTES, Header};
 use super::frame::{BlockKind, Handle, read_at};
-use super::properties::Properties;
+use super::properties::{Properties, VersionCounter};
 use super::reader::Table;
 use super::reference::{Fetched, Images, Reference};
 use crate::cache::Filter;
@@ -154,6 +154,7 @@ struct Check<'t> {
     /// End of the last block: the next begins here.
     tiled: u64,
     found: Properties,
+    versions: VersionCounter,
     skipped_cells: u64,
     dead: u64,
     sketch: Sketch,
@@ -171,6 +172,7 @@ impl<'t> Check<'t> {
             table,
             tiled: HEADER_BYTES as u64,
             found: Properties::default(),
+            versions: VersionCounter::default(),
             skipped_cells: 0,
             dead: 0,
             sketch: Sketch::new(),
@@ -266,6 +268,7 @@ impl<'t> Check<'t> {
                 self.last_key.extend_from_slice(cell.key);
             }
             count_cell(&mut self.found, &cell, self.last.is_none());
+            self.versions.count(&mut self.found, &cell, same_key);
             self.last = Some((cell.timestamp, cell.seq));
             count += 1;
             let moved = cursor.next();
@@ -330,6 +333,9 @@ impl<'t> Check<'t> {
             (expected.created, expected.block_bytes, expected.bloom_bits);
         found.log_database = expected.log_database;
         (found.compression, found.names) = (expected.compression, expected.names.clone());
+        if expected.versions == 0 {
+            (found.overwritten, found.versions) = (expected.overwritten, 0);
+        }
         if found != *expected {
             return Err(table.bad(at, format!("properties say {expected:?}, found {found:?}")));
         }

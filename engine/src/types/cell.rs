@@ -3,6 +3,9 @@
 use super::ids::{SeqNo, Timestamp};
 use std::cmp::Ordering;
 
+/// Bytes of the longest value, written or merged: just under 1 GiB.
+pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
+
 /// What a cell says about its key.
 ///
 /// ```
@@ -18,6 +21,9 @@ pub enum Kind {
     Value = 1,
     /// A merge operand, combined with what is older under the same key and timestamp.
     Operand = 2,
+    /// What a merge left of a value that the family's filter hides: nobody reads it, but among the versions that are kept it
+    /// counts as the value did. In tables alone, and without a value.
+    Hidden = 3,
 }
 
 impl Kind {
@@ -27,6 +33,7 @@ impl Kind {
             0 => Some(Kind::Tombstone),
             1 => Some(Kind::Value),
             2 => Some(Kind::Operand),
+            3 => Some(Kind::Hidden),
             _ => None,
         }
     }
@@ -54,7 +61,7 @@ pub struct CellRef<'a> {
     /// Wall-clock microseconds of the write; kept only by families that have a TTL and implicit timestamps,
     /// else zero.
     pub written: u64,
-    /// Empty for tombstones.
+    /// Empty for tombstones and what is hidden.
     pub value: &'a [u8],
 }
 

@@ -6,6 +6,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+/// Bytes of the longest key: 64 KiB. (The end of a range may be the one just above it.)
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
 /// A half-open range of keys.
 ///
 /// ```

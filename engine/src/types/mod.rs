@@ -18,12 +18,12 @@ mod time;
 mod tombstone;
 
 pub(crate) use cell::born_us;
-pub use cell::{Cell, CellRef, Kind};
+pub use cell::{Cell, CellRef, Kind, VALUE_BYTES_MAX};
 pub(crate) use counts::Counts;
 pub(crate) use cursor::{Cursor, Visit};
 pub(crate) use heat::{Heat, Heats, KeptCell};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
-pub use key::KeyRange;
+pub use key::{KEY_BYTES_MAX, KeyRange};
 pub(crate) use key::{common_prefix, hash, prefix64, successor};
 pub(crate) use pinned::Owner;
 pub use pinned::Pinned;

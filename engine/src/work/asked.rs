@@ -10,8 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shape::Shape;
 use crate::strategy::{Asked, MergePlan, Strategy, Target, cover, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::types::{Generation, KeyRange, SeqNo, StoreId, Timestamp};
+use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::Unions;
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A handle to cancel a compaction and to see how far it is. Clones share it.
@@ -30,12 +32,30 @@ pub struct CompactionControl(Arc<Control>);
 
 #[derive(Debug, Default)]
 struct Control {
+    rewrite: bool,
     canceled: AtomicBool,
     written: AtomicU64,
     total: AtomicU64,
 }
 
 impl CompactionControl {
+    /// That of a compaction which also writes anew what lies in its place and has nothing to drop, so that options that were
+    /// changed (compression, block size, filter bits) hold for all of the range.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let family = db.default_family();
+    /// family.put(b"k", b"v")?;
+    /// family.compact::<&str>(..)?;
+    /// family.alter(siltstone::FamilyOptions { block_bytes: 16 << 10, ..family.options() })?;
+    /// family.compact_with::<&str>(.., &siltstone::CompactionControl::rewriting())?;
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn rewriting() -> Self {
+        Self(Arc::new(Control { rewrite: true, ..Control::default() }))
+    }
+
     /// Ends the compaction at its next advance; its finished steps stay. The call returns `Canceled`.
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::Relaxed);
@@ -137,7 +157,7 @@ impl Manual {
         shape: &Shape,
         strategy: &dyn Strategy,
         bounds: &[Vec<u8>],
-        asked: Asked,
+        asked: Asked<'_>,
     ) -> Option<MergePlan> {
         let mut state = self.state.lock();
         loop {
@@ -210,10 +230,16 @@ impl Work {
             let version = store.version_full();
             let ttl_us = Some(settings.options.ttl_us).filter(|ttl_us| *ttl_us > 0);
             let expired = ttl_us.and_then(|ttl_us| self.commit.env.clock.wall_us().checked_sub(ttl_us));
+            let (kept, having) = (settings.versions_kept(), OnceCell::new());
+            let find = || -> HashSet<TableId> {
+                let tables = version.tables().filter(|open| open.table().properties().has_surplus(kept));
+                tables.map(|open| open.info.id).collect()
+            };
             let asked = Asked {
                 upto: manual.upto,
-                rewrite: settings.options.filter.is_some(),
+                rewrite: manual.control.0.rewrite || settings.options.filter.is_some(),
                 expired: expired.map(Timestamp),
+                surplus: &|table| having.get_or_init(find).contains(&table),
             };
             let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked)
             else {

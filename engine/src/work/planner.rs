@@ -13,7 +13,7 @@ use crate::strategy::{
 };
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
-use crate::version::Version;
+use crate::version::{OpenTable, Version};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -270,7 +270,7 @@ impl Work {
         let unions = std::mem::take(&mut work.merges.unions);
         let settings = store.settings();
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
-        let looks = Looks::of(&version);
+        let seen = Seen::of(&version, settings.versions_kept());
         let facts = Facts {
             clock: self.commit.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.commit.env.random.next_u64(),
@@ -284,7 +284,8 @@ impl Work {
             within_level0: waits,
             merges_max,
             unique: &unique,
-            looks: &|table| looks.at(table),
+            looks: &|table| seen.at(table).looks,
+            surplus: &|table| seen.at(table).surplus,
             settled_to: self.commit.snapshots.oldest().unwrap_or(SeqNo::MAX),
             ttl_us: settings.options.ttl_us,
         };
@@ -327,23 +328,32 @@ impl Work {
     }
 }
 
-/// How often reads looked into tables in vain. Of level 0 that is asked at every plan (`auto`), of others every few seconds; all
-/// tables are gone through only for these.
-struct Looks<'v> {
+/// What tables that are open tell. Of level 0 that is asked at every plan (`auto`), of others every few seconds; all tables are
+/// gone through only for these.
+struct Seen<'v> {
     version: &'v Version,
+    /// How many versions of a key the family keeps.
+    kept: u64,
     /// In the tables' order.
-    level0: OnceCell<Vec<(TableId, u64)>>,
-    all: OnceCell<Vec<(TableId, u64)>>,
+    level0: OnceCell<Vec<(TableId, SeenTable)>>,
+    all: OnceCell<Vec<(TableId, SeenTable)>>,
 }
 
-impl<'v> Looks<'v> {
-    fn of(version: &'v Version) -> Self {
-        Self { version, level0: OnceCell::new(), all: OnceCell::new() }
+/// See [`Facts`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct SeenTable {
+    looks: u64,
+    surplus: u64,
+}
+
+impl<'v> Seen<'v> {
+    fn of(version: &'v Version, kept: u64) -> Self {
+        Self { version, kept, level0: OnceCell::new(), all: OnceCell::new() }
     }
 
-    fn at(&self, table: TableId) -> u64 {
-        let find = |looks: &[(TableId, u64)]| {
-            looks.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| looks[at].1)
+    fn at(&self, table: TableId) -> SeenTable {
+        let find = |seen: &[(TableId, SeenTable)]| {
+            seen.binary_search_by_key(&table, |(id, _)| *id).ok().map(|at| seen[at].1)
         };
         let of_level0 = || {
             let runs = self.version.shape.levels.first().into_iter().flat_map(|level0| &level0.runs);
@@ -351,14 +361,18 @@ impl<'v> Looks<'v> {
         };
         find(self.level0.get_or_init(of_level0))
             .or_else(|| find(self.all.get_or_init(|| self.first(usize::MAX))))
-            .unwrap_or(0)
+            .unwrap_or_default()
     }
 
     /// Of that many tables, level 0 first.
-    fn first(&self, count: usize) -> Vec<(TableId, u64)> {
-        let tables = self.version.tables().take(count);
-        let mut looks: Vec<_> = tables.map(|open| (open.info.id, open.table().looks())).collect();
-        looks.sort_unstable();
-        looks
+    fn first(&self, count: usize) -> Vec<(TableId, SeenTable)> {
+        let of = |open: &OpenTable| {
+            let table = open.table();
+            let seen = SeenTable { looks: table.looks(), surplus: table.properties().surplus(self.kept) };
+            (open.info.id, seen)
+        };
+        let mut seen: Vec<_> = self.version.tables().take(count).map(of).collect();
+        seen.sort_unstable();
+        seen
     }
 }

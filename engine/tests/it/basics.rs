@@ -1,6 +1,6 @@
 //! Writing, reading, flushing, merging, reopening.
 
-use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Experimental, Options};
+use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Experimental, KEY_BYTES_MAX, Options};
 
 fn small() -> Options {
     Options {
@@ -203,4 +203,32 @@ fn many_keys_at_once_look_at_each_block_once() {
         assert_eq!(*value, db.get(key).unwrap(), "{key}");
     }
     assert_eq!(values.last().unwrap().as_ref().unwrap(), "in memory");
+}
+
+#[test]
+fn a_range_that_begins_or_ends_with_the_longest_key_can_be_deleted() {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Db::open(dir.path()).unwrap();
+    let (longest, behind) = (vec![b'y'; KEY_BYTES_MAX], "z");
+    for key in [&b"a"[..], &longest, behind.as_bytes()] {
+        db.put(key, "v").unwrap();
+    }
+    let keys = |db: &Db| db.scan::<&str>(..).keys().map(|key| key.unwrap()[0]).collect::<Vec<_>>();
+    let family = db.default_family();
+    family.delete_range((Excluded(longest.clone()), Unbounded)).unwrap();
+    assert_eq!(keys(&db), b"ay");
+    family.delete_range((Included(b"y".to_vec()), Included(longest.clone()))).unwrap();
+    assert_eq!(keys(&db), b"a");
+    drop(family);
+    db.close().unwrap();
+    db = Db::open(dir.path()).unwrap();
+    assert_eq!(keys(&db), b"a");
+    db.flush().unwrap();
+    assert_eq!(keys(&db), b"a");
+    db.default_family().compact::<&str>(..).unwrap();
+    assert_eq!(keys(&db), b"a");
+    let longer = vec![b'y'; KEY_BYTES_MAX + 1];
+    let refused = db.default_family().delete_range(..=longer).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
 }

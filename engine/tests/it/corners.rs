@@ -1,13 +1,14 @@
-//! Answers where one would not look for them: after merges, with broken operators and failing disks, among many families.
+//! Answers where one would not look for them: after merges, with failing disks, among many families.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, Condition, Db, Durability, Error, ErrorKind, Expected, Experimental, Family,
-    FamilyOptions, MergeOperator, Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, Family, FamilyOptions,
+    Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
 };
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn counted(versions: u32) -> FamilyOptions {
     FamilyOptions { timestamps: Timestamps::Explicit, versions, ..FamilyOptions::default() }
@@ -161,97 +162,6 @@ fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
             assert!(f.at(&held).get(b"k").unwrap().is_none());
         }
     }
-}
-
-/// Appends operands, but for those that it cannot.
-struct Picky;
-
-impl MergeOperator for Picky {
-    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
-        let mut all = base.unwrap_or_default().to_vec();
-        for operand in operands {
-            match *operand {
-                b"panic" => panic!("an operator's own bug"),
-                b"refuse" => return Err(Error::new(ErrorKind::MergeRefused, "cannot take that")),
-                operand => all.extend_from_slice(operand),
-            }
-        }
-        Ok(all)
-    }
-}
-
-#[test]
-fn an_operator_that_refuses_one_key_costs_no_other_and_loses_nothing() {
-    for why in ["panic", "refuse"] {
-        let dir = tempfile::tempdir().unwrap();
-        let options = FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
-        let open = || {
-            let builder = Builder::new().merge_operator("picky", Arc::new(Picky));
-            builder.family("f", options.clone()).open(dir.path()).unwrap()
-        };
-        let mut db = open();
-        for round in 0..3 {
-            let f = db.family("f").unwrap();
-            if round == 0 {
-                f.put(b"a", b"x").unwrap();
-                f.put(b"b", b"x").unwrap();
-                f.merge(b"b", why.as_bytes()).unwrap();
-            }
-            f.merge(b"a", b"y").unwrap();
-            f.merge(b"c", b"z").unwrap();
-            f.flush().unwrap();
-            f.compact::<&[u8]>(..).unwrap();
-            db.put(b"k", b"v").unwrap();
-            let refused = |e: Error| e.kind() == ErrorKind::MergeRefused;
-            assert!(f.get(b"b").is_err_and(refused), "{why}");
-            assert_eq!(f.get(b"a").unwrap().unwrap(), [&b"x"[..], &b"y".repeat(round + 1)].concat());
-            let scanned: Vec<_> = f.scan::<&str>(..).collect();
-            let keys: Vec<_> =
-                scanned.iter().map(|e| e.as_ref().map_or(b"!".to_vec(), |e| e.key.clone())).collect();
-            assert_eq!(keys, [b"a", b"!", b"c"], "{why}: a scan goes on behind the key");
-            drop((scanned, f));
-            db.close().unwrap();
-            db = open();
-        }
-        let f = db.family("f").unwrap();
-        f.put(b"b", b"anew").unwrap();
-        f.merge(b"b", b"!").unwrap();
-        assert_eq!(f.get(b"b").unwrap().unwrap(), b"anew!");
-    }
-}
-
-#[test]
-fn a_family_whose_operator_is_missing_refuses_only_what_needs_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
-    let db = Builder::new().merge_operator("picky", Arc::new(Picky)).family("f", options);
-    let db = db.open(dir.path()).unwrap();
-    let f = db.family("f").unwrap();
-    f.put(b"plain", b"v").unwrap();
-    f.merge(b"merged", b"v").unwrap();
-    drop(f);
-    db.close().unwrap();
-    let unsupported = |e: Error| e.kind() == ErrorKind::Unsupported;
-    for read_only in [true, false] {
-        let db = match read_only {
-            true => Builder::new().open_read_only(dir.path()).unwrap(),
-            false => Db::open(dir.path()).unwrap(),
-        };
-        let f = db.family("f").unwrap();
-        assert_eq!(f.get(b"plain").unwrap().unwrap(), b"v");
-        assert!(f.get(b"merged").is_err_and(unsupported));
-        if !read_only {
-            f.put(b"more", b"v").unwrap();
-            assert!(f.merge(b"plain", b"w").is_err_and(unsupported));
-            f.compact::<&[u8]>(..).unwrap();
-        }
-        db.close().unwrap();
-    }
-    // Said to the builder it counts from the beginning, and stays.
-    let without = Builder::new().family("f", FamilyOptions::default()).open(dir.path()).unwrap();
-    assert_eq!(without.family("f").unwrap().get(b"merged").unwrap().unwrap(), b"v");
-    without.close().unwrap();
-    assert_eq!(Db::open(dir.path()).unwrap().family("f").unwrap().options().merge_operator, None);
 }
 
 #[test]
@@ -658,7 +568,7 @@ fn reading_beside_a_writer_meets_no_damage() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for n in (0..5_000u64).cycle().take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed)) {
+            for n in (0..5_000u64).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 db.put(n.to_be_bytes(), [n as u8; 300]).unwrap();
             }
         });
@@ -668,7 +578,7 @@ fn reading_beside_a_writer_meets_no_damage() {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Busy, "{e}"),
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
 }
 

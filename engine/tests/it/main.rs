@@ -19,6 +19,7 @@ mod moving;
 mod offload;
 #[cfg(feature = "testing")]
 mod one_side;
+mod operators;
 #[cfg(feature = "testing")]
 mod places;
 #[cfg(feature = "testing")]
@@ -33,6 +34,8 @@ mod strategies;
 mod transactions;
 #[cfg(feature = "testing")]
 mod turns;
+#[cfg(feature = "testing")]
+mod versions;
 #[cfg(feature = "testing")]
 mod warm;
 

@@ -1,6 +1,9 @@
 //! Transactions and conditional writes.
 
-use siltstone::{Batch, Condition, Db, Durability, ErrorKind, Isolation};
+use siltstone::{
+    Batch, Condition, Db, Durability, ErrorKind, Expected, Family, FamilyOptions, Isolation, Timestamp,
+    Timestamps,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
@@ -26,6 +29,84 @@ fn a_transaction_conflicts_with_writes_into_ranges_it_scanned() {
     db.delete(b"a1").unwrap();
     family.compact::<&str>(..).unwrap();
     assert_eq!(deleting.commit(Durability::Buffered).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn a_transaction_commits_whatever_is_written_deleted_and_merged_beside_it() {
+    type Beside = fn(&Family);
+    let beside: [(&str, bool, Beside); 3] = [
+        ("a put under a range delete", false, |f| {
+            f.put("queue/1", "v").unwrap();
+            f.delete_range("queue/".."queue0").unwrap();
+        }),
+        ("a delete under a range delete", false, |f| {
+            f.delete("queue/1").unwrap();
+            f.delete_range("queue/".."queue0").unwrap();
+        }),
+        ("a version that came too late", true, |f| {
+            f.put_at("queue/1", Timestamp(9), "v").unwrap();
+            f.put_at("queue/1", Timestamp(8), "v").unwrap();
+        }),
+    ];
+    let stirs: [fn(&Family); 2] = [|f| f.flush().unwrap(), |f| f.compact::<&str>(..).unwrap()];
+    for explicit in [false, true] {
+        for (name, of_explicit, beside) in beside {
+            for (at, stir) in stirs.into_iter().enumerate().filter(|_| explicit || !of_explicit) {
+                let dir = tempfile::tempdir().unwrap();
+                let timestamps = if explicit { Timestamps::Explicit } else { Timestamps::Implicit };
+                let options = FamilyOptions { timestamps, ..Default::default() };
+                let db = Db::builder().family("f", options).open(dir.path()).unwrap();
+                let (f, other) = (db.family("f").unwrap(), db.default_family());
+                f.put("present", "v").unwrap();
+                f.put("deleted", "v").unwrap();
+                f.delete("deleted").unwrap();
+                let (mut reading, mut scanning) = (db.begin(), db.begin());
+                let mut inserting = db.begin_with(Isolation::Snapshot);
+                for key in ["absent", "deleted", "present"] {
+                    reading.get(&f, key).unwrap();
+                }
+                assert_eq!(scanning.scan(&f, "a".."q").count(), 1);
+                inserting.put(&f, "inserted", "v");
+                reading.put(&other, "k", "v");
+                scanning.put(&other, "k", "v");
+                let held = db.snapshot();
+                beside(&f);
+                stir(&f);
+                for transaction in [reading, scanning, inserting] {
+                    let committed = transaction.commit(Durability::Buffered);
+                    committed.unwrap_or_else(|e| panic!("{name}, explicit {explicit}, stirred {at}: {e}"));
+                }
+                let unchanged = [Condition::new(&f, "absent", Expected::NotNewerThan(held.seq()))];
+                let mut batch = Batch::new();
+                batch.put(&other, "k", "v");
+                db.write_if(&unchanged, &batch, Durability::Buffered).unwrap();
+                // Of the keys themselves it is told.
+                let changed = [Condition::new(&f, "queue/1", Expected::NotNewerThan(held.seq()))];
+                let refused = db.write_if(&changed, &batch, Durability::Buffered).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Conflict);
+                assert!(refused.to_string().contains("was written to"), "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_merges_dropped_what_would_tell_a_conflict_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    let family = db.default_family();
+    let stale = db.put("k", "v").unwrap();
+    db.put("gone", "v").unwrap();
+    db.delete("gone").unwrap();
+    family.compact::<&str>(..).unwrap();
+    let mut batch = Batch::new();
+    batch.put(&family, "other", "v");
+    let condition = [Condition::new(&family, "absent", Expected::NotNewerThan(stale))];
+    let refused = db.write_if(&condition, &batch, Durability::Buffered).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(refused.to_string().contains("may have been written to"), "{refused}");
+    let condition = [Condition::new(&family, "k", Expected::NotNewerThan(stale))];
+    db.write_if(&condition, &batch, Durability::Buffered).unwrap();
 }
 
 #[test]
@@ -169,7 +250,7 @@ fn a_range_delete_of_others_is_not_seen_under_own_operands() {
         }
     }
     let dir = tempfile::tempdir().unwrap();
-    let options = siltstone::FamilyOptions { merge_operator: Some("append".into()), ..Default::default() };
+    let options = FamilyOptions { merge_operator: Some("append".into()), ..Default::default() };
     let builder = Db::builder().merge_operator("append", std::sync::Arc::new(Append));
     let db = builder.family("default", options).open(dir.path()).unwrap();
     let family = db.default_family();

@@ -10,7 +10,7 @@ _Row = TypeVar("_Row", covariant=True)
 _Bytes = Union[bytes, bytearray, memoryview, Buffer]
 _Time = Union[int, datetime]
 _Times = tuple[Optional[_Time], Optional[_Time]]
-_Path = Union[str, PathLike[str]]
+_Path = Union[str, bytes, PathLike[str], PathLike[bytes]]
 _Isolation = Literal["serializable", "snapshot"]
 
 __all__ = [
@@ -137,6 +137,7 @@ class Family(Reader):
         stop: Optional[_Bytes] = None,
         *,
         prefix: Optional[_Bytes] = None,
+        rewrite: bool = False,
     ) -> None: ...
     def estimate(
         self,

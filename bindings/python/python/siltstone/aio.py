@@ -149,8 +149,9 @@ class Family(Reader):
         stop: _t.Optional[bytes] = None,
         *,
         prefix: _t.Optional[bytes] = None,
+        rewrite: bool = False,
     ) -> None:
-        await self._run(self._family.compact, start, stop, prefix=prefix)
+        await self._run(self._family.compact, start, stop, prefix=prefix, rewrite=rewrite)
 
 
 class Batch:
