@@ -32,8 +32,8 @@ pub(crate) struct Properties {
     pub(crate) log_database: u64,
     /// Cells that a newer one of their key and timestamp replaces, kept for readers of old.
     pub(crate) overwritten: u64,
-    /// The most timestamps that a key has cells of; zero where an older program has written the table and did not count.
-    pub(crate) versions: u64,
+    /// The most timestamps that a key has cells of, beyond one.
+    pub(crate) later_versions_max: u64,
     /// Log files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
@@ -61,7 +61,7 @@ impl Default for Properties {
             log_bytes: 0,
             log_database: 0,
             overwritten: 0,
-            versions: 0,
+            later_versions_max: 0,
             logs: BTreeMap::new(),
             compression: Compression::None,
             names: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl Properties {
             (16, &mut self.log_bytes),
             (17, &mut self.log_database),
             (18, &mut self.overwritten),
-            (19, &mut self.versions),
+            (19, &mut self.later_versions_max),
         ]
     }
 
@@ -190,12 +190,9 @@ impl Properties {
         self.overwritten + versions.saturating_sub(kept.saturating_mul(self.distinct))
     }
 
-    /// Whether there are any such cells, or may be where they were not counted.
+    /// Whether there are any such cells.
     pub(crate) fn has_surplus(&self, kept: u64) -> bool {
-        match self.versions {
-            0 => self.cells > self.distinct,
-            most => most > kept || self.surplus(kept) > 0,
-        }
+        self.later_versions_max >= kept || self.surplus(kept) > 0
     }
 
     /// The table's description, as the manifest keeps it.
@@ -239,8 +236,8 @@ impl VersionCounter {
         }
         if self.versions == 0 || cell.timestamp != self.timestamp {
             (self.timestamp, self.decided) = (cell.timestamp, false);
+            properties.later_versions_max = properties.later_versions_max.max(self.versions);
             self.versions += 1;
-            properties.versions = properties.versions.max(self.versions);
         }
         properties.overwritten += u64::from(self.decided);
         self.decided |= cell.kind != Kind::Operand;
@@ -295,8 +292,6 @@ mod tests {
         // Those of one key are too many, though not on the average.
         assert_eq!(surplus("a@9v a@8v a@7v b@9v c@9v", 2), (0, true));
         assert_eq!(surplus("a@9v a@9v a@8v", u64::MAX), (1, true));
-        let uncounted = Properties { cells: 3, distinct: 2, ..Properties::default() };
-        assert!(uncounted.has_surplus(1));
     }
 
     fn sample() -> Properties {

@@ -385,6 +385,10 @@ impl Work {
 
     /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
     pub(crate) fn settle(&self) -> Result<()> {
+        for store in self.catalog.stores().iter() {
+            // Snapshots may have gone since they were last looked at.
+            store.work.lock().merges.plan_state.early_at = None;
+        }
         self.catalog.touch_all();
         self.commit.scheduler.notify();
         let mut failed = None;
