@@ -222,7 +222,7 @@ impl Offload for Compactors {
         let (given, patience) = (Given::new(server.clone()), self.options.patience);
         runtime.spawn(follow(given, begin, answers, allowed, patience, tables));
         let memory = Memory::new(runtime.handle(), server.channel(), spec, self.options.patience);
-        let there = There::new(server.address.clone(), come, go_ahead, memory);
+        let there = There::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);
         Decision { run: Some(Box::new(there)), reason, numbers }
     }

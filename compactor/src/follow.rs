@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -35,22 +36,38 @@ impl Drop for Given {
 
 /// A merge under way at a server. Dropped, it ends there, and what is kept of it goes.
 pub(crate) struct There {
-    address: String,
+    server: Arc<Server>,
+    runtime: Handle,
     come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
     go_ahead: mpsc::UnboundedSender<()>,
     /// A step was handed on; who asks for more has made it true.
     owes: bool,
+    /// The last step was handed on, and believed as far as is known.
+    is_done: bool,
     memory: Arc<Memory>,
 }
 
 impl There {
     pub(crate) fn new(
-        address: String,
+        server: Arc<Server>,
+        runtime: Handle,
         come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
         go_ahead: mpsc::UnboundedSender<()>,
         memory: Memory,
     ) -> Self {
-        Self { address, come, go_ahead, owes: false, memory: Arc::new(memory) }
+        Self { server, runtime, come, go_ahead, owes: false, is_done: false, memory: Arc::new(memory) }
+    }
+
+    fn failed(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("compaction server {}: {why}", self.server.address))
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        if self.is_done {
+            self.server.note_success();
+        }
     }
 }
 
@@ -60,17 +77,24 @@ impl OffloadedMerge for There {
             // Where nobody listens any more, what has come says why.
             let _ = self.go_ahead.send(());
         }
-        let failed =
-            |why: &str| Error::new(ErrorKind::Io, format!("compaction server {}: {why}", self.address));
         match self.come.try_recv() {
             Ok(Ok(answer)) => {
-                self.owes = answer.is_step();
+                (self.owes, self.is_done) = (answer.is_step(), answer.is_last());
                 Ok(Some(answer))
             }
-            Ok(Err(why)) => Err(failed(&why)),
+            Ok(Err(why)) => Err(self.failed(&why)),
             Err(std_mpsc::TryRecvError::Empty) => Ok(None),
-            Err(std_mpsc::TryRecvError::Disconnected) => Err(failed("it went away")),
+            Err(std_mpsc::TryRecvError::Disconnected) => Err(self.failed("it went away")),
         }
+    }
+
+    fn refused(&mut self, why: &str) -> Error {
+        self.is_done = false;
+        let inside = self.runtime.enter();
+        self.server.note_failure();
+        drop(inside);
+        tracing::warn!(target: "siltstone", server = %self.server.address, "a compaction server handed out {why}");
+        self.failed(&format!("it handed out {why}"))
     }
 
     fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
@@ -103,7 +127,8 @@ pub(crate) async fn follow(
     let server = given.0.clone();
     let end = follow_to_end(given, merge, &answers, &mut allowed, patience, carried).await;
     match end {
-        Ok(()) => server.note_success(),
+        // Whether what came is true is found out by who reads it.
+        Ok(()) => {}
         Err(Ended::Full(why)) => drop(answers.send(Err(why))),
         Err(Ended::Failed(why)) => {
             server.note_failure();

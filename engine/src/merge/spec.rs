@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a merge keeps and how it writes tables. Whoever runs a merge must have the same.
-pub(crate) const RULES_VERSION: u32 = 1;
+/// What a merge keeps, how it writes tables, and what answers say. Whoever runs a merge must have the same.
+pub(crate) const RULES_VERSION: u32 = 2;
 
 /// A merge of tables, as plain data: what is merged, what of it is kept, and how the outputs are made.
 ///

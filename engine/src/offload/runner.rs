@@ -2,7 +2,7 @@
 
 use super::carried::Carried;
 use super::kept::KeptMerge;
-use super::{KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
+use super::{AnswerOf, KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
@@ -127,7 +127,8 @@ impl MergeRunner {
             writes_over: false,
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
-        Ok(RunningMerge { run: Some(local.begin(spec)?), kept, steps: VecDeque::new() })
+        let run = Some(local.begin(spec)?);
+        Ok(RunningMerge { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
     }
 
     /// Removes a table of the merge, as whoever else reaches its storage could.
@@ -167,6 +168,8 @@ impl MergeRunner {
 pub struct RunningMerge {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,
+    /// The answer that comes next.
+    next: AnswerOf,
     /// What it keeps of its outputs, if that is wanted.
     kept: Option<Arc<KeptMerge>>,
     /// The last table of each step that was handed out and is not published.
@@ -188,10 +191,11 @@ impl RunningMerge {
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;
-        let totals = run.totals();
+        let (of, totals) = (self.next, run.totals());
         let step = match advance {
             Advance::Working | Advance::NotYet(_) => None,
             Advance::Step(Step { outputs, upto, .. }) => {
+                self.next.step += 1;
                 self.steps.push_back(outputs.last().map(|info| info.id));
                 let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
                 if upto.is_none() {
@@ -201,7 +205,7 @@ impl RunningMerge {
                 Some(StepAnswer { outputs, upto })
             }
         };
-        Ok(MergeAnswer { totals, step })
+        Ok(MergeAnswer { of, totals, step })
     }
 
     /// The database has published the first step that it had not: what is kept of it may go.

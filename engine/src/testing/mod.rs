@@ -8,7 +8,7 @@ mod elsewhere;
 #[doc(hidden)]
 pub use crate::hooks::*;
 use crate::merge::{Totals, Verifier};
-use crate::offload::{MergeAnswer, MergeSpec, StepAnswer};
+use crate::offload::{AnswerOf, MergeAnswer, MergeSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
@@ -125,7 +125,8 @@ fn answer_seeds() -> Vec<Vec<u8>> {
         upto: upto.map(|key| key.as_bytes().to_vec()),
     };
     let steps = [None, Some(step(Some("k"))), Some(step(None))];
-    steps.map(|step| MergeAnswer { totals, step }.to_bytes()).to_vec()
+    let of = AnswerOf::first(&sample());
+    steps.map(|step| MergeAnswer { of, totals, step }.to_bytes()).to_vec()
 }
 
 /// What a database does with an answer.

@@ -237,7 +237,7 @@ impl MergeJob {
         let Some(Running { run, verifier: Some(verifier), remote }) = &mut self.run else { return Ok(None) };
         let next = verifier
             .step(&step.outputs, step.upto.as_deref(), &run.totals())
-            .map_err(|why| Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}")))?;
+            .map_err(|why| run.refused(&format!("what cannot be: {why}")))?;
         let keeps = catalog.commit.settings.options.cache_fill == CacheFill::Remote;
         let remote = remote.as_ref().filter(|_| keeps);
         let open = |info: &Arc<TableInfo>| {
@@ -251,7 +251,8 @@ impl MergeJob {
             };
             Ok((info.id, catalog.tables.open_by(info, None, Some(&wrap))?))
         };
-        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>()?;
+        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>();
+        let opened = opened.map_err(|e| run.refused(&format!("a table that is not as it says: {e}")))?;
         *verifier = next;
         Ok(Some(opened))
     }
@@ -502,7 +503,7 @@ impl Running {
     /// The merge run elsewhere.
     fn there(run: Box<dyn OffloadedMerge>, spec: &MergeSpec) -> Self {
         let remote = run.remote_cache();
-        Self { run: Box::new(There::new(run)), verifier: Some(Verifier::new(spec)), remote }
+        Self { run: Box::new(There::new(run, spec)), verifier: Some(Verifier::new(spec)), remote }
     }
 
     /// What was done; of one elsewhere what was found to be true.
