@@ -198,6 +198,9 @@ impl TableBuilder {
             self.last_key.clear();
             self.last_key.extend_from_slice(cell.key);
         }
+        if same_key && self.last.is_some_and(|(timestamp, _)| timestamp != cell.timestamp) {
+            self.properties.later_versions += 1;
+        }
         self.count(cell);
         self.last = Some((cell.timestamp, cell.seq));
         match reference {

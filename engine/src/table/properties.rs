@@ -30,6 +30,8 @@ pub(crate) struct Properties {
     pub(crate) log_bytes: u64,
     /// The database whose log that is; zero without.
     pub(crate) log_database: u64,
+    /// Timestamps of keys, beyond one for each key. Tables of older releases do not say it.
+    pub(crate) later_versions: u64,
     /// Log files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
@@ -56,6 +58,7 @@ impl Default for Properties {
             bloom_bits: 0,
             log_bytes: 0,
             log_database: 0,
+            later_versions: 0,
             logs: BTreeMap::new(),
             compression: Compression::None,
             names: BTreeMap::new(),
@@ -73,7 +76,7 @@ const OPTIONAL_FROM: u64 = 16;
 
 impl Properties {
     /// The tagged numbers, in one place for both directions.
-    fn numbers(&mut self) -> [(u64, &mut u64); 17] {
+    fn numbers(&mut self) -> [(u64, &mut u64); 18] {
         [
             (1, &mut self.cells),
             (2, &mut self.tombstones),
@@ -92,6 +95,7 @@ impl Properties {
             (15, &mut self.bloom_bits),
             (16, &mut self.log_bytes),
             (17, &mut self.log_database),
+            (18, &mut self.later_versions),
         ]
     }
 

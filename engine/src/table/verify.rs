@@ -265,6 +265,9 @@ impl<'t> Check<'t> {
                 self.last_key.clear();
                 self.last_key.extend_from_slice(cell.key);
             }
+            if same_key && self.last.is_some_and(|(timestamp, _)| timestamp != cell.timestamp) {
+                self.found.later_versions += 1;
+            }
             count_cell(&mut self.found, &cell, self.last.is_none());
             self.last = Some((cell.timestamp, cell.seq));
             count += 1;
@@ -329,6 +332,10 @@ impl<'t> Check<'t> {
         (found.created, found.block_bytes, found.bloom_bits) =
             (expected.created, expected.block_bytes, expected.bloom_bits);
         found.log_database = expected.log_database;
+        if expected.later_versions == 0 {
+            // An older release wrote it.
+            found.later_versions = 0;
+        }
         (found.compression, found.names) = (expected.compression, expected.names.clone());
         if found != *expected {
             return Err(table.bad(at, format!("properties say {expected:?}, found {found:?}")));

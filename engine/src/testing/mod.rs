@@ -7,7 +7,7 @@ mod elsewhere;
 
 #[doc(hidden)]
 pub use crate::hooks::*;
-use crate::merge::{Totals, Verifier};
+use crate::merge::{Expected, Totals, Verifier};
 use crate::offload::{AnswerOf, MergeAnswer, MergeSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
@@ -134,7 +134,7 @@ fn answer(bytes: &[u8]) {
     let Ok(answer) = MergeAnswer::from_bytes(bytes) else { return };
     let outputs: Vec<_> = answer.outputs().iter().cloned().map(Arc::new).collect();
     if let Some(step) = &answer.step {
-        let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals);
+        let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals, &Expected::ANY);
     }
 }
 
