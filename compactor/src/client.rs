@@ -5,7 +5,7 @@
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
-use crate::follow::{Given, There, follow};
+use crate::follow::{Given, Gives, There, follow};
 use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager};
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked_at};
@@ -30,6 +30,10 @@ pub struct CompactorsOptions {
     pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
+    /// After how long in which nothing came of a merge (no step, no bytes of a table, no other count of cells) it goes on elsewhere,
+    /// whatever the server says; all of it may take that long and a second for each MiB of its inputs. Time in which the server waits
+    /// for the database does not count.
+    pub stall: Duration,
     /// A manager, which says what other servers there are, and which stores' merges go to which; while it does not answer, what it
     /// said last holds. Without it, and where that server has no room, a merge goes to the known server with the most room.
     pub manager: Option<String>,
@@ -43,6 +47,7 @@ impl Default for CompactorsOptions {
             bytes_min: 4 << 20,
             by_cost: true,
             patience: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
             manager: None,
             tls: None,
         }
@@ -219,8 +224,10 @@ impl Offload for Compactors {
         let tables = carried.then(|| offer.tables());
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();
-        let (given, patience) = (Given::new(server.clone()), self.options.patience);
-        runtime.spawn(follow(given, begin, answers, allowed, patience, tables));
+        let CompactorsOptions { patience, stall, .. } = self.options;
+        let input_bytes = spec.inputs().fold(0u64, |sum, table| sum.saturating_add(table.bytes));
+        let gives = Gives { merge: begin, input_bytes, carried: tables, patience, stall };
+        runtime.spawn(follow(Given::new(server.clone()), gives, answers, allowed));
         let memory = Memory::new(runtime.handle(), server.channel(), spec, self.options.patience);
         let there = There::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);

@@ -13,8 +13,8 @@
 //! - `capacity`: how many servers a workload needs.
 //! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database,
-//!   and `fetch` fetches blocks that it wrote from the server's memory.
+//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
+//!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
@@ -52,6 +52,7 @@ mod reach;
 mod ring;
 mod server;
 mod tls;
+mod watch;
 
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};

@@ -178,6 +178,7 @@ impl OffloadConfig {
             patience: Duration::from_secs(self.patience_seconds.max(1)),
             manager: self.manager.clone(),
             tls,
+            ..CompactorsOptions::default()
         };
         let servers = self.servers.iter().map(String::as_str);
         match own {

@@ -239,6 +239,11 @@ impl MergeAnswer {
         self.step.as_ref().map_or(&[], |step| &step.outputs)
     }
 
+    /// Cells of the inputs met by now.
+    pub fn cells_met(&self) -> u64 {
+        self.totals.taken
+    }
+
     /// Bytes written by now.
     pub fn bytes_written(&self) -> u64 {
         self.totals.bytes_written
