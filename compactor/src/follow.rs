@@ -163,8 +163,10 @@ async fn follow_to_end(
     let mut client = CompactorClient::new(server.channel())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let begun = tokio::time::timeout(patience, client.merge(ReceiverStream::new(asked))).await;
-    let told = begun.map_err(|_| silent())?.map_err(|e| match e.code() {
+    let (request, call) = server.calls.request(ReceiverStream::new(asked));
+    let begun = tokio::time::timeout(patience, client.merge(request)).await;
+    let begun = server.calls.believed(&call, begun.map_err(|_| silent())?);
+    let told = begun.map_err(|e| match e.code() {
         tonic::Code::ResourceExhausted => Ended::Full(e.message().to_string()),
         _ => Ended::Failed(e.message().to_string()),
     });
@@ -254,8 +256,8 @@ mod tests {
     use tokio_stream::wrappers::TcpListenerStream;
     use tonic::{Request, Response, Status, Streaming, transport};
 
-    /// Takes each merge, says that it works, and does nothing.
-    struct Speaks;
+    /// Takes each merge, says that it works, and does nothing. It has room for so many.
+    struct Speaks(u64);
 
     #[tonic::async_trait]
     impl Compactor for Speaks {
@@ -281,19 +283,19 @@ mod tests {
         }
 
         async fn state(&self, _: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
-            let (protocol_version, slots, shares_storage) = (PROTOCOL_VERSION, 4, true);
+            let (protocol_version, slots, shares_storage) = (PROTOCOL_VERSION, self.0, true);
             let state =
                 CompactorState { protocol_version, slots, shares_storage, ..CompactorState::default() };
             Ok(Response::new(state))
         }
     }
 
-    #[test]
-    fn a_merge_is_taken_back_from_a_server_that_only_says_that_it_works() {
+    /// What happens where a merge of 1,000 cells, of which 500 are left, is offered to a server that has room for so many.
+    fn events(slots: u64) -> Vec<siltstone::Event> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let at = listener.local_addr().unwrap();
-        let server = transport::Server::builder().add_service(CompactorServer::new(Speaks));
+        let server = transport::Server::builder().add_service(CompactorServer::new(Speaks(slots)));
         runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         let stall = Duration::from_millis(300);
         let options =
@@ -309,11 +311,24 @@ mod tests {
             db.flush().unwrap();
         }
         db.default_family().compact::<&[u8]>(..).unwrap();
-        let events = db.events();
+        let found: Vec<_> = db.scan::<&[u8]>(..).map(|row| row.unwrap().key).collect();
+        assert_eq!(found, (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
+        db.events()
+    }
+
+    #[test]
+    fn a_merge_is_taken_back_from_a_server_that_only_says_that_it_works() {
+        let events = events(4);
         let is_told = |event: &siltstone::Event| {
             event.kind == EventKind::OffloadFailure && event.reason.contains("it has got nowhere for 0.3 s")
         };
         assert!(events.iter().any(is_told), "{events:?}");
-        assert_eq!(db.scan::<&[u8]>(..).count(), 500);
+    }
+
+    #[test]
+    fn merges_for_which_no_server_has_room_stay_here() {
+        let events = events(0);
+        let says = |what: &str| events.iter().any(|event| event.reason.contains(what));
+        assert!(says("compaction servers have all they can run") && !says("goes to"), "{events:?}");
     }
 }

@@ -16,6 +16,9 @@
 //! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
 //!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
 //!
+//! - `secret` and `tls`: how both ends of a connection show who they are; `reach` says where it may lead, and `listen` which ones are
+//!   taken.
+//!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
 //!
@@ -45,11 +48,13 @@ mod cost;
 mod fetch;
 mod follow;
 mod known;
+mod listen;
 mod load;
 mod manager;
 mod protocol;
 mod reach;
 mod ring;
+mod secret;
 mod server;
 mod tls;
 mod watch;
@@ -60,6 +65,7 @@ pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
 pub use codec::{Checked, CheckedCodec, seal};
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
+pub use reach::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
 pub use tls::{ClientTls, ServerTls};

@@ -108,10 +108,7 @@ impl Verifier {
         if totals.taken < self.totals.taken || totals.forgotten > self.newest {
             return Err(format!("{} cells met, none newer than {} kept", totals.taken, totals.forgotten.0));
         }
-        // Neither went down.
-        let (taken, kept) = (totals.taken - self.totals.taken, totals.kept.saturating_sub(self.totals.kept));
-        may_be("a step", taken, kept, &expected.step)?;
-        may_be("all steps", totals.taken, totals.kept, &expected.so_far)?;
+        self.compare(totals, expected)?;
         (next.totals.taken, next.totals.forgotten) = (totals.taken, totals.forgotten);
         next.low = end.unwrap_or_default();
         next.done = upto.is_none();
@@ -120,6 +117,16 @@ impl Verifier {
             return Err(format!("{} cells met, the inputs hold {least}", totals.taken));
         }
         Ok(next)
+    }
+}
+
+impl Verifier {
+    /// Holds what was met and kept since the last step, and in all, against what must have been.
+    fn compare(&self, totals: &Totals, expected: &Expected) -> Result<(), String> {
+        let taken = totals.taken.saturating_sub(self.totals.taken);
+        let kept = totals.kept.saturating_sub(self.totals.kept);
+        may_be("a step", taken, kept, &expected.step)?;
+        may_be("all steps", totals.taken, totals.kept, &expected.so_far)
     }
 }
 
