@@ -221,7 +221,7 @@ impl Offload for Compactors {
             hands_over: offer.keep != KeepOutputs::No,
             is_carried: !shares_storage,
         };
-        if !shares_storage && spec.log_bytes() > 0 {
+        if !shares_storage && spec.needs_log() {
             return here("values of it lie in the log, which is not carried".into(), vec![("bytes", bytes)]);
         }
         let costs = facts.costs();
@@ -229,7 +229,7 @@ impl Offload for Compactors {
         if self.options.by_cost && costs.there >= costs.here {
             return here("it costs less than to hand it over".into(), numbers);
         }
-        let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.to_bytes()) {
+        let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.without_log().to_bytes()) {
             Ok(merge) => merge,
             Err(e) => return here(e.to_string(), numbers),
         };

@@ -17,9 +17,8 @@ use crate::reach::{Line, Reach, may_listen};
 use crate::secret::{Guard, Proof, Secret};
 use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;
-use siltstone::Builder;
-use siltstone::TableId;
 use siltstone::offload::{KeepOutputs, MergeRunner, MergeSpec, RunningMerge};
+use siltstone::{Builder, Error, ErrorKind, TableId};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -264,23 +263,26 @@ impl Shared {
             let message = format!("{store} is not below an object store that this server was given");
             return Err(Status::permission_denied(message));
         }
-        let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
-        for dir in spec.table_dir().into_iter().chain(log_dir) {
-            if !self.may_work_in(dir) {
-                let message =
-                    format!("{} is not below a directory that this server was given", dir.display());
-                return Err(Status::permission_denied(message));
-            }
-        }
+        // Of tables in an object store that have no values in a log, no directory is named.
+        let names_none = spec.log_dir().as_os_str().is_empty() && !spec.needs_log();
+        let named = |dir: &Path| match dir.as_os_str().is_empty() && names_none && spec.table_dir().is_none()
+        {
+            true => Ok(PathBuf::new()),
+            false => self.may_work_in(dir),
+        };
+        let spec = spec.clone().with_dirs(named).map_err(|e| Status::permission_denied(e.to_string()))?;
         Ok(Job { spec, keep, is_carried: false })
     }
 
-    /// Whether the directory is one that was given, or below one. A path that leads out again by `..` is not.
-    fn may_work_in(&self, dir: &Path) -> bool {
+    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads out again by `..` is not.
+    fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        // As it is without links; one that is not there holds no tables.
-        let Some(dir) = std::fs::canonicalize(dir).ok().filter(|_| is_plain) else { return false };
-        self.tables.iter().any(|given| dir.starts_with(given))
+        // One that is not there holds no tables.
+        let found = std::fs::canonicalize(dir).ok().filter(|_| is_plain);
+        found.filter(|found| self.tables.iter().any(|given| found.starts_with(given))).ok_or_else(|| {
+            let message = format!("{} is not below a directory that this server was given", dir.display());
+            Error::new(ErrorKind::Invalid, message)
+        })
     }
 
     /// The same of a place in an object store.

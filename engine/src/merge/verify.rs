@@ -118,9 +118,7 @@ impl Verifier {
         }
         Ok(next)
     }
-}
 
-impl Verifier {
     /// Holds what was met and kept since the last step, and in all, against what must have been.
     fn compare(&self, totals: &Totals, expected: &Expected) -> Result<(), String> {
         let taken = totals.taken.saturating_sub(self.totals.taken);

@@ -321,6 +321,23 @@ impl MergeSpec {
         Ok(self)
     }
 
+    /// The same merge without the directory of the database, unless values of its inputs lie in the log there: for whoever runs it
+    /// that is one directory less to be let into.
+    #[must_use]
+    pub fn without_log(mut self) -> Self {
+        if !self.needs_log() && !self.place.is_empty() {
+            self.log_dir =
+                if self.object_store().is_some() { PathBuf::new() } else { PathBuf::from(&self.place) };
+        }
+        self
+    }
+
+    /// Whether whoever runs it reads the log of the database. (What else the files of its inputs may say, they are then not those
+    /// that are described.)
+    pub fn needs_log(&self) -> bool {
+        self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
+    }
+
     /// What a database carried.
     ///
     /// # Errors

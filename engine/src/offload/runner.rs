@@ -18,6 +18,9 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Places of which tables are known at a time.
+const PLACES_MAX: usize = 1 << 8;
+
 /// The object store that tables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
 
@@ -74,7 +77,7 @@ impl MergeRunner {
     /// Begins a merge, and keeps what it writes as long as that says.
     ///
     /// # Errors
-    /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
+    /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
     /// object store that was not given; what opening the tables meets.
     pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
         let tables = self.tables(spec)?;
@@ -91,7 +94,7 @@ impl MergeRunner {
         keep: KeepOutputs,
         carried: Arc<dyn MergeTables>,
     ) -> Result<RunningMerge> {
-        if spec.log_bytes() > 0 {
+        if spec.needs_log() {
             let message = "values of the merge lie in the log of the database, which is not carried";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
@@ -105,6 +108,7 @@ impl MergeRunner {
     }
 
     fn begin_on(&self, spec: &MergeSpec, keep: KeepOutputs, tables: Arc<OpenTables>) -> Result<RunningMerge> {
+        spec.check()?;
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
         };
@@ -143,6 +147,10 @@ impl MergeRunner {
         let place = (spec.place.clone(), spec.log_dir.clone());
         if let Some(tables) = places.get(&place) {
             return Ok(tables.clone());
+        }
+        if places.len() >= PLACES_MAX {
+            // Merges under way hold what they need.
+            places.clear();
         }
         let (objects, stores) = &self.objects;
         let objects = objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
