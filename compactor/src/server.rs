@@ -274,11 +274,12 @@ impl Shared {
         Ok(Job { spec, keep, is_carried: false })
     }
 
-    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads out again by `..` is not.
+    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads out again by `..`, or begins
+    /// where this process happens to be, is not.
     fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         // One that is not there holds no tables.
-        let found = std::fs::canonicalize(dir).ok().filter(|_| is_plain);
+        let found = std::fs::canonicalize(dir).ok().filter(|_| is_plain && dir.is_absolute());
         found.filter(|found| self.tables.iter().any(|given| found.starts_with(given))).ok_or_else(|| {
             let message = format!("{} is not below a directory that this server was given", dir.display());
             Error::new(ErrorKind::Invalid, message)
