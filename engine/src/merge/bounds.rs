@@ -5,9 +5,9 @@
 //! within the keys that are asked about, at most those of all blocks that may have some of them.
 //!
 //! *Left* of each key is one cell at least, as only a newer cell of the key, or what makes one of several, takes one away; unless
-//! there is a filter, something may have expired, or there are range tombstones: then nothing is told. A point tombstone takes
-//! all of its own key away at most. Where all versions are kept the same is true of each version of a key, without tombstones.
-//! So what is left is, less one for each tombstone, at least
+//! there is a filter, or something may have expired: then nothing is told, nor where there are very many range tombstones. A point
+//! tombstone takes all of its own key away at most, a range tombstone what blocks hold of its keys. Where all versions are kept the
+//! same is true of each version of a key, without point tombstones. So what is left is, less what these may take, at least
 //! - the keys (or versions) of that run that has most of them, for each stretch of keys on its own; of all runs, where their
 //!   versions are of different times;
 //! - the keys that the sketches of all tables count together, less an eighth (nearly eight times their standard error) and those that
@@ -15,17 +15,20 @@
 //!
 //! Where the runs do not share keys, and no table has a key twice, both are what is taken in: then nothing may be missing.
 
+use super::keep::disjoint;
 use super::spec::{MergeSpec, sum};
 use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::table::CountedTo;
+use crate::table::{CountedTo, Table};
 use crate::types::{KeyRange, Sketch};
 use crate::version::OpenTable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Sketches that are read, at most; each is a read of a file.
 const SKETCHES: usize = 32;
+/// Ranges under range tombstones that are counted, at most: for each the index of each table is asked.
+const COVERS: usize = 1 << 10;
 /// The part of what sketches count by which they may be wrong.
 const SKETCH_ERROR: u64 = 8;
 
@@ -86,9 +89,21 @@ struct Input {
     /// Cells of the file below what is live, at least and at most; `None` until they were counted.
     dead: Option<(u64, u64)>,
     /// All its live cells, once they were counted.
-    all: Option<(u64, u64)>,
+    all: Option<Live>,
+    /// Keys under range tombstones of the merge that were not counted, and the cells under those that were, at most.
+    covers: VecDeque<KeyRange>,
+    covered: u64,
     /// Live cells of the steps so far.
-    before: (u64, u64),
+    before: Live,
+}
+
+/// Live cells of a table.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    least: u64,
+    most: u64,
+    /// Those of them that range tombstones may delete, at most.
+    covered: u64,
 }
 
 impl Bounds {
@@ -98,15 +113,18 @@ impl Bounds {
         let infos = || runs.iter().flatten().map(|open| &*open.info);
         let tombstones = sum(infos().map(|table| table.tombstones));
         let expires = |table: &TableInfo| table.times.0.0.saturating_add(keep.ttl_us) <= keep.now_us;
-        let tells = keep.filter.is_none()
-            && infos().all(|table| table.range_tombstones == 0)
-            && (keep.ttl_us == 0 || !infos().any(expires));
+        let covers = covers(&runs);
+        let tells = keep.filter.is_none() && covers.is_some() && (keep.ttl_us == 0 || !infos().any(expires));
         let by_version = keep.explicit && keep.versions == 0 && tombstones == 0;
         let mut inputs = Vec::new();
         for (run, tables) in runs.into_iter().enumerate() {
             inputs.extend(tables.into_iter().map(|open| Input::new(open, run, spec, by_version)));
         }
         inputs.retain(|input| !input.live.is_empty());
+        for input in &mut inputs {
+            let of_input = covers.iter().flatten().filter(|range| range.overlaps(&input.live));
+            input.covers = of_input.map(|range| range.intersect(&input.live)).collect();
+        }
         inputs.sort_by(|a, b| a.live.start.cmp(&b.live.start));
         let stretches = stretches(&mut inputs, by_version);
         choose_sketches(&mut inputs);
@@ -122,13 +140,17 @@ impl Bounds {
         for input in &mut self.inputs {
             now.push(input.below(upto)?);
         }
-        let since = |(input, now): (&Input, &(u64, u64))| {
-            (now.0.saturating_sub(input.before.1), now.1.saturating_sub(input.before.0))
+        let since = |(input, now): (&Input, &Live)| Live {
+            least: now.least.saturating_sub(input.before.most),
+            most: now.most.saturating_sub(input.before.least),
+            covered: now.covered.saturating_sub(input.before.covered),
         };
-        let steps: Vec<(u64, u64)> = self.inputs.iter().zip(&now).map(since).collect();
+        let steps: Vec<Live> = self.inputs.iter().zip(&now).map(since).collect();
         let sketched = self.inputs.iter().zip(&now).filter(|(input, _)| input.is_sketched);
-        let behind = sum(sketched.map(|(input, now)| input.info.cells.saturating_sub(now.0)));
-        let keys = self.keys.unwrap_or(0).saturating_sub(behind);
+        let without = |(input, now): (&Input, &Live)| {
+            input.info.cells.saturating_sub(now.least).saturating_add(now.covered)
+        };
+        let keys = self.keys.unwrap_or(0).saturating_sub(sum(sketched.map(without)));
         let mut so_far = self.counts(&now);
         so_far.kept = so_far.kept.max(keys.saturating_sub(self.tombstones));
         let step = self.counts(&steps);
@@ -137,12 +159,13 @@ impl Bounds {
     }
 
     /// Where so many cells of each input are taken in.
-    fn counts(&self, cells: &[(u64, u64)]) -> Counts {
-        let taken = (sum(cells.iter().map(|cells| cells.0)), sum(cells.iter().map(|cells| cells.1)));
+    fn counts(&self, cells: &[Live]) -> Counts {
+        let taken = (sum(cells.iter().map(|cells| cells.least)), sum(cells.iter().map(|cells| cells.most)));
         let mut by_run: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for (input, cells) in self.inputs.iter().zip(cells) {
             let left = by_run.entry((input.stretch, input.run)).or_default();
-            *left = left.saturating_add(cells.0.saturating_sub(input.more));
+            let gone = input.more.saturating_add(cells.covered);
+            *left = left.saturating_add(cells.least.saturating_sub(gone));
         }
         let mut kept = vec![0u64; self.stretches.len()];
         for ((stretch, _), left) in by_run {
@@ -165,6 +188,13 @@ impl Bounds {
         let estimate = union.estimate().min(most);
         Ok(estimate - estimate.div_ceil(SKETCH_ERROR))
     }
+}
+
+/// The keys under range tombstones of any input; `None` where there are too many to be looked at.
+fn covers(runs: &[Vec<OpenTable>]) -> Option<Vec<KeyRange>> {
+    let fragments = || runs.iter().flatten().flat_map(|open| open.table().fragments().iter());
+    (fragments().take(COVERS + 1).count() <= COVERS)
+        .then(|| disjoint(fragments().map(|fragment| fragment.range.clone()).collect()))
 }
 
 /// Puts inputs that overlap, one by another, into one stretch.
@@ -216,7 +246,9 @@ impl Input {
             counted: CountedTo::default(),
             dead: None,
             all: None,
-            before: (0, 0),
+            covers: VecDeque::new(),
+            covered: 0,
+            before: Live::default(),
             open: Some(open),
             info,
         }
@@ -227,33 +259,59 @@ impl Input {
     }
 
     /// Live cells below the key, at least and at most; all of them where there is none.
-    fn below(&mut self, upto: Option<&[u8]>) -> Result<(u64, u64)> {
+    fn below(&mut self, upto: Option<&[u8]>) -> Result<Live> {
         if upto.is_some_and(|upto| upto <= self.live.start.as_slice()) {
-            return Ok((0, 0));
+            return Ok(Live::default());
         }
         let end = upto.filter(|upto| self.live.ends_after(upto));
         if let Some(all) = self.all.filter(|_| end.is_none()) {
             return Ok(all);
         }
         // (Behind its end keys do not go down again.)
-        let Some(open) = self.open.clone() else { return Ok((0, self.info.cells)) };
-        let (info, table) = (&self.info, open.table());
+        let (info, cells) = (self.info.clone(), self.info.cells);
+        let Some(open) = self.open.clone() else { return Ok(Live { least: 0, most: cells, covered: cells }) };
+        let table = open.table();
         let dead = match self.dead {
             Some(dead) => dead,
             None if info.clip.is_none() && self.live.start == info.range.start => (0, 0),
             None => table.cells_below(&self.live.start, &mut self.counted)?,
         };
         self.dead = Some(dead);
+        self.cover(table, end)?;
         let is_all = end.is_none() && info.above.is_none() && self.live.end == info.range.end;
         let cells = match end.or(self.live.end.as_deref()) {
             Some(end) if !is_all => table.cells_below(end, &mut self.counted)?,
             _ => (info.cells, info.cells),
         };
-        let live = (cells.0.saturating_sub(dead.1), cells.1.saturating_sub(dead.0));
+        let (least, most) = (cells.0.saturating_sub(dead.1), cells.1.saturating_sub(dead.0));
+        let live = Live { least, most, covered: self.covered };
         if end.is_none() {
             (self.all, self.open) = (Some(live), None);
         }
         Ok(live)
+    }
+
+    /// Counts what range tombstones may delete below the key.
+    fn cover(&mut self, table: &Table, upto: Option<&[u8]>) -> Result<()> {
+        while let Some(mut range) = self.covers.pop_front() {
+            let rest = upto.filter(|upto| range.ends_after(upto)).map(<[u8]>::to_vec);
+            if rest.as_ref().is_some_and(|upto| *upto <= range.start) {
+                self.covers.push_front(range);
+                return Ok(());
+            }
+            let from = table.cells_below(&range.start, &mut self.counted)?.0;
+            let to = match rest.as_deref().or(range.end.as_deref()) {
+                Some(end) => table.cells_below(end, &mut self.counted)?.1,
+                None => self.info.cells,
+            };
+            self.covered = self.covered.saturating_add(to.saturating_sub(from));
+            if let Some(upto) = rest {
+                range.start = upto;
+                self.covers.push_front(range);
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::shape::Clip;
 use crate::storage::Storage;
 use crate::storage::sim::SimWorld;
 use crate::table::{Table, TableBuilder, TableOptions};
-use crate::types::{Cell, Fragments, Kind, Rng, SeqNo, TableId, Timestamp};
+use crate::types::{Cell, Fragments, Kind, RangeTombstone, Rng, SeqNo, TableId, Timestamp};
 use crate::version::{Graveyard, TableHandle};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl World {
     }
 
     /// A table of these cells, which are in order, answering for keys from the clip on.
-    fn table(&mut self, cells: &[Cell], clip: Option<Vec<u8>>) -> OpenTable {
+    fn table(&mut self, cells: &[Cell], tombstones: &[RangeTombstone], clip: Option<Vec<u8>>) -> OpenTable {
         self.made += 1;
         let id = TableId { epoch: 1, job: self.made, ..TableId::default() };
         let path = Path::new("/").join(id.file_name());
@@ -40,6 +40,7 @@ impl World {
             TableOptions { block_bytes: 128, index_partition_bytes: 128, ..TableOptions::default() };
         let mut builder = TableBuilder::new(&*self.storage, &path, id, 7, &options, 0).unwrap();
         cells.iter().for_each(|cell| builder.add(&cell.as_ref()).unwrap());
+        tombstones.iter().for_each(|tombstone| builder.add_range_tombstone(tombstone.clone()).unwrap());
         let info = Arc::new(builder.finish().unwrap());
         let table = Table::open(&self.storage, &path, info.clone(), &self.cache).unwrap();
         let clip = clip.map(|key| Clip { key, bytes_below: 1 });
@@ -71,8 +72,13 @@ fn plain() -> MergeSpec {
 }
 
 /// What is met and kept of cells in order, below each of these keys and in all.
-fn done(spec: &MergeSpec, cells: &[Cell], ends: &[Vec<u8>]) -> Vec<(u64, u64)> {
-    let mut keep = Keep::new(spec.keep.resolve(&Registry::default()), Fragments::new(Vec::new()));
+fn done(
+    spec: &MergeSpec,
+    cells: &[Cell],
+    tombstones: Vec<RangeTombstone>,
+    ends: &[Vec<u8>],
+) -> Vec<(u64, u64)> {
+    let mut keep = Keep::new(spec.keep.resolve(&Registry::default()), Fragments::new(tombstones));
     let (mut steps, mut at) = (Vec::new(), 0);
     for end in ends.iter().map(Some).chain([None]) {
         while let Some(cell) = cells.get(at).filter(|cell| end.is_none_or(|end| cell.key < *end)) {
@@ -90,7 +96,12 @@ fn fits(counts: &Counts, (taken, kept): (u64, u64)) -> bool {
 }
 
 /// Tables of a run, and what of their cells counts.
-fn run(world: &mut World, rng: &mut Rng, cells: Vec<Cell>) -> (Vec<OpenTable>, Vec<Cell>) {
+fn run(
+    world: &mut World,
+    rng: &mut Rng,
+    cells: Vec<Cell>,
+    tombstones: &[RangeTombstone],
+) -> (Vec<OpenTable>, Vec<Cell>) {
     let (mut tables, mut live) = (Vec::new(), Vec::new());
     let mut rest = &cells[..];
     while !rest.is_empty() {
@@ -101,7 +112,7 @@ fn run(world: &mut World, rng: &mut Rng, cells: Vec<Cell>) -> (Vec<OpenTable>, V
         let (part, behind) = rest.split_at(len);
         let clip = (tables.is_empty() && rng.one_in(3)).then(|| part[rng.index(len)].key.clone());
         live.extend(part.iter().filter(|cell| clip.as_ref().is_none_or(|clip| cell.key >= *clip)).cloned());
-        tables.push(world.table(part, clip));
+        tables.push(world.table(part, if tables.is_empty() { tombstones } else { &[] }, clip));
         rest = behind;
     }
     (tables, live)
@@ -118,6 +129,7 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
         let tombstones = rng.chance(40);
         (spec.keep.ttl_us, spec.keep.now_us) = if rng.one_in(5) { (50, 100) } else { (0, 100) };
         let (mut seq, mut runs, mut all) = (1_000_000, Vec::new(), Vec::new());
+        let (covers, mut covering) = (if rng.one_in(3) { rng.range(1..6) } else { 0 }, Vec::new());
         for _ in 0..rng.range(1..5) {
             let (low, count) = (rng.range(0..keys), rng.range(1..400));
             let mut cells = Vec::new();
@@ -134,7 +146,19 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
             }
             seq -= 1_000;
             sort(&mut cells);
-            let (tables, live) = run(&mut world, &mut rng, cells);
+            let tombstones: Vec<RangeTombstone> = (0..covers)
+                .map(|_| {
+                    let low = rng.range(0..keys);
+                    RangeTombstone {
+                        range: KeyRange::new(key(low), key(low + rng.range(1..30))),
+                        from: Timestamp::ZERO,
+                        to: *rng.pick(&[Timestamp(50), Timestamp::MAX]),
+                        seq: SeqNo(rng.range(seq..1_000_000)),
+                    }
+                })
+                .collect();
+            let (tables, live) = run(&mut world, &mut rng, cells, &tombstones);
+            covering.extend(tombstones);
             runs.push(tables);
             all.extend(live);
         }
@@ -153,7 +177,7 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
         ends.sort();
         let mut bounds = Bounds::new(&spec, runs);
         let mut before = (0, 0);
-        for (end, now) in ends.iter().map(Some).chain([None]).zip(done(&spec, &all, &ends)) {
+        for (end, now) in ends.iter().map(Some).chain([None]).zip(done(&spec, &all, covering, &ends)) {
             let expected = bounds.below(end.map(Vec::as_slice)).unwrap();
             let step = (now.0 - before.0, now.1 - before.1);
             assert!(
@@ -171,7 +195,7 @@ fn in_the_end(spec: &MergeSpec, runs: Vec<Vec<Cell>>) -> Counts {
     let mut world = World::new();
     let tables = runs.into_iter().map(|mut cells| {
         sort(&mut cells);
-        vec![world.table(&cells, None)]
+        vec![world.table(&cells, &[], None)]
     });
     let tables = tables.collect();
     Bounds::new(spec, tables).below(None).unwrap().so_far
@@ -212,6 +236,13 @@ fn a_tombstone_takes_one_key_at_most_and_where_cells_may_go_for_other_reasons_no
     let mut deletes = run();
     deletes.iter_mut().take(100).for_each(|cell| cell.kind = Kind::Tombstone);
     assert_eq!(in_the_end(&plain(), vec![deletes, run()]).kept, 200);
+    // A range of ten keys takes no more than the blocks that hold them, of four cells each.
+    let mut world = World::new();
+    let range = KeyRange::new(key(100), key(110));
+    let tombstone = RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(1 << 30) };
+    let tables = vec![vec![world.table(&run(), &[tombstone], None)]];
+    let kept = Bounds::new(&plain(), tables).below(None).unwrap().so_far.kept;
+    assert!((270..=290).contains(&kept), "{kept} of 300 keys, of which ten are deleted");
     let mut filtered = plain();
     filtered.keep.filter = Some("some".into());
     let mut expiring = plain();
