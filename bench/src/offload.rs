@@ -232,6 +232,10 @@ impl OffloadedMerge for TimedMerge {
         self.run.advance()
     }
 
+    fn refused(&mut self, why: &str) -> siltstone::Error {
+        self.run.refused(why)
+    }
+
     fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
         let of = self.run.remote_cache()?;
         Some(Arc::new(TimedCache { of, read: self.read.clone() }))

@@ -45,6 +45,13 @@ impl OverStream {
     fn ask(&self, tell: Tell) -> io::Result<Bytes> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = || io::Error::new(io::ErrorKind::ConnectionAborted, "the database has given the merge up");
+        // An answer more than was asked for would be taken for that to the next question.
+        if answers.try_recv().is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the database answers what was not asked",
+            ));
+        }
         self.into.blocking_send(Ok(telling(tell))).map_err(|_| gone())?;
         loop {
             match answers.recv_timeout(LOOK_EVERY) {
@@ -191,5 +198,25 @@ mod tests {
         assert_eq!(there.sync(TableId::default()).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         drop(told);
         assert_eq!(there.sync(TableId::default()).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for_is_not_taken_for_that_to_the_next_question() {
+        let (into, mut told) = mpsc::channel(1);
+        let (answers, answered) = std_mpsc::channel();
+        let there = OverStream::new(into, Arc::default(), answered);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(told.blocking_recv().is_some());
+                for byte in [1, 2] {
+                    answers.send(Ok(Bytes::from(vec![byte; 4]))).unwrap();
+                }
+            });
+            let mut first = [0; 4];
+            there.read(TableId::default(), 0, &mut first).unwrap();
+            assert_eq!(first, [1; 4]);
+        });
+        let refused = there.read(TableId::default(), 4, &mut [0; 4]).unwrap_err();
+        assert!(refused.to_string().contains("was not asked"), "{refused}");
     }
 }

@@ -5,15 +5,16 @@
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
-use crate::follow::{Given, There, follow};
-use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager};
+use crate::follow::{Given, Gives, There, follow};
+use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
 use crate::load::Load;
-use crate::manager::{CompactionManager, Managed, asked_at};
+use crate::manager::{CompactionManager, Managed, asked};
 use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
+use crate::reach::{Line, Reach};
 use crate::tls::ClientTls;
 use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
@@ -30,11 +31,24 @@ pub struct CompactorsOptions {
     pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
+    /// After how long in which nothing came of a merge (no step, no bytes of a table, no other count of cells) it goes on elsewhere,
+    /// whatever the server says; all of it may take that long and a second for each MiB of its inputs. Time in which the server waits
+    /// for the database does not count.
+    pub stall: Duration,
     /// A manager, which says what other servers there are, and which stores' merges go to which; while it does not answer, what it
     /// said last holds. Without it, and where that server has no room, a merge goes to the known server with the most room.
     pub manager: Option<String>,
-    /// Certificates, where the servers and the manager speak TLS.
+    /// Certificates, where the servers and the manager speak TLS. They are read again when they change. Without, only servers on
+    /// this machine are reached.
     pub tls: Option<ClientTls>,
+    /// A file with a secret of 16 bytes or more that the servers and the manager have too: merges go to those alone that show it. It
+    /// is read again when it changes.
+    pub secret_file: Option<PathBuf>,
+    /// Which servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; with none, those on this
+    /// machine. Others are not connected to.
+    pub allow: Vec<String>,
+    /// Servers on other machines are reached though nothing proves who answers there.
+    pub insecure: bool,
 }
 
 impl Default for CompactorsOptions {
@@ -43,8 +57,12 @@ impl Default for CompactorsOptions {
             bytes_min: 4 << 20,
             by_cost: true,
             patience: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
             manager: None,
             tls: None,
+            secret_file: None,
+            allow: Vec::new(),
+            insecure: false,
         }
     }
 }
@@ -91,7 +109,7 @@ impl Compactors {
     /// The same with other settings.
     ///
     /// # Errors
-    /// An address that is none, or a certificate that cannot be read.
+    /// An address that is none, or is of another machine that proves nothing; a certificate or secret that cannot be read.
     pub fn connect_with<A: Into<String>>(
         addresses: impl IntoIterator<Item = A>,
         options: CompactorsOptions,
@@ -117,9 +135,10 @@ impl Compactors {
         options: CompactorsOptions,
         own: Option<Arc<Managed>>,
     ) -> Result<Self, String> {
+        let reach = Reach::new(options.tls.as_ref(), options.secret_file.as_deref(), options.insecure)?;
         let elsewhere = options.manager.as_ref().filter(|_| own.is_none());
-        let manager = elsewhere.map(|at| asked_at(at, options.tls.as_ref())).transpose()?;
-        let known = Arc::new(Known::new(addresses.len(), &options));
+        let manager = elsewhere.map(|at| Line::new(&reach, at, asked)).transpose()?;
+        let known = Arc::new(Known::new(addresses.len(), &options, &reach));
         let endpoints = addresses
             .into_iter()
             .map(|address| Ok((known.endpoint(&address)?, address)))
@@ -133,8 +152,9 @@ impl Compactors {
             .map_err(|e| e.to_string())?;
         let inside = runtime.enter();
         endpoints.into_iter().for_each(|(endpoint, address)| drop(known.add(address, endpoint)));
-        if let Some(manager) = manager {
-            runtime.spawn(follow_manager(Arc::downgrade(&known), manager.connect_lazy()));
+        runtime.spawn(renew(Arc::downgrade(&known)));
+        if let Some(line) = manager {
+            runtime.spawn(follow_manager(Arc::downgrade(&known), line));
         }
         if let Some(own) = own {
             runtime.spawn(follow_own_manager(Arc::downgrade(&known), own));
@@ -201,7 +221,7 @@ impl Offload for Compactors {
             hands_over: offer.keep != KeepOutputs::No,
             is_carried: !shares_storage,
         };
-        if !shares_storage && spec.log_bytes() > 0 {
+        if !shares_storage && spec.needs_log() {
             return here("values of it lie in the log, which is not carried".into(), vec![("bytes", bytes)]);
         }
         let costs = facts.costs();
@@ -209,7 +229,7 @@ impl Offload for Compactors {
         if self.options.by_cost && costs.there >= costs.here {
             return here("it costs less than to hand it over".into(), numbers);
         }
-        let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.to_bytes()) {
+        let merge = match spec.clone().with_dirs(as_it_is).and_then(|spec| spec.without_log().to_bytes()) {
             Ok(merge) => merge,
             Err(e) => return here(e.to_string(), numbers),
         };
@@ -219,17 +239,19 @@ impl Offload for Compactors {
         let tables = carried.then(|| offer.tables());
         let (answers, come) = std_mpsc::channel();
         let (go_ahead, allowed) = mpsc::unbounded_channel();
-        let (given, patience) = (Given::new(server.clone()), self.options.patience);
-        runtime.spawn(follow(given, begin, answers, allowed, patience, tables));
-        let memory = Memory::new(runtime.handle(), server.channel(), spec, self.options.patience);
-        let there = There::new(server.address.clone(), come, go_ahead, memory);
+        let CompactorsOptions { patience, stall, .. } = self.options;
+        let input_bytes = spec.inputs().fold(0u64, |sum, table| sum.saturating_add(table.bytes));
+        let gives = Gives { merge: begin, input_bytes, carried: tables, patience, stall };
+        runtime.spawn(follow(Given::new(server.clone()), gives, answers, allowed));
+        let memory = Memory::new(runtime.handle(), &server, spec, self.options.patience);
+        let there = There::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);
         Decision { run: Some(Box::new(there)), reason, numbers }
     }
 }
 
 /// A directory's name as it is without links, which is how a server on the same machine, or one that mounts the same, knows it.
-fn as_it_is(dir: &Path) -> siltstone::Result<std::path::PathBuf> {
+fn as_it_is(dir: &Path) -> siltstone::Result<PathBuf> {
     std::fs::canonicalize(dir)
         .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))
 }

@@ -1,7 +1,9 @@
 //! Blocks that a compaction server wrote, fetched from its memory (OFF-3).
 
+use crate::known::Server;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{MESSAGE_BYTES_MAX, PARTS_MAX, READ_BYTES_MAX, ReadPiece, ReadRequest};
+use crate::secret::Calls;
 use siltstone::offload::{MergeSpec, RemoteCache, RemoteRead};
 use siltstone::{Error, ErrorKind, TableId};
 use std::ops::Range;
@@ -14,6 +16,7 @@ use tonic::transport::Channel;
 pub(crate) struct Memory {
     runtime: Handle,
     client: CompactorClient<Channel>,
+    calls: Calls,
     database: u64,
     /// What comes is to be compressed, as the tables are not.
     compress: bool,
@@ -28,10 +31,11 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(runtime: &Handle, channel: Channel, spec: &MergeSpec, patience: Duration) -> Self {
+    pub(crate) fn new(runtime: &Handle, server: &Server, spec: &MergeSpec, patience: Duration) -> Self {
         Self {
             runtime: runtime.clone(),
-            client: CompactorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            calls: server.calls.clone(),
+            client: CompactorClient::new(server.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX),
             database: spec.database(),
             compress: !spec.compresses(),
             patience,
@@ -42,7 +46,8 @@ impl Memory {
 impl RemoteCache for Memory {
     fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead> {
         let (into, coming) = mpsc::sync_channel(1);
-        let (client, patience, parts_len) = (self.client.clone(), self.patience, parts.len());
+        let (client, calls) = (self.client.clone(), self.calls.clone());
+        let (patience, parts_len) = (self.patience, parts.len());
         let wanted =
             parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.end.saturating_sub(part.start)));
         let request = ReadRequest {
@@ -59,7 +64,7 @@ impl RemoteCache for Memory {
         }
         let reading = self.runtime.spawn(async move {
             // All of it in time: a word now and then is no answer.
-            let come = tokio::time::timeout(patience, fetch(client, request, wanted)).await;
+            let come = tokio::time::timeout(patience, fetch(client, calls, request, wanted)).await;
             let silent = |_| format!("it has not answered for {} s", patience.as_secs_f32());
             let _ = into.send(come.map_err(silent).and_then(|come| come));
         });
@@ -70,11 +75,14 @@ impl RemoteCache for Memory {
 /// All that was asked for, or why not.
 async fn fetch(
     mut client: CompactorClient<Channel>,
+    calls: Calls,
     request: ReadRequest,
     wanted: u64,
 ) -> Result<Vec<u8>, String> {
     let told = |status: tonic::Status| status.message().to_string();
-    let mut pieces = client.read(request).await.map_err(told)?.into_inner();
+    let (request, asked) = calls.request(request);
+    let answer = calls.believed(&asked, client.read(request).await);
+    let mut pieces = answer.map_err(told)?.into_inner();
     let wanted = usize::try_from(wanted).map_err(|e| e.to_string())?;
     let mut all = Vec::with_capacity(wanted);
     while let Some(ReadPiece { bytes, raw }) = pieces.message().await.map_err(told)? {

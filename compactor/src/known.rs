@@ -9,9 +9,9 @@ use crate::protocol::stubs::manager_client::ManagerClient;
 use crate::protocol::{
     CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest, StateRequest, WINDOW_BYTES,
 };
-use crate::reach::endpoint;
+use crate::reach::{Allowed, Line, Reach};
 use crate::ring::server_of;
-use crate::tls::ClientTls;
+use crate::secret::Calls;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,8 +39,9 @@ pub(crate) struct Known {
     given: usize,
     manager: Option<String>,
     manager_answers: AtomicBool,
-    /// How servers are reached.
-    tls: Option<ClientTls>,
+    /// How servers are reached, and which of those that the manager names.
+    reach: Arc<Reach>,
+    allowed: Allowed,
     patience: Duration,
 }
 
@@ -60,7 +61,8 @@ thread_local! {
 
 pub(crate) struct Server {
     pub(crate) address: String,
-    endpoint: Endpoint,
+    pub(crate) calls: Calls,
+    endpoint: Mutex<Endpoint>,
     /// The connection, another one after each merge that failed.
     channel: Mutex<Channel>,
     seen: Mutex<Seen>,
@@ -82,9 +84,16 @@ struct Seen {
 
 impl Server {
     /// To be called inside the runtime that connects.
-    fn new(address: String, endpoint: Endpoint) -> Arc<Self> {
+    fn new(address: String, endpoint: Endpoint, calls: Calls) -> Arc<Self> {
         let channel = Mutex::new(endpoint.connect_lazy());
-        Arc::new(Self { address, endpoint, channel, seen: Mutex::default(), given: AtomicU64::new(0) })
+        let (endpoint, seen, given) = (Mutex::new(endpoint), Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { address, calls, endpoint, channel, seen, given })
+    }
+
+    /// What begins from now on has a connection of that kind. Inside the runtime.
+    fn renew(&self, endpoint: Endpoint) {
+        *self.channel.lock() = endpoint.connect_lazy();
+        *self.endpoint.lock() = endpoint;
     }
 
     /// The connection for what begins now.
@@ -96,7 +105,8 @@ impl Server {
     /// has a connection of its own: a damaged one may let small calls through and hold up large ones for good, where its two ends
     /// no longer agree on how much may be on the way. Inside the runtime.
     pub(crate) fn note_failure(&self) {
-        *self.channel.lock() = self.endpoint.connect_lazy();
+        let channel = self.endpoint.lock().connect_lazy();
+        *self.channel.lock() = channel;
         let mut seen = self.seen.lock();
         seen.state = None;
         seen.failed += 1;
@@ -141,14 +151,15 @@ impl Server {
 
 impl Known {
     /// Of a database to which so many servers are given, which are to be added.
-    pub(crate) fn new(given: usize, options: &CompactorsOptions) -> Self {
+    pub(crate) fn new(given: usize, options: &CompactorsOptions, reach: &Arc<Reach>) -> Self {
         Self {
             servers: Mutex::default(),
             ring: Mutex::default(),
             given,
             manager: options.manager.clone(),
             manager_answers: AtomicBool::new(false),
-            tls: options.tls.clone(),
+            reach: reach.clone(),
+            allowed: Allowed::new(&options.allow),
             patience: options.patience,
         }
     }
@@ -193,7 +204,8 @@ impl Known {
     }
 
     pub(crate) fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
-        Ok(endpoint(&format!("compaction server {address}"), address, self.tls.as_ref())?
+        let endpoint = self.reach.endpoint(&format!("compaction server {address}"), address)?;
+        Ok(endpoint
             .connect_timeout(CONNECT_WAIT)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
@@ -201,9 +213,18 @@ impl Known {
             .keep_alive_timeout(self.patience))
     }
 
+    /// The same of a server that the manager names.
+    fn endpoint_named(&self, address: &str) -> Result<Endpoint, String> {
+        match self.allowed.has(address) {
+            true => self.endpoint(address),
+            false => Err(format!("{address} is none of the compaction servers that may be named")),
+        }
+    }
+
     /// Knows a server more. To be called inside the runtime that is to ask it how it is.
     pub(crate) fn add(&self, address: String, endpoint: Endpoint) -> Arc<Server> {
-        let server = Server::new(address, endpoint);
+        let calls = self.reach.calls(&address);
+        let server = Server::new(address, endpoint, calls);
         tokio::spawn(watch(Arc::downgrade(&server)));
         Arc::make_mut(&mut *self.servers.lock()).push(server.clone());
         server
@@ -232,7 +253,7 @@ impl Known {
             if known.contains_key(address) || known.len() >= KNOWN_MAX {
                 continue;
             }
-            match self.endpoint(address) {
+            match self.endpoint_named(address) {
                 Ok(endpoint) => _ = known.insert(address.clone(), self.add(address.clone(), endpoint)),
                 Err(why) => tracing::warn!(target: "siltstone", "from the compaction manager: {why}"),
             }
@@ -258,15 +279,20 @@ pub(crate) struct Chosen {
 }
 
 /// Asks the manager for servers, as long as somebody wants to know.
-pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, channel: Channel) {
-    let mut client = ManagerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, mut line: Line) {
     loop {
         let Some(number) = known.upgrade().map(|of| of.ring.lock().number) else { return };
-        let ring = client.ring(RingRequest { protocol_version: PROTOCOL_VERSION, number }).await;
+        let client = ManagerClient::new(line.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let request = RingRequest { protocol_version: PROTOCOL_VERSION, number };
+        let ask = move |request: tonic::Request<RingRequest>| {
+            let mut client = client.clone();
+            async move { client.ring(request).await }
+        };
+        let ring = line.calls.unary(request, ask).await;
         let Some(of) = known.upgrade() else { return };
         of.manager_answers.store(ring.is_ok(), Ordering::Relaxed);
         if let Ok(ring) = ring {
-            of.take(&ring.into_inner());
+            of.take(&ring);
         }
         drop(of);
         tokio::time::sleep(ASK_EVERY).await;
@@ -284,13 +310,32 @@ pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: A
     }
 }
 
+/// Has servers reached with other certificates once they have changed, as long as somebody wants to know them.
+pub(crate) async fn renew(known: std::sync::Weak<Known>) {
+    let mut version = 0;
+    while let Some(of) = known.upgrade() {
+        let now = of.reach.version();
+        if std::mem::replace(&mut version, now) != now {
+            let servers = of.servers.lock().clone();
+            for server in servers.iter() {
+                of.endpoint(&server.address).into_iter().for_each(|endpoint| server.renew(endpoint));
+            }
+        }
+        drop(of);
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
 /// Asks a server how it is, as long as somebody knows it.
 async fn watch(server: std::sync::Weak<Server>) {
     loop {
         let Some(of) = server.upgrade() else { return };
-        let mut client = CompactorClient::new(of.channel());
-        let answer = tokio::time::timeout(ASK_WAIT, client.state(StateRequest {})).await;
-        let state = answer.ok().and_then(Result::ok).map(tonic::Response::into_inner);
+        let ask = |request: tonic::Request<StateRequest>| {
+            let mut client = CompactorClient::new(of.channel());
+            async move { client.state(request).await }
+        };
+        let answer = tokio::time::timeout(ASK_WAIT, of.calls.unary(StateRequest {}, ask)).await;
+        let state = answer.ok().and_then(Result::ok);
         let state = state.filter(|state| state.protocol_version == PROTOCOL_VERSION);
         of.note_state(state);
         drop(of);
@@ -315,10 +360,14 @@ mod tests {
     fn of_four_thousand_servers_a_merge_looks_at_its_stores_own() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
-        let known = Known::new(0, &CompactorsOptions::default());
+        let allow = vec!["10.0.0.*".to_string()];
+        let options = CompactorsOptions { allow, ..CompactorsOptions::default() };
+        let reach = Reach::new(None, None, true).unwrap();
+        let known = Known::new(0, &options, &reach);
         let endpoint = Endpoint::from_static("http://127.0.0.1:1");
-        let servers: Vec<_> =
-            (0..KNOWN_MAX).map(|n| Server::new(format!("10.0.0.1:{n}"), endpoint.clone())).collect();
+        let servers: Vec<_> = (0..KNOWN_MAX)
+            .map(|n| Server::new(format!("10.0.0.1:{n}"), endpoint.clone(), reach.calls("")))
+            .collect();
         servers.iter().for_each(|server| server.note_state(Some(state(1))));
         *known.servers.lock() = Arc::new(servers.clone());
         let names: Vec<String> = servers.iter().map(|server| server.address.clone()).collect();
@@ -340,11 +389,12 @@ mod tests {
         // leaves the others where they are.
         known.take(&Ring { number: 8, servers: vec!["10.0.0.1:9".into()] });
         assert_eq!(known.servers.lock().len(), KNOWN_MAX);
-        let named = ["no address", "10.0.0.2:1", "10.0.0.1:9"].map(String::from).to_vec();
+        let named = ["no address", "10.0.0.2:1", "10.0.0.1:9", "10.0.1.1:1"].map(String::from).to_vec();
         known.take(&Ring { number: 9, servers: named });
-        assert_eq!(known.servers.lock().len(), 2);
+        assert_eq!(known.servers.lock().len(), 2, "and one that may not be named is not known");
         let ring = known.ring.lock().servers.clone();
-        assert!(ring[0].is_none() && Arc::ptr_eq(ring[2].as_ref().unwrap(), &servers[9]) && ring.len() == 3);
+        assert!(ring[0].is_none() && ring[3].is_none() && ring.len() == 4);
+        assert!(Arc::ptr_eq(ring[2].as_ref().unwrap(), &servers[9]));
         assert!(Arc::ptr_eq(&known.choose(2, 0).unwrap().server, &servers[9]));
     }
 }

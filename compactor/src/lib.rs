@@ -13,8 +13,11 @@
 //! - `capacity`: how many servers a workload needs.
 //! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database,
-//!   and `fetch` fetches blocks that it wrote from the server's memory.
+//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
+//!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
+//!
+//! - `secret` and `tls`: how both ends of a connection show who they are; `reach` says where it may lead, and `listen` which ones are
+//!   taken.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
@@ -45,13 +48,16 @@ mod cost;
 mod fetch;
 mod follow;
 mod known;
+mod listen;
 mod load;
 mod manager;
 mod protocol;
 mod reach;
 mod ring;
+mod secret;
 mod server;
 mod tls;
+mod watch;
 
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
@@ -59,6 +65,7 @@ pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
 pub use codec::{Checked, CheckedCodec, seal};
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
+pub use reach::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
 pub use tls::{ClientTls, ServerTls};

@@ -9,22 +9,25 @@
 //! seconds is left out. The manager holds no state that matters: one that begins anew knows all servers a second later, and
 //! while it is down data servers go on with those that they know.
 
+use crate::listen::{bounded, connections};
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
 use crate::protocol::stubs::manager_server::{Manager as Service, ManagerServer};
 use crate::protocol::{
-    Announced, Announcement, CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest,
-    StateRequest,
+    Announced, Announcement, CompactorState, PROTOCOL_VERSION, Ring, RingRequest, StateRequest,
 };
-use crate::reach::{connections, endpoint, may_listen};
+use crate::reach::{Line, Reach, may_listen, parts};
 use crate::ring::{Spread, number, ring};
-use crate::tls::{ClientTls, ServerTls};
+use crate::secret::{Guard, Proof, Secret};
+use crate::tls::{ClientTls, ServerTls, Tls};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tonic::transport::{self, Channel, Endpoint};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status};
 
 /// How often servers announce themselves, are asked how they are, and the ring is asked for.
@@ -39,13 +42,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const NEW_RING_EVERY: Duration = Duration::from_secs(5);
 /// Servers at most. More are refused, as one that announces itself under many names would fill memory.
 const SERVERS_MAX: usize = 1 << 12;
+/// Bytes of what a server, or a database, says to it.
+const ANNOUNCEMENT_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an address at most.
 const ADDRESS_MAX: usize = 300;
 
 /// Settings of a manager.
 #[derive(Clone, Debug)]
 pub struct ManagerConfig {
-    /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
+    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of others, or `insecure`.
     pub listen: SocketAddr,
     /// Servers that do not announce themselves.
     pub servers: Vec<String>,
@@ -55,6 +60,9 @@ pub struct ManagerConfig {
     pub tls: Option<ServerTls>,
     /// For the servers that it asks, where they speak TLS.
     pub servers_tls: Option<ClientTls>,
+    /// A file with a secret of 16 bytes or more: only those that have it too may announce themselves or ask, and are asked. It is read
+    /// again when it changes. Without it, and without certificates that are asked for, any process on this machine may.
+    pub secret_file: Option<PathBuf>,
     /// Listens beyond this machine although nothing protects it.
     pub insecure: bool,
 }
@@ -67,6 +75,7 @@ impl Default for ManagerConfig {
             spread: Spread::default(),
             tls: None,
             servers_tls: None,
+            secret_file: None,
             insecure: false,
         }
     }
@@ -148,19 +157,21 @@ impl CompactionManager {
     /// # Errors
     /// What is wrong with the settings, or with the address.
     pub fn start(config: ManagerConfig) -> Result<Self, String> {
-        if !may_listen(config.listen, config.tls.as_ref(), config.insecure) {
+        let secret_file = config.secret_file.as_deref();
+        if !may_listen(config.listen, config.tls.as_ref(), secret_file, config.insecure) {
             return Err(format!(
-                "manager: {} can be reached from other machines: give a certificate and who signs those of others, or say \
-                 insecure",
+                "manager: {} can be reached from other machines: give a certificate, and who signs those of others or a \
+                 secret, or say insecure",
                 config.listen
             ));
         }
-        let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
-        let endpoints = config
-            .servers
-            .iter()
-            .map(|address| Ok((address.clone(), asked_at(address, config.servers_tls.as_ref())?)))
-            .collect::<Result<Vec<_>, String>>()?;
+        let tls = config.tls.as_ref().map(Tls::read).transpose()?;
+        let secret = secret_file.map(Secret::read).transpose()?;
+        let reach = Reach::new(config.servers_tls.as_ref(), secret_file, config.insecure)?;
+        let line = |address: &String| -> Result<_, String> {
+            Ok((address.clone(), Line::new(&reach, address, asked)?))
+        };
+        let lines = config.servers.iter().map(line).collect::<Result<Vec<_>, String>>()?;
         let shared = Arc::new(Managed { spread: config.spread, known: Mutex::default() });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -171,17 +182,17 @@ impl CompactionManager {
         let listening = runtime.block_on(tokio::net::TcpListener::bind(config.listen));
         let listener = listening.map_err(|e| format!("manager: {}: {e}", config.listen))?;
         let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
-        for (address, endpoint) in endpoints {
-            let _inside = runtime.enter();
-            runtime.spawn(ask(shared.clone(), address, endpoint.connect_lazy()));
-        }
-        let mut server = transport::Server::builder();
-        if let Some(tls) = tls {
-            server = server.tls_config(tls).map_err(|e| e.to_string())?;
+        for (address, line) in lines {
+            runtime.spawn(ask(shared.clone(), address, line));
         }
         let service =
-            ManagerServer::new(Manages(shared.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        runtime.spawn(server.add_service(service).serve_with_incoming(connections(listener)));
+            ManagerServer::new(Manages(shared.clone())).max_decoding_message_size(ANNOUNCEMENT_BYTES_MAX);
+        let guard = Guard::new(secret.as_ref(), listens_at.port(), tls.is_some());
+        let service = InterceptedService::new(service, guard);
+        let inside = runtime.enter();
+        let incoming = connections(listener, tls);
+        drop(inside);
+        runtime.spawn(bounded().add_service(service).serve_with_incoming(incoming));
         Ok(Self { listens_at, shared, runtime: Some(runtime) })
     }
 
@@ -199,18 +210,22 @@ impl Drop for CompactionManager {
     }
 }
 
-/// How a manager is reached, or a server that is asked how it is.
-pub(crate) fn asked_at(address: &str, tls: Option<&ClientTls>) -> Result<Endpoint, String> {
-    Ok(endpoint(address, address, tls)?.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT))
+/// A connection to a manager, or to a server that is asked how it is.
+pub(crate) fn asked(endpoint: Endpoint) -> Endpoint {
+    endpoint.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT)
 }
 
 /// Asks a server that does not announce itself how it is, as long as the manager is there.
-async fn ask(shared: Arc<Managed>, address: String, channel: Channel) {
-    let mut client = CompactorClient::new(channel);
+async fn ask(shared: Arc<Managed>, address: String, mut line: Line) {
     loop {
-        if let Ok(state) = client.state(StateRequest {}).await {
+        let channel = line.channel();
+        let ask = move |request: Request<StateRequest>| {
+            let mut client = CompactorClient::new(channel.clone());
+            async move { client.state(request).await }
+        };
+        if let Ok(state) = line.calls.unary(StateRequest {}, ask).await {
             // (Of those that are given there are never too many.)
-            let _ = shared.known.lock().note(address.clone(), state.into_inner());
+            let _ = shared.known.lock().note(address.clone(), state);
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -221,9 +236,10 @@ struct Manages(Arc<Managed>);
 #[tonic::async_trait]
 impl Service for Manages {
     async fn announce(&self, request: Request<Announcement>) -> Result<Response<Announced>, Status> {
+        let proof = Proof::of(&request);
         let Announcement { protocol_version, address, state } = request.into_inner();
         check_version(protocol_version)?;
-        if address.len() > ADDRESS_MAX || Endpoint::from_shared(format!("http://{address}")).is_err() {
+        if address.len() > ADDRESS_MAX || parts(&address).is_none() {
             return Err(Status::invalid_argument(format!(
                 "an address of {} bytes that is none",
                 address.len()
@@ -231,13 +247,14 @@ impl Service for Manages {
         }
         let state = state.ok_or_else(|| Status::invalid_argument("a server that does not say how it is"))?;
         self.0.known.lock().note(address, state).map_err(Status::resource_exhausted)?;
-        Ok(Response::new(Announced {}))
+        Ok(proof.with(Announced {}))
     }
 
     async fn ring(&self, request: Request<RingRequest>) -> Result<Response<Ring>, Status> {
+        let proof = Proof::of(&request);
         let request = request.into_inner();
         check_version(request.protocol_version)?;
-        Ok(Response::new(self.0.ring(request.number)))
+        Ok(proof.with(self.0.ring(request.number)))
     }
 }
 
@@ -251,11 +268,10 @@ fn check_version(theirs: u32) -> Result<(), Status> {
 
 /// Tells a manager that a server is there and how it is, for ever.
 pub(crate) async fn announce(
-    manager: Endpoint,
+    mut manager: Line,
     address: String,
     state: impl Fn() -> CompactorState + Send + 'static,
 ) {
-    let mut client = ManagerClient::new(manager.connect_lazy());
     let mut told = true;
     loop {
         let announcement = Announcement {
@@ -263,7 +279,12 @@ pub(crate) async fn announce(
             address: address.clone(),
             state: Some(state()),
         };
-        match client.announce(announcement).await {
+        let channel = manager.channel();
+        let announce = move |request: Request<Announcement>| {
+            let mut client = ManagerClient::new(channel.clone());
+            async move { client.announce(request).await }
+        };
+        match manager.calls.unary(announcement, announce).await {
             Ok(_) => told = true,
             // Once for each time that it goes away.
             Err(e) if std::mem::take(&mut told) => {

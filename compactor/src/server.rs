@@ -5,19 +5,20 @@
 
 use crate::admission::{Admission, Queued};
 use crate::carried::OverStream;
+use crate::listen::{bounded, connections};
 use crate::load::{Load, memory_bytes, processors};
-use crate::manager::{announce, asked_at};
+use crate::manager::{announce, asked};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
     Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
     READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
-use crate::reach::{connections, may_listen};
-use crate::tls::{ClientTls, ServerTls};
+use crate::reach::{Line, Reach, may_listen};
+use crate::secret::{Guard, Proof, Secret};
+use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;
-use siltstone::Builder;
-use siltstone::TableId;
 use siltstone::offload::{KeepOutputs, MergeRunner, MergeSpec, RunningMerge};
+use siltstone::{Builder, Error, ErrorKind, TableId};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming, transport};
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Request, Response, Status, Streaming};
 
 /// How long a connection may take to say which merge it is about.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
@@ -36,10 +38,6 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 const WAITS_EVERY: Duration = Duration::from_secs(1);
 /// Messages that may wait for a database that takes its time.
 const MESSAGES_WAITING: usize = 4;
-/// After how long a database that says nothing is asked whether it lives, and after how long it does not.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
-/// Streams of one connection.
-const STREAMS_MAX: u32 = 64;
 /// The part of the memory for what merges read again.
 const CACHE_PART: u64 = 8;
 /// The part of the rest for what merges wrote, until databases have fetched it: half of what a merge may take (b).
@@ -58,7 +56,7 @@ const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// Settings of a compaction server.
 #[derive(Clone, Debug)]
 pub struct CompactorConfig {
-    /// Where it listens; beyond this machine only with TLS that asks for certificates, or `insecure`.
+    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of databases, or `insecure`.
     pub listen: SocketAddr,
     /// Directories and object stores (`s3://bucket/prefix`) in which it may read and write tables, and what lies below them. With
     /// none, and no object store given to the builder, it shares no storage with databases: inputs and outputs of merges go over the
@@ -77,8 +75,12 @@ pub struct CompactorConfig {
     pub advertise: Option<String>,
     /// Who signs the manager's certificate, and its own for the manager, where that speaks TLS.
     pub manager_tls: Option<ClientTls>,
-    /// Certificates, where connections are encrypted.
+    /// Certificates, where connections are encrypted. They are read again when they change.
     pub tls: Option<ServerTls>,
+    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served, and the manager is told
+    /// of this server only if it has it. It is read again when it changes. Without it, and without certificates that are asked
+    /// for, any process on this machine may have merges run here, and read the tables of those of others.
+    pub secret_file: Option<PathBuf>,
     /// Listens beyond this machine although nothing protects it.
     pub insecure: bool,
 }
@@ -95,6 +97,7 @@ impl Default for CompactorConfig {
             advertise: None,
             manager_tls: None,
             tls: None,
+            secret_file: None,
             insecure: false,
         }
     }
@@ -115,13 +118,16 @@ impl CompactorServer {
     /// # Errors
     /// What is wrong with the settings, or with the address.
     pub fn start(config: CompactorConfig, builder: Builder) -> Result<Self, String> {
-        if !may_listen(config.listen, config.tls.as_ref(), config.insecure) {
+        let secret_file = config.secret_file.as_deref();
+        if !may_listen(config.listen, config.tls.as_ref(), secret_file, config.insecure) {
             return Err(format!(
-                "{} can be reached from other machines: give a certificate and who signs those of databases, or say insecure",
+                "{} can be reached from other machines: give a certificate, and who signs those of databases or a secret, or \
+                 say insecure",
                 config.listen
             ));
         }
-        let tls = config.tls.as_ref().map(ServerTls::config).transpose()?;
+        let tls = config.tls.as_ref().map(Tls::read).transpose()?;
+        let secret = secret_file.map(Secret::read).transpose()?;
         let mut tables = Vec::new();
         let (stores, dirs): (Vec<_>, Vec<_>) =
             config.tables.iter().partition(|place| place.to_string_lossy().contains("://"));
@@ -163,7 +169,8 @@ impl CompactorServer {
             .map_err(|e| format!("{}: {e}", config.listen))?;
         let listens_at = listener.local_addr().map_err(|e| e.to_string())?;
         if let Some(manager) = &config.manager {
-            let manager = asked_at(manager, config.manager_tls.as_ref())?;
+            let reach = Reach::new(config.manager_tls.as_ref(), secret_file, config.insecure)?;
+            let manager = Line::new(&reach, manager, asked)?;
             let address = match &config.advertise {
                 Some(address) => address.clone(),
                 None if listens_at.ip().is_unspecified() => {
@@ -179,20 +186,17 @@ impl CompactorServer {
         let service = Service::new(Compactions(shared))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let mut server = transport::Server::builder()
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .http2_keepalive_interval(Some(KEEP_ALIVE.0))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
-            .max_concurrent_streams(STREAMS_MAX);
-        if let Some(tls) = tls {
-            server = server.tls_config(tls).map_err(|e| e.to_string())?;
-        }
+        let guard = Guard::new(secret.as_ref(), listens_at.port(), tls.is_some());
+        let service = InterceptedService::new(service, guard);
+        let mut server =
+            bounded().initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+        let inside = runtime.enter();
+        let incoming = connections(listener, tls);
+        drop(inside);
         let (stop, stopped) = oneshot::channel();
-        let serving =
-            server.add_service(service).serve_with_incoming_shutdown(connections(listener), async move {
-                let _ = stopped.await;
-            });
+        let serving = server.add_service(service).serve_with_incoming_shutdown(incoming, async move {
+            let _ = stopped.await;
+        });
         runtime.spawn(serving);
         Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime) })
     }
@@ -259,23 +263,27 @@ impl Shared {
             let message = format!("{store} is not below an object store that this server was given");
             return Err(Status::permission_denied(message));
         }
-        let log_dir = (spec.log_bytes() > 0).then(|| spec.log_dir());
-        for dir in spec.table_dir().into_iter().chain(log_dir) {
-            if !self.may_work_in(dir) {
-                let message =
-                    format!("{} is not below a directory that this server was given", dir.display());
-                return Err(Status::permission_denied(message));
-            }
-        }
+        // Of tables in an object store that have no values in a log, no directory is named.
+        let names_none = spec.log_dir().as_os_str().is_empty() && !spec.needs_log();
+        let named = |dir: &Path| match dir.as_os_str().is_empty() && names_none && spec.table_dir().is_none()
+        {
+            true => Ok(PathBuf::new()),
+            false => self.may_work_in(dir),
+        };
+        let spec = spec.clone().with_dirs(named).map_err(|e| Status::permission_denied(e.to_string()))?;
         Ok(Job { spec, keep, is_carried: false })
     }
 
-    /// Whether the directory is one that was given, or below one. A path that leads out again by `..` is not.
-    fn may_work_in(&self, dir: &Path) -> bool {
+    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads out again by `..`, or begins
+    /// where this process happens to be, is not.
+    fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        // As it is without links; one that is not there holds no tables.
-        let Some(dir) = std::fs::canonicalize(dir).ok().filter(|_| is_plain) else { return false };
-        self.tables.iter().any(|given| dir.starts_with(given))
+        // One that is not there holds no tables.
+        let found = std::fs::canonicalize(dir).ok().filter(|_| is_plain && dir.is_absolute());
+        found.filter(|found| self.tables.iter().any(|given| found.starts_with(given))).ok_or_else(|| {
+            let message = format!("{} is not below a directory that this server was given", dir.display());
+            Error::new(ErrorKind::Invalid, message)
+        })
     }
 
     /// The same of a place in an object store.
@@ -339,6 +347,7 @@ impl Compactor for Compactions {
         &self,
         request: Request<Streaming<ToCompactor>>,
     ) -> Result<Response<Self::MergeStream>, Status> {
+        let proof = Proof::of(&request);
         let mut asks = request.into_inner();
         let first = tokio::time::timeout(BEGIN_WAIT, asks.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no merge was named in time"))??;
@@ -352,10 +361,11 @@ impl Compactor for Compactions {
         let queued = self.0.admission.queue().map_err(Status::resource_exhausted)?;
         let (into, told) = mpsc::channel(MESSAGES_WAITING);
         tokio::spawn(follow(self.0.clone(), queued, job, asks, into));
-        Ok(Response::new(ReceiverStream::new(told)))
+        Ok(proof.with(ReceiverStream::new(told)))
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        let proof = Proof::of(&request);
         let ReadRequest { database, table, starts, ends, compress } = request.into_inner();
         let table = TableId::parse_file_name(&table)
             .ok_or_else(|| Status::invalid_argument(format!("{table} is no name of a table")))?;
@@ -378,11 +388,11 @@ impl Compactor for Compactions {
             Ok(if compress { compressed(raw) } else { ReadPiece { bytes: raw, raw: 0 } })
         };
         let pieces: Vec<_> = (0..bytes.len()).step_by(PIECE_BYTES).map(piece).collect();
-        Ok(Response::new(tokio_stream::iter(pieces)))
+        Ok(proof.with(tokio_stream::iter(pieces)))
     }
 
-    async fn state(&self, _: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
-        Ok(Response::new(self.0.state()))
+    async fn state(&self, request: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
+        Ok(Proof::of(&request).with(self.0.state()))
     }
 }
 

@@ -1,7 +1,19 @@
-//! Encrypted connections, and who may connect: certificates on both sides where they are given.
+//! Encrypted connections, and who may connect: certificates on both sides where they are given. Files are read again when their
+//! contents change; what cannot be used leaves the certificates of before in force.
 
-use std::path::PathBuf;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Files of a server that speaks TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,30 +39,209 @@ pub struct ClientTls {
     pub domain: Option<String>,
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-impl ServerTls {
-    pub(crate) fn config(&self) -> Result<ServerTlsConfig, String> {
-        let identity = Identity::from_pem(read(&self.certificate)?, read(&self.key)?);
-        let config = ServerTlsConfig::new().identity(identity);
-        Ok(match &self.client_ca {
-            Some(ca) => config.client_ca_root(Certificate::from_pem(read(ca)?)),
-            None => config,
-        })
+fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+    let all = all.map_err(|e| format!("{}: {e}", path.display()))?;
+    if all.is_empty() { Err(format!("{}: no certificate in it", path.display())) } else { Ok(all) }
+}
+
+fn roots(path: &Path, content: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, content)? {
+        roots.add(certificate).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// Something that is made of files, and made anew when their contents change.
+struct OfFiles<T> {
+    files: Vec<PathBuf>,
+    contents: Vec<Vec<u8>>,
+    made: T,
+    looked: Instant,
+    /// What was wrong with the files when it was told last.
+    told: Option<String>,
+}
+
+impl<T> OfFiles<T> {
+    fn read(
+        files: Vec<PathBuf>,
+        make: impl Fn(&[Vec<u8>]) -> Result<T, String>,
+    ) -> Result<OfFiles<T>, String> {
+        let contents = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, String>>()?;
+        Ok(Self { made: make(&contents)?, files, contents, looked: Instant::now(), told: None })
+    }
+
+    /// Makes it anew where it is time to look, and the files have changed; whether they have.
+    fn look(&mut self, every: Duration, make: impl Fn(&[Vec<u8>]) -> Result<T, String>) -> bool {
+        if self.looked.elapsed() < every {
+            return false;
+        }
+        self.looked = Instant::now();
+        let contents = self.files.iter().map(|file| read(file)).collect::<Result<Vec<_>, String>>();
+        let made = match contents {
+            Ok(contents) if contents == self.contents => {
+                self.told = None;
+                return false;
+            }
+            contents => contents.and_then(|contents| Ok((make(&contents)?, contents))),
+        };
+        match made {
+            Ok((made, contents)) => {
+                (self.made, self.contents, self.told) = (made, contents, None);
+                tracing::info!(target: "siltstone", "certificates of compaction were read again");
+                true
+            }
+            Err(why) => {
+                if self.told.as_ref() != Some(&why) {
+                    tracing::warn!(target: "siltstone", "the certificates of before stay in force: {why}");
+                    self.told = Some(why);
+                }
+                false
+            }
+        }
     }
 }
 
+/// The certificates of a server.
+pub(crate) struct Tls {
+    files: ServerTls,
+    acceptor: OfFiles<TlsAcceptor>,
+}
+
+impl ServerTls {
+    fn acceptor(&self, contents: &[Vec<u8>]) -> Result<TlsAcceptor, String> {
+        let chain = certificates(&self.certificate, &contents[0])?;
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", self.key.display());
+        let key = PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|e| wrong(&e))?;
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+        let builder = match (&self.client_ca, contents.get(2)) {
+            (Some(file), Some(content)) => {
+                let roots = Arc::new(roots(file, content)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|e| format!("{}: {e}", self.certificate.display()))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+impl Tls {
+    pub(crate) fn read(files: &ServerTls) -> Result<Self, String> {
+        let paths = [&files.certificate, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
+        let acceptor = OfFiles::read(paths, |contents| files.acceptor(contents))?;
+        Ok(Self { files: files.clone(), acceptor })
+    }
+
+    /// For the next connection.
+    pub(crate) fn acceptor(&mut self) -> TlsAcceptor {
+        self.acceptor.look(LOOK_EVERY, |contents| self.files.acceptor(contents));
+        self.acceptor.made.clone()
+    }
+}
+
+/// The certificates with which servers are reached.
+pub(crate) struct Certificates {
+    files: ClientTls,
+    now: Mutex<(OfFiles<ClientTlsConfig>, u64)>,
+}
+
 impl ClientTls {
-    pub(crate) fn config(&self) -> Result<ClientTlsConfig, String> {
-        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.ca)?));
-        if let (Some(certificate), Some(key)) = (&self.certificate, &self.key) {
-            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    fn config(&self, contents: &[Vec<u8>]) -> Result<ClientTlsConfig, String> {
+        roots(&self.ca, &contents[0])?;
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&contents[0]));
+        if let [_, certificate, key] = contents {
+            config = config.identity(Identity::from_pem(certificate, key));
         }
         if let Some(domain) = &self.domain {
             config = config.domain_name(domain.clone());
         }
+        // Certificate and key are looked at where an endpoint takes them.
+        let endpoint = Endpoint::from_static("https://localhost:1").tls_config(config.clone());
+        endpoint.map_err(|e| {
+            let file = self.certificate.as_ref().unwrap_or(&self.ca);
+            format!("{}: {e}", file.display())
+        })?;
         Ok(config)
+    }
+}
+
+impl Certificates {
+    pub(crate) fn read(files: &ClientTls) -> Result<Self, String> {
+        let own = files.certificate.iter().zip(&files.key).flat_map(|(certificate, key)| [certificate, key]);
+        let paths = std::iter::once(&files.ca).chain(own).cloned().collect();
+        let config = OfFiles::read(paths, |contents| files.config(contents))?;
+        Ok(Self { files: files.clone(), now: Mutex::new((config, 0)) })
+    }
+
+    /// How often they have changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.look(LOOK_EVERY)
+    }
+
+    fn look(&self, every: Duration) -> u64 {
+        let mut now = self.now.lock();
+        if now.0.look(every, |contents| self.files.config(contents)) {
+            now.1 += 1;
+        }
+        now.1
+    }
+
+    pub(crate) fn config(&self) -> ClientTlsConfig {
+        self.now.lock().0.made.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    #[test]
+    fn certificates_are_read_again_by_content_and_a_broken_file_leaves_those_of_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        let sign = || {
+            let (params, own) = (CertificateParams::new(Vec::new()).unwrap(), KeyPair::generate().unwrap());
+            std::fs::write(&key, own.serialize_pem()).unwrap();
+            std::fs::write(&cert, params.self_signed(&own).unwrap().pem()).unwrap();
+        };
+        sign();
+        let client = ClientTls {
+            ca: cert.clone(),
+            certificate: Some(cert.clone()),
+            key: Some(key.clone()),
+            domain: None,
+        };
+        let server = ServerTls { certificate: cert.clone(), key: key.clone(), client_ca: Some(cert.clone()) };
+        let (client, mut server) = (Certificates::read(&client).unwrap(), Tls::read(&server).unwrap());
+        let files = server.files.clone();
+        let mut look =
+            || (client.look(Duration::ZERO), server.acceptor.look(Duration::ZERO, |of| files.acceptor(of)));
+        assert_eq!(look(), (0, false));
+        // The same content, written anew, is no change.
+        std::fs::write(&cert, std::fs::read(&cert).unwrap()).unwrap();
+        assert_eq!(look(), (0, false));
+        sign();
+        assert_eq!(look(), (1, true));
+        for broken in ["", "no certificate"] {
+            std::fs::write(&cert, broken).unwrap();
+            assert_eq!(look(), (1, false), "{broken:?}");
+        }
+        std::fs::remove_file(&cert).unwrap();
+        assert_eq!(look(), (1, false));
+        sign();
+        assert_eq!(look(), (2, true));
     }
 }

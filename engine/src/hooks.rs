@@ -337,6 +337,8 @@ mod switches {
         PartOffByOne = "part-off-by-one",
         /// What a merge run elsewhere hands out is made true without being looked at.
         UnverifiedResult = "unverified-result",
+        /// What a merge run elsewhere says that it met and kept is not held against what its inputs hold.
+        BelieveCounts = "believe-counts",
         /// What was written between a condition's reads and its write is not looked at.
         JudgeOutsideAlone = "judge-outside-alone",
     }

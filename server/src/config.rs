@@ -8,6 +8,7 @@ use siltstone::storage::FileAccess;
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
+    is_loopback,
 };
 use siltstone_storage_object::{DiskCache, Settings as ObjectSettings};
 use std::collections::BTreeMap;
@@ -114,7 +115,9 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Compaction servers, and what goes to them. They must reach `dir` by the same path, and be let in there.
+/// Compaction servers, and what goes to them. They must reach `dir` by the same path, and be let in there. Each is trusted like this
+/// server itself: it reads tables, and writes them. So where `tokens` or `tls` protect the API, or a server is on another machine, it
+/// has to prove itself: by a certificate (`ca`), or on this machine, where the API is not encrypted, by the secret (`secret-file`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OffloadConfig {
@@ -135,6 +138,12 @@ pub struct OffloadConfig {
     pub certificate: Option<PathBuf>,
     /// The key of that, in PEM.
     pub key: Option<PathBuf>,
+    /// A file with a secret of 16 bytes or more, which compaction servers and their manager have too; those that do not show it get
+    /// nothing. It is read again when it changes.
+    pub secret_file: Option<PathBuf>,
+    /// Which compaction servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; without, those on
+    /// this machine.
+    pub allow: Vec<String>,
 }
 
 impl Default for OffloadConfig {
@@ -149,6 +158,8 @@ impl Default for OffloadConfig {
             ca: None,
             certificate: None,
             key: None,
+            secret_file: None,
+            allow: Vec::new(),
         }
     }
 }
@@ -165,7 +176,11 @@ impl OffloadConfig {
     }
 
     /// The servers, where there are some.
-    pub(crate) fn connect(&self, own: Option<&CompactionManager>) -> Result<Option<Compactors>, String> {
+    pub(crate) fn connect(
+        &self,
+        own: Option<&CompactionManager>,
+        insecure: bool,
+    ) -> Result<Option<Compactors>, String> {
         if self.servers.is_empty() && self.manager.is_none() && own.is_none() {
             return Ok(None);
         }
@@ -182,6 +197,10 @@ impl OffloadConfig {
             patience: Duration::from_secs(self.patience_seconds.max(1)),
             manager: self.manager.clone(),
             tls,
+            secret_file: self.secret_file.clone(),
+            allow: self.allow.clone(),
+            insecure,
+            ..CompactorsOptions::default()
         };
         let servers = self.servers.iter().map(String::as_str);
         match own {
@@ -201,6 +220,11 @@ pub struct ManagerSettings {
     pub servers: Vec<String>,
     /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each has left.
     pub spread: String,
+    /// Who signs the certificates of compaction servers and data servers, in PEM, apart from those of the API's clients: one without
+    /// such a certificate is turned away. Needs `tls`, of which certificate and key are the manager's too.
+    pub client_ca: Option<PathBuf>,
+    /// A file with the secret that they have to show; without, that of `offload`.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Default for ManagerSettings {
@@ -209,12 +233,19 @@ impl Default for ManagerSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7401)),
             servers: Vec::new(),
             spread: Spread::default().to_string(),
+            client_ca: None,
+            secret_file: None,
         }
     }
 }
 
 impl ManagerSettings {
-    /// Starts it; with the certificates of the server and, for servers that it asks, those of `offload`.
+    /// The secret that is asked for.
+    fn secret_file<'a>(&'a self, config: &'a Config) -> Option<&'a PathBuf> {
+        self.secret_file.as_ref().or(config.offload.secret_file.as_ref())
+    }
+
+    /// Starts it; with the certificate of the server and, for servers that it asks, those of `offload`.
     pub(crate) fn start(&self, config: &Config) -> Result<CompactionManager, String> {
         let spread = self.spread.parse().map_err(|why| format!("manager.spread: {why}"))?;
         CompactionManager::start(ManagerConfig {
@@ -224,9 +255,10 @@ impl ManagerSettings {
             tls: config.tls.as_ref().map(|tls| ServerTls {
                 certificate: tls.certificate.clone(),
                 key: tls.key.clone(),
-                client_ca: tls.client_ca.clone(),
+                client_ca: self.client_ca.clone(),
             }),
             servers_tls: config.offload.tls(),
+            secret_file: self.secret_file(config).cloned(),
             insecure: config.insecure,
         })
     }
@@ -432,6 +464,7 @@ impl Config {
         if let Some(manager) = &self.manager {
             manager.spread.parse::<Spread>().map_err(|why| format!("manager.spread: {why}"))?;
         }
+        self.check_offload()?;
         if self.dir.file_name().is_none() {
             return Err(format!("dir: {} names no directory of its own", self.dir.display()));
         }
@@ -442,6 +475,54 @@ impl Config {
             let options = of.of(table, family).map_err(|e| e.message().to_string())?;
             options.validate().map_err(|e| e.to_string())
         })
+    }
+
+    /// Whether who runs merges, and who names those who do, has to prove itself where that matters.
+    fn check_offload(&self) -> Result<(), String> {
+        let (offload, manager) = (&self.offload, self.manager.as_ref());
+        if offload.servers.is_empty() && offload.manager.is_none() && manager.is_none() {
+            return Ok(());
+        }
+        let protection = [(self.tokens.is_some(), "tokens"), (self.tls.is_some(), "tls")];
+        let protection = protection.into_iter().find(|(is_set, _)| *is_set).map(|(_, name)| name);
+        if let Some(manager) = manager {
+            if manager.client_ca.is_some() && self.tls.is_none() {
+                return Err("manager.client-ca: tls is not set, so certificates cannot be asked for".into());
+            }
+            let proves = manager.client_ca.is_some() || manager.secret_file(self).is_some();
+            if let (Some(name), false) = (protection, proves) {
+                return Err(format!(
+                    "manager: whoever reaches {} could become a compaction server, and read and write all tables, though {name} \
+                     protects the API: set manager.client-ca, or manager.secret-file",
+                    manager.listen
+                ));
+            }
+        }
+        if offload.ca.is_some() {
+            return Ok(());
+        }
+        if self.tls.is_some() {
+            return Err(
+                "offload.ca is not set: tables would go to compaction servers in plain text beside an API with tls".into(),
+            );
+        }
+        if let (Some(name), None) = (protection, &offload.secret_file) {
+            return Err(format!(
+                "offload: whoever answers as a compaction server could read and write all tables, though {name} protects the \
+                 API: set offload.ca, or offload.secret-file for servers on this machine"
+            ));
+        }
+        let asked = manager.into_iter().flat_map(|manager| &manager.servers);
+        let named = (offload.servers.iter().map(|at| ("offload.servers", at)))
+            .chain(offload.manager.iter().map(|at| ("offload.manager", at)))
+            .chain(asked.map(|at| ("manager.servers", at)));
+        match named.into_iter().find(|(_, at)| !is_loopback(at)) {
+            Some((name, at)) if !self.insecure => Err(format!(
+                "{name}: {at} is not on this machine, and offload.ca, which says who signs its certificate, is not set; say \
+                 insecure = true to allow that"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Directories beside the database's.
@@ -550,6 +631,44 @@ mod tests {
             format!("{tls}client-ca = \"a\""),
         ] {
             assert!(Config::parse(&format!("{open}{right}")).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn who_runs_merges_has_to_prove_itself_where_the_api_is_protected_or_a_machine_is_another() {
+        const TLS: &str = "[tls]\ncertificate = \"c\"\nkey = \"k\"\nclient-ca = \"a\"\n";
+        const TOKENS: &str = "tokens = \"t\"\n";
+        const MANAGER: &str = "[manager]\n";
+        let here = |more: &str| format!("[offload]\nservers = [\"127.0.0.1:7400\"]\n{more}");
+        let far = |more: &str| format!("[offload]\nservers = [\"10.0.0.5:7400\"]\n{more}");
+        for (text, expected) in [
+            (format!("{TOKENS}{MANAGER}"), "could become a compaction server"),
+            (format!("{TLS}{MANAGER}"), "could become a compaction server"),
+            (format!("insecure = true\n{TOKENS}{MANAGER}"), "could become a compaction server"),
+            (format!("{MANAGER}client-ca = \"m\""), "tls is not set"),
+            (format!("{TLS}{MANAGER}client-ca = \"m\""), "offload.ca is not set"),
+            (format!("{TLS}{}", here("secret-file = \"s\"")), "offload.ca is not set"),
+            (format!("{TOKENS}{}", here("")), "could read and write all tables"),
+            (format!("{TOKENS}[offload]\nmanager = \"127.0.0.1:7401\""), "could read and write all tables"),
+            (format!("{TOKENS}{}", far("secret-file = \"s\"")), "is not on this machine"),
+            (far(""), "offload.servers: 10.0.0.5:7400 is not on this machine"),
+            ("[offload]\nmanager = \"m.example.org:7401\"".into(), "offload.manager: m.example.org:7401"),
+            (format!("{MANAGER}servers = [\"u@127.0.0.1:7400\"]"), "manager.servers: u@127.0.0.1:7400"),
+        ] {
+            let wrong = Config::parse(&text).unwrap_err();
+            assert!(wrong.contains(expected), "{text}: {wrong}");
+        }
+        for right in [
+            MANAGER.to_string(),
+            here(""),
+            format!("insecure = true\n{}", far("")),
+            far("ca = \"o\""),
+            format!("{TOKENS}{MANAGER}[offload]\nsecret-file = \"s\""),
+            format!("{TOKENS}{}", here("secret-file = \"s\"")),
+            format!("{TLS}{MANAGER}client-ca = \"m\"\n[offload]\nca = \"o\""),
+            format!("{TLS}{MANAGER}secret-file = \"s\"\n[offload]\nca = \"o\"\nallow = [\"10.0.0.*\"]"),
+        ] {
+            assert!(Config::parse(&right).is_ok(), "{right}: {:?}", Config::parse(&right).err());
         }
     }
 }

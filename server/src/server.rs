@@ -246,7 +246,7 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
     // Both begin threads of their own, which cannot be done among these.
     let started = tokio::task::spawn_blocking(move || {
         let manager = config.manager.as_ref().map(|settings| settings.start(&config)).transpose()?;
-        let compactors = config.offload.connect(manager.as_ref())?.map(Arc::new);
+        let compactors = config.offload.connect(manager.as_ref(), config.insecure)?.map(Arc::new);
         Ok::<_, String>((manager.map(|manager| Managing(Some(manager))), compactors))
     });
     started.await.map_err(|e| e.to_string())?

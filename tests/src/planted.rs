@@ -28,6 +28,7 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::PunchShared, "regions"),
     (Bug::PartOffByOne, "regions"),
     (Bug::JudgeOutsideAlone, "corners"),
+    (Bug::BelieveCounts, "corners"),
     (Bug::HideFailingMerges, "corners"),
     (Bug::KeepLogFiles, "corners"),
     (Bug::KeepLogTails, "corners"),

@@ -45,6 +45,10 @@ pub(crate) struct Compactor {
     /// The address under which databases reach this server, for the manager [default: where it listens]
     #[arg(long, value_name = "HOST:PORT", requires = "manager")]
     advertise: Option<String>,
+    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served. Without it, and without
+    /// --tls-client-ca, any process on this machine may have merges run here
+    #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
     /// Who signs the manager's certificate, in PEM, where that speaks TLS
     #[arg(long, value_name = "FILE", requires = "manager")]
     manager_ca: Option<PathBuf>,
@@ -72,6 +76,7 @@ impl Compactor {
                 ClientTls { ca, certificate, key, domain: None }
             }),
             tls: tls.map(|(certificate, key)| ServerTls { certificate, key, client_ca }),
+            secret_file: self.secret_file,
             insecure: self.protection.insecure,
         };
         let (stop, stopped) = mpsc::channel();

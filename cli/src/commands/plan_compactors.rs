@@ -3,7 +3,8 @@
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use siltstone::{parse_size, size_text};
-use siltstone_compactor::{Capacity, CapacityPlan, Compactors, MeasuredRates};
+use siltstone_compactor::{Capacity, CapacityPlan, ClientTls, Compactors, CompactorsOptions, MeasuredRates};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Work out how many compaction servers a workload needs
@@ -21,6 +22,12 @@ pub(crate) struct PlanCompactors {
     /// A compaction server to ask: what it measured stands for what is not given
     #[arg(long, value_name = "HOST:PORT")]
     measured: Option<String>,
+    /// A file with the secret of the compaction server, if it has one
+    #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Who signs the certificate of the compaction server, in PEM, if it speaks TLS
+    #[arg(long, value_name = "FILE", requires = "measured")]
+    ca: Option<PathBuf>,
     /// c: bytes a second at which a server reads and merges [default: 100MB]
     #[arg(long, value_parser = parse_size)]
     merge_rate: Option<u64>,
@@ -62,9 +69,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const AT_ONCE: f64 = 1e12;
 
 /// What the compaction server measured.
-fn ask(server: &str) -> Outcome<MeasuredRates> {
+fn ask(server: &str, options: CompactorsOptions) -> Outcome<MeasuredRates> {
     let failed = |why: String| Failure::Failed(format!("compaction server {server}: {why}"));
-    let known = Compactors::connect([server]).map_err(Failure::Usage)?;
+    let known = Compactors::connect_with([server], options).map_err(Failure::Usage)?;
     let began = Instant::now();
     loop {
         if let Some(state) = known.servers().first().and_then(|server| server.state.as_ref()) {
@@ -80,7 +87,13 @@ fn ask(server: &str) -> Outcome<MeasuredRates> {
 impl PlanCompactors {
     pub(crate) fn run(self) -> Outcome {
         let measured = match &self.measured {
-            Some(server) => ask(server)?,
+            Some(server) => {
+                let tls = self.ca.clone().map(|ca| ClientTls { ca, ..ClientTls::default() });
+                // It is asked how it is, and given nothing.
+                let insecure = true;
+                let secret_file = self.secret_file.clone();
+                ask(server, CompactorsOptions { tls, secret_file, insecure, ..CompactorsOptions::default() })?
+            }
             None => MeasuredRates { merge_rate: 100e6, handover_rate: 50e6, memory: 0.0, merge_bytes: 0.0 },
         };
         let or = |given: Option<u64>, measured: f64| given.map_or(measured, |given| given as f64);

@@ -63,6 +63,9 @@ pub(crate) struct Serve {
     /// A compaction manager elsewhere, as host:port, which names the compaction servers
     #[arg(long, env = "SILTSTONE_COMPACTION_MANAGER", conflicts_with = "manager", value_name = "HOST:PORT")]
     compaction_manager: Option<String>,
+    /// A file with the secret that compaction servers and their manager share with this server
+    #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
+    compaction_secret_file: Option<PathBuf>,
     #[command(flatten)]
     logging: Logging,
     /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the feature otel)
@@ -156,6 +159,7 @@ impl Serve {
         if let Some(listen) = self.manager {
             config.manager.get_or_insert_default().listen = listen;
         }
+        config.offload.secret_file = self.compaction_secret_file.or(config.offload.secret_file);
         config.offload.manager = self.compaction_manager.or(config.offload.manager);
         if let Some(when) = self.durability {
             config.durability = match when {

@@ -101,7 +101,7 @@ fn where_no_storage_is_shared_inputs_come_and_outputs_go_over_the_connection() {
 }
 
 #[test]
-fn nine_tenths_of_what_warms_the_cache_come_from_there_and_none_from_storage() {
+fn nine_tenths_of_what_warms_the_cache_come_from_the_memory_of_the_server() {
     let world = World::new();
     let server = server(&world, 8);
     let db = world.open_as("db", with(CacheFill::Step, Compression::None), Some(connect(&[&server])));
@@ -132,13 +132,19 @@ fn a_server_without_room_or_that_ends_leaves_the_rest_to_storage() {
         };
         // Not even a table fits.
         let small = CompactorServer::start(config(40 << 10), crate::support::builder()).unwrap();
+        let here = |name, rounds: std::ops::Range<u64>| {
+            let here = world.open_as(name, with(fill, Compression::None), None);
+            rounds.for_each(|round| write(&here, round, 4_000));
+            contents(&here)
+        };
         let db = world.open_as("small", with(fill, Compression::None), Some(connect(&[&small])));
         for round in 0..3 {
             write(&db, round, 4_000);
             read_all(&db);
             merged(&db);
         }
-        let expected = contents(&db);
+        let expected = here("small-here", 0..3);
+        assert!(contents(&db) == expected, "{fill:?}");
         read_all(&db);
         assert!(db.events().iter().all(|event| event.kind != EventKind::OffloadFailure), "{fill:?}");
         db.reopened_has(&expected);
@@ -151,7 +157,8 @@ fn a_server_without_room_or_that_ends_leaves_the_rest_to_storage() {
         read_all(&db);
         write(&db, 2, 4_000);
         merged(&db);
-        let expected = contents(&db);
+        let expected = here("ends-here", 1..3);
+        assert!(contents(&db) == expected, "{fill:?}");
         db.reopened_has(&expected);
     }
 }

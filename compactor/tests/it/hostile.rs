@@ -105,6 +105,29 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
+/// The description of a merge with other values of these fields, signed.
+fn changed(merge: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut json = String::from_utf8(merge[9..].to_vec()).unwrap();
+    for (field, value) in fields {
+        let name = format!("\"{field}\":");
+        let at = json.find(&name).unwrap() + name.len();
+        let end = at + json[at..].find([',', '}']).unwrap();
+        json.replace_range(at..end, value);
+    }
+    format!("{:08x} {json}", crc32c::crc32c(json.as_bytes())).into_bytes()
+}
+
+/// Why the merge failed.
+async fn failure(stream: &mut Streaming<Told>) -> String {
+    loop {
+        match stream.message().await {
+            Ok(Some(Told { failed: Some(why), .. })) => return why,
+            Ok(Some(_)) => {}
+            end => return format!("{end:?}"),
+        }
+    }
+}
+
 /// The steps that come before nothing more does for a second.
 async fn steps(stream: &mut Streaming<Told>) -> usize {
     let mut steps = 0;
@@ -161,7 +184,15 @@ async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
     {
         wrong.push(read(&channel, wanted(table, starts, ends)).await.err().unwrap());
     }
+    // The log is somewhere else than the tables, where none of them needs it.
+    let dir = format!("\"{}\"", spec.log_dir().display());
+    let elsewhere = changed(&merge, &[("place", &dir), ("log_dir", "\"/etc\"")]);
+    wrong.push(ask(&channel, begin(VERSION, &elsewhere)).await.err().unwrap());
     seen.extend(wrong.iter().map(|status| format!("{:?}: {}", status.code(), status.message())));
+    let (asks, mut stream) =
+        ask(&channel, begin(VERSION, &changed(&merge, &[("table_bytes", "1")]))).await.unwrap();
+    seen.push(failure(&mut stream).await);
+    drop((asks, stream));
     // Two steps come without a word, and no third.
     let (asks, mut stream) = ask(&channel, begin(VERSION, &merge)).await.unwrap();
     seen.push(format!("{} steps", steps(&mut stream).await));
@@ -223,6 +254,8 @@ fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
         "../CURRENT is no name of a table",
         "2 parts begin, 1 end",
         "is not in memory",
+        "/etc is not below a directory",
+        "table_bytes is under 512 B",
         "2 steps",
         "Some(80) bytes",
         "1 steps",

@@ -46,10 +46,14 @@ fn knows(compactors: &Compactors, servers: &[&CompactorServer]) -> bool {
     servers.iter().all(answers)
 }
 
-fn open(world: &World, name: &str, compactors: &Arc<Compactors>) -> Db {
+fn of_families() -> siltstone::Builder {
     let families = (0..FAMILIES).map(|n| format!("f{n}"));
     let of = |builder: siltstone::Builder, name: String| builder.family(&name, FamilyOptions::default());
-    families.fold(builder(), of).offload(compactors.clone()).open(world.dir.path().join(name)).unwrap()
+    families.fold(builder(), of)
+}
+
+fn open(world: &World, name: &str, compactors: &Arc<Compactors>) -> Db {
+    of_families().offload(compactors.clone()).open(world.dir.path().join(name)).unwrap()
 }
 
 fn work(db: &Db, seed: u64) {
@@ -88,24 +92,24 @@ fn servers_that_announce_themselves_get_the_stores_in_turn_and_a_manager_that_en
     assert!(compactors.manager().unwrap().answers);
     // The ring, which both are on, comes with them.
     let db = open(&world, "db", &compactors);
-    (0..3).for_each(|round| work(&db, round));
-    let of_families = went(&db);
-    assert!(
-        of_families.values().all(|to| to.len() == 1),
-        "a store's merges go to one server: {of_families:?}"
-    );
+    // The same is written to a database that merges itself.
+    let here = of_families().open(world.dir.path().join("here")).unwrap();
+    let both = |seed| [&db, &here].into_iter().for_each(|db| work(db, seed));
+    (0..3).for_each(both);
+    let by_family = went(&db);
+    assert!(by_family.values().all(|to| to.len() == 1), "a store's merges go to one server: {by_family:?}");
     let on = |server: &CompactorServer| {
         let to = BTreeSet::from([server.listens_at().to_string()]);
-        of_families.values().filter(|went| **went == to).count()
+        by_family.values().filter(|went| **went == to).count()
     };
-    assert_eq!((on(&first), on(&second)), (FAMILIES / 2, FAMILIES / 2), "{of_families:?}");
+    assert_eq!((on(&first), on(&second)), (FAMILIES / 2, FAMILIES / 2), "{by_family:?}");
 
     // Without the manager merges go on, at those that are known.
     drop(manager_at);
     eventually("it does not answer", || !compactors.manager().unwrap().answers);
     let third = announced(&world, at);
     let before = db.events().len();
-    work(&db, 4);
+    both(4);
     let after = db.events().into_iter().skip(before);
     assert!(after.into_iter().any(|event| event.reason.contains("goes to")));
     assert!(!knows(&compactors, &[&third]));
@@ -114,16 +118,16 @@ fn servers_that_announce_themselves_get_the_stores_in_turn_and_a_manager_that_en
     eventually("the third is known", || knows(&compactors, &[&first, &second, &third]));
     let third_at = third.listens_at().to_string();
     eventually("and gets merges", || {
-        work(&db, 5);
+        both(5);
         went(&db).values().any(|to| to.contains(&third_at))
     });
     // A server that ends leaves its stores to the others.
     drop(second);
-    (6..9).for_each(|round| work(&db, round));
-    let expected: Vec<_> = (0..FAMILIES).map(|n| entries(&db, n)).collect();
+    (6..9).for_each(both);
+    assert!((0..FAMILIES).all(|n| entries(&db, n) == entries(&here, n)));
     db.close().unwrap();
     let db = open(&world, "db", &compactors);
-    assert!((0..FAMILIES).all(|n| entries(&db, n) == expected[n]));
+    assert!((0..FAMILIES).all(|n| entries(&db, n) == entries(&here, n)), "opened again");
     drop(manager_at);
 }
 
@@ -143,9 +147,12 @@ fn servers_of_a_list_are_asked_and_by_load_each_has_some() {
     eventually("both are known", || knows(&compactors, &[&servers[0], &servers[1]]));
     assert_eq!(compactors.servers().len(), 2, "none is known twice");
     let db = world.open_with("db", Some(compactors));
-    support::write(&db, 1, 4_000);
-    merged(&db);
+    let here = world.open("here", None);
+    for db in [&db, &here] {
+        support::write(db, 1, 4_000);
+        merged(db);
+    }
     assert!(db.events().iter().any(|event| event.reason.contains("goes to")));
-    let expected = contents(&db);
-    db.reopened_has(&expected);
+    assert!(contents(&db) == contents(&here));
+    db.reopened_has(&contents(&here));
 }

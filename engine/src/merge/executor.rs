@@ -36,6 +36,11 @@ pub(crate) trait MergeRun: Send {
 
     /// A step also ends after so many bytes that it put into the cache.
     fn end_steps_at_filled(&mut self, _bytes: u64) {}
+
+    /// What it handed out last is not believed, for that reason: the error that tells of it.
+    fn refused(&mut self, why: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("a merge handed out {why}"))
+    }
 }
 
 /// What an advance came to.

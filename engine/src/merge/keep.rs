@@ -64,17 +64,8 @@ pub(crate) struct Below {
 }
 
 impl Below {
-    pub(crate) fn new(mut ranges: Vec<KeyRange>) -> Self {
-        ranges.retain(|r| !r.is_empty());
-        ranges.sort_by(|a, b| a.start.cmp(&b.start));
-        let mut disjoint: Vec<KeyRange> = Vec::new();
-        for range in ranges {
-            match disjoint.last_mut() {
-                Some(last) if last.ends_after(&range.start) => *last = last.cover(&range),
-                _ => disjoint.push(range),
-            }
-        }
-        Self { ranges: disjoint }
+    pub(crate) fn new(ranges: Vec<KeyRange>) -> Self {
+        Self { ranges: disjoint(ranges) }
     }
 
     fn holds(&self, key: &[u8]) -> bool {
@@ -87,6 +78,20 @@ impl Below {
         let ends_after = self.ranges.partition_point(|r| !r.ends_after(&range.start));
         self.ranges.get(ends_after).is_some_and(|r| r.overlaps(range))
     }
+}
+
+/// The same keys as ranges in order of which none overlaps another.
+pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+    ranges.retain(|r| !r.is_empty());
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut disjoint: Vec<KeyRange> = Vec::new();
+    for range in ranges {
+        match disjoint.last_mut() {
+            Some(last) if last.ends_after(&range.start) => *last = last.cover(&range),
+            _ => disjoint.push(range),
+        }
+    }
+    disjoint
 }
 
 /// Where the surviving cells go.

@@ -10,6 +10,7 @@
 //! server will run the same code.
 
 mod aside;
+mod bounds;
 mod executor;
 mod keep;
 mod machine;
@@ -20,6 +21,9 @@ mod spec;
 mod verify;
 
 pub(crate) use aside::AsideRules;
+pub(crate) use bounds::Bounds;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use bounds::Expected;
 pub use executor::MergeTables;
 pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
 pub(crate) use keep::Below;

@@ -4,6 +4,7 @@
 //! [`super::LocalMerge`], which holds cursors and cannot be written down.
 
 use super::keep::{Below, KeepRules};
+use crate::error::{Error, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::table::TableOptions;
@@ -12,8 +13,16 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a merge keeps and how it writes tables. Whoever runs a merge must have the same.
-pub(crate) const RULES_VERSION: u32 = 1;
+/// What a merge keeps, how it writes tables, and what answers say. Whoever runs a merge must have the same.
+pub(crate) const RULES_VERSION: u32 = 2;
+
+/// What an output, and a step, has at least: an eighth of the smallest table that a strategy makes, where steps are small for the
+/// cache.
+const OUTPUT_BYTES_MIN: u64 = 512;
+/// What is read at once of an input, at most.
+const READ_AHEAD_MAX: u64 = 16 << 20;
+/// Entries of a block from one whole key to the next, at most.
+const RESTART_INTERVAL_MAX: usize = 1 << 12;
 
 /// A merge of tables, as plain data: what is merged, what of it is kept, and how the outputs are made.
 ///
@@ -87,6 +96,34 @@ impl MergeSpec {
         let tables = || self.inputs.iter().flatten();
         let whole = tables().filter(|table| table.is_whole());
         (sum(whole.map(|table| table.cells)), tables().all(TableInfo::is_whole))
+    }
+
+    /// Whether its outputs are such as a database may want, whoever described it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
+        let table = &self.output.table;
+        if self.output.table_bytes < OUTPUT_BYTES_MIN {
+            return refuse("table_bytes is under 512 B");
+        }
+        if self.step_bytes < OUTPUT_BYTES_MIN {
+            return refuse("step_bytes is under 512 B");
+        }
+        if self.read_ahead > READ_AHEAD_MAX {
+            return refuse("read_ahead is over 16 MiB");
+        }
+        if !(64..=16 << 20).contains(&table.block_bytes) {
+            return refuse("block_bytes is not between 64 B and 16 MiB");
+        }
+        if table.bloom_bits > 64 {
+            return refuse("bloom_bits is over 64");
+        }
+        if !(1..=RESTART_INTERVAL_MAX).contains(&table.restart_interval) {
+            return refuse("restart_interval is not between 1 and 4096");
+        }
+        if !self.output.cuts.is_sorted() {
+            return refuse("cuts are out of order");
+        }
+        table.compression.check_supported()
     }
 }
 
@@ -165,5 +202,25 @@ mod tests {
         assert_eq!(spec.cells(), (30, true));
         let other = text.replacen("\"database\"", "\"data_base\"", 1);
         assert!(serde_json::from_str::<MergeSpec>(&other).is_err());
+    }
+
+    #[test]
+    fn outputs_that_no_database_wants_are_refused() {
+        spec("a", "z", 30).check().unwrap();
+        let changes: [(&str, fn(&mut MergeSpec)); 7] = [
+            ("table_bytes", |spec| spec.output.table_bytes = 1),
+            ("step_bytes", |spec| spec.step_bytes = 0),
+            ("read_ahead", |spec| spec.read_ahead = 1 << 40),
+            ("block_bytes", |spec| spec.output.table.block_bytes = 1 << 30),
+            ("bloom_bits", |spec| spec.output.table.bloom_bits = 65),
+            ("restart_interval", |spec| spec.output.table.restart_interval = 0),
+            ("cuts", |spec| spec.output.cuts = vec![b"b".to_vec(), b"a".to_vec()]),
+        ];
+        for (name, change) in changes {
+            let mut spec = spec("a", "z", 30);
+            change(&mut spec);
+            let refused = spec.check().unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What a merge run elsewhere hands out is believed only as far as it was checked (invariant I5): names, order, bounds and
-//! counts here, each table's index when it is opened, each block when it is first read.
+//! counts here (against what the inputs tell, `bounds`), each table's index when it is opened, each block when it is first read.
 
+use super::bounds::{Counts, Expected};
 use super::executor::Totals;
 use super::spec::MergeSpec;
 use crate::shape::TableInfo;
@@ -48,12 +49,13 @@ impl Verifier {
         (TableId { part: table.part, ..self.name }) == table && self.last.is_none_or(|last| table > last)
     }
 
-    /// What stands after that step, if it may follow those before; why not.
+    /// What stands after that step, if it may follow those before, and is what the inputs lead one to expect; why not.
     pub(crate) fn step(
         &self,
         outputs: &[Arc<TableInfo>],
         upto: Option<&[u8]>,
         totals: &Totals,
+        expected: &Expected,
     ) -> Result<Self, String> {
         let mut next = self.clone();
         if planted!(Bug::UnverifiedResult) {
@@ -106,6 +108,7 @@ impl Verifier {
         if totals.taken < self.totals.taken || totals.forgotten > self.newest {
             return Err(format!("{} cells met, none newer than {} kept", totals.taken, totals.forgotten.0));
         }
+        self.compare(totals, expected)?;
         (next.totals.taken, next.totals.forgotten) = (totals.taken, totals.forgotten);
         next.low = end.unwrap_or_default();
         next.done = upto.is_none();
@@ -115,6 +118,30 @@ impl Verifier {
         }
         Ok(next)
     }
+
+    /// Holds what was met and kept since the last step, and in all, against what must have been.
+    fn compare(&self, totals: &Totals, expected: &Expected) -> Result<(), String> {
+        let taken = totals.taken.saturating_sub(self.totals.taken);
+        let kept = totals.kept.saturating_sub(self.totals.kept);
+        may_be("a step", taken, kept, &expected.step)?;
+        may_be("all steps", totals.taken, totals.kept, &expected.so_far)
+    }
+}
+
+/// Whether that many cells may have been met and kept.
+fn may_be(of: &str, taken: u64, kept: u64, expected: &Counts) -> Result<(), String> {
+    let (least, most) = expected.taken;
+    if planted!(Bug::BelieveCounts) {
+        return Ok(());
+    }
+    if !(least..=most).contains(&taken) {
+        return Err(format!("{taken} cells met in {of}, the inputs hold {least} to {most} there"));
+    }
+    if kept < expected.kept {
+        let least = expected.kept;
+        return Err(format!("{kept} of {taken} cells kept in {of}, of which {least} at least must be"));
+    }
+    Ok(())
 }
 
 /// The highest sequence number of a table's cells.
@@ -128,6 +155,8 @@ mod tests {
     use crate::merge::spec::sample::spec;
     use crate::shape::Clip;
     use crate::types::StoreId;
+
+    const ANY: Expected = Expected::ANY;
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
         let mut table = TableInfo::plain(TableId { store: StoreId(2), epoch: 3, job: 4, part }, 100);
@@ -145,16 +174,17 @@ mod tests {
         let spec = spec("a", "z", 30);
         let verifier = || Verifier::new(&spec);
         let good = verifier();
-        let good = good.step(&[table(0, "a", "c"), table(1, "c", "f")], Some(b"g"), &totals(25, 20)).unwrap();
-        let again = good.step(&[table(1, "h", "i")], None, &totals(30, 30));
+        let good =
+            good.step(&[table(0, "a", "c"), table(1, "c", "f")], Some(b"g"), &totals(25, 20), &ANY).unwrap();
+        let again = good.step(&[table(1, "h", "i")], None, &totals(30, 30), &ANY);
         assert!(again.is_err(), "handed out twice");
         let removable: Vec<bool> = (0..4).map(|part| good.may_remove(table(part, "h", "i").id)).collect();
         assert_eq!(removable, [false, false, true, true], "what was taken stays");
         assert_eq!((good.totals().kept, good.totals().bytes_written), (20, 200));
-        let good = good.step(&[], None, &totals(30, 20)).unwrap();
-        assert!(good.step(&[], None, &totals(30, 20)).is_err(), "behind the last");
+        let good = good.step(&[], None, &totals(30, 20), &ANY).unwrap();
+        assert!(good.step(&[], None, &totals(30, 20), &ANY).is_err(), "behind the last");
         let refused = |outputs: &[Arc<TableInfo>], upto: Option<&[u8]>, totals| {
-            assert!(verifier().step(outputs, upto, &totals).is_err(), "{outputs:?} {upto:?}");
+            assert!(verifier().step(outputs, upto, &totals, &ANY).is_err(), "{outputs:?} {upto:?}");
         };
         refused(&[], Some(b"a"), totals(0, 0));
         refused(&[], Some(b"zz"), totals(0, 0));
@@ -189,8 +219,52 @@ mod tests {
         clipped.clip = Some(Clip { key: b"b".to_vec(), bytes_below: 1 });
         spec.inputs.push(vec![clipped]);
         let verifier = Verifier::new(&spec);
-        assert!(verifier.step(&[], None, &totals(29, 0)).is_err());
-        assert!(verifier.step(&[], None, &totals(30, 0)).is_ok());
-        assert!(verifier.step(&[], None, &totals(50, 0)).is_ok());
+        assert!(verifier.step(&[], None, &totals(29, 0), &ANY).is_err());
+        assert!(verifier.step(&[], None, &totals(30, 0), &ANY).is_ok());
+        assert!(verifier.step(&[], None, &totals(50, 0), &ANY).is_ok());
+    }
+
+    #[test]
+    fn fewer_cells_than_the_inputs_lead_one_to_expect_are_refused_in_a_step_and_in_all() {
+        let spec = spec("a", "z", 30);
+        let tables = [table(0, "a", "c"), table(1, "c", "f")];
+        let step = |taken, kept, expected: &Expected| {
+            Verifier::new(&spec).step(
+                &tables[..(kept / 10) as usize],
+                Some(b"g"),
+                &totals(taken, kept),
+                expected,
+            )
+        };
+        let counts = |taken, kept| Counts { taken, kept };
+        let of = |counts| Expected { step: counts, so_far: counts };
+        for (taken, kept, expected, is_true) in [
+            (20, 20, counts((15, 25), 20), true),
+            (15, 10, counts((15, 25), 10), true),
+            (14, 10, counts((15, 25), 10), false),
+            (26, 20, counts((15, 25), 10), false),
+            (20, 10, counts((15, 25), 11), false),
+            (20, 0, counts((15, 25), 1), false),
+        ] {
+            let found = step(taken, kept, &of(expected));
+            assert_eq!(found.is_ok(), is_true, "{taken} met, {kept} kept, {expected:?}");
+            for part in
+                [Expected { step: expected, ..Expected::ANY }, Expected { so_far: expected, ..Expected::ANY }]
+            {
+                assert_eq!(step(taken, kept, &part).is_ok(), is_true, "{part:?}");
+            }
+        }
+        // What came before counts for all steps, and not for this one.
+        let before = step(20, 20, &ANY).unwrap();
+        let expected = Expected { step: counts((0, 10), 0), so_far: counts((30, 30), 20) };
+        assert!(before.step(&[], None, &totals(30, 20), &expected).is_ok());
+        let more = Expected { step: counts((0, 10), 1), ..expected };
+        assert!(
+            before
+                .step(&[], None, &totals(30, 20), &more)
+                .err()
+                .unwrap()
+                .contains("0 of 10 cells kept in a step")
+        );
     }
 }

@@ -7,7 +7,7 @@
 //! One trait stands at both ends. Who runs the merge sees a storage with the inputs, to which it may write the outputs; the
 //! database gives out the inputs of that one merge and takes tables of its outputs' names, and nothing else.
 
-use crate::merge::{MergeSpec, MergeTables};
+use crate::merge::{MergeSpec, MergeTables, sum};
 use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -24,13 +24,24 @@ pub(crate) struct OwnTables {
     inputs: BTreeMap<TableId, u64>,
     /// The name of the outputs, but for the part.
     output: TableId,
+    /// Outputs, and bytes of them, that are taken at most.
+    tables_max: u64,
+    bytes_max: u64,
     files: Mutex<Files>,
 }
+
+/// Outputs are taken up to so often the bytes of the inputs, and so many more; of so many tables as that makes, and a few.
+const BYTES_MAX: (u64, u64) = (2, 64 << 20);
+const TABLES_MORE: u64 = 8;
 
 #[derive(Default)]
 struct Files {
     reading: BTreeMap<TableId, Arc<dyn ReadFile>>,
+    /// Not synced.
     writing: BTreeMap<TableId, Box<dyn WriteFile>>,
+    /// Outputs that were begun, and their bytes.
+    tables: u64,
+    bytes: u64,
 }
 
 impl Debug for OwnTables {
@@ -41,12 +52,12 @@ impl Debug for OwnTables {
 
 impl OwnTables {
     pub(crate) fn new(store: &TableStore, spec: &MergeSpec) -> Self {
-        Self {
-            store: store.clone(),
-            inputs: spec.inputs().map(|table| (table.id, table.bytes)).collect(),
-            output: spec.output.id,
-            files: Mutex::default(),
-        }
+        let inputs: BTreeMap<TableId, u64> = spec.inputs().map(|table| (table.id, table.bytes)).collect();
+        let bytes_max = sum(inputs.values().copied()).saturating_mul(BYTES_MAX.0).saturating_add(BYTES_MAX.1);
+        let tables_max =
+            bytes_max / spec.output.table_bytes.max(1) + spec.output.cuts.len() as u64 + TABLES_MORE;
+        let (store, output) = (store.clone(), spec.output.id);
+        Self { store, inputs, output, tables_max, bytes_max, files: Mutex::default() }
     }
 
     fn check_output(&self, table: TableId) -> io::Result<()> {
@@ -85,13 +96,22 @@ impl MergeTables for OwnTables {
     fn write(&self, table: TableId, bytes: &[u8]) -> io::Result<()> {
         self.check_output(table)?;
         let mut files = self.files.lock();
-        match files.writing.entry(table) {
+        files.bytes = files.bytes.saturating_add(bytes.len() as u64);
+        if files.bytes > self.bytes_max {
+            return Err(refused(format!("more than the {} bytes that its outputs may have", self.bytes_max)));
+        }
+        let Files { writing, tables, .. } = &mut *files;
+        match writing.entry(table) {
             Entry::Occupied(mut file) => file.get_mut().write(bytes),
             Entry::Vacant(new) => {
+                if *tables >= self.tables_max {
+                    return Err(refused(format!("more than the {tables} outputs that the merge may have")));
+                }
                 let path = self.store.path(table);
                 if self.store.storage().exists(&path)? {
                     return Err(refused(format!("table {table} is there already")));
                 }
+                *tables += 1;
                 new.insert(self.store.storage().create(&path)?).write(bytes)
             }
         }
@@ -99,8 +119,10 @@ impl MergeTables for OwnTables {
 
     fn sync(&self, table: TableId) -> io::Result<()> {
         self.check_output(table)?;
-        match self.files.lock().writing.get_mut(&table) {
-            Some(file) => file.sync(),
+        // Nothing follows, so its file is closed.
+        let file = self.files.lock().writing.remove(&table);
+        match file {
+            Some(mut file) => file.sync(),
             None => Err(refused(format!("nothing was written of table {table}"))),
         }
     }
@@ -251,5 +273,30 @@ mod tests {
         assert!(
             own.sync(TableId { part: 8, ..output }).unwrap_err().to_string().contains("nothing was written")
         );
+    }
+
+    #[test]
+    fn outputs_are_taken_up_to_twice_the_inputs_and_a_bit_more() {
+        let storage: Arc<dyn Storage> = SimWorld::new(1).env().storage;
+        let store = TableStore::beside(&storage, Path::new("/"));
+        let mut spec = sample::spec("a", "z", 30);
+        spec.inputs[0][0].bytes = 10 << 20;
+        (spec.output.table_bytes, spec.output.cuts) = (4 << 20, Vec::new());
+        let output = |part| TableId { part, ..spec.output.id };
+        // 84 MiB.
+        let own = OwnTables::new(&store, &spec);
+        let piece = vec![0; 1 << 20];
+        (0..84).for_each(|_| own.write(output(0), &piece).unwrap());
+        let refused = own.write(output(0), b"x").unwrap_err().to_string();
+        assert!(refused.contains("more than the 88080384 bytes"), "{refused}");
+        // 84 / 4 and 8 tables, of which only those that are not synced are open.
+        let own = OwnTables::new(&store, &spec);
+        for part in 1..30 {
+            own.write(output(part), b"x").unwrap();
+            own.sync(output(part)).unwrap();
+            assert!(own.files.lock().writing.is_empty());
+        }
+        let refused = own.write(output(30), b"x").unwrap_err().to_string();
+        assert!(refused.contains("more than the 29 outputs"), "{refused}");
     }
 }

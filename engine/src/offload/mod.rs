@@ -14,8 +14,9 @@
 //! Who ran a merge keeps what it wrote in memory for a while, the *remote cache* (OFF-3), so that the database's own cache gets the
 //! new blocks from there and not from storage ([`crate::CacheFill`] says which and when).
 //!
-//! Nothing that comes back is believed before it was checked (invariant I5). Whatever goes wrong, the database finishes the merge
-//! itself, from the last step that it made true: no answer is ever needed for it to go on.
+//! Nothing that comes back is believed before it was checked (invariant I5): that it is the answer that is waited for
+//! (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the merge itself, from the last step that it
+//! made true: no answer is ever needed for it to go on.
 
 mod carried;
 mod kept;
@@ -142,6 +143,12 @@ pub trait OffloadedMerge: Send {
     /// to notice that the other end has been silent for too long, and to return an error.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
 
+    /// What came of it last is not believed, for that reason, and nothing more is asked of it: whoever runs it has failed. Returns
+    /// the error that tells of it, which should say who that is.
+    fn refused(&mut self, why: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}"))
+    }
+
     /// Where the tables that it wrote may be read from memory; `None`: nowhere, they are read from storage.
     fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
         None
@@ -166,6 +173,7 @@ pub trait RemoteRead: Send {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MergeAnswer {
+    pub(crate) of: AnswerOf,
     pub(crate) totals: Totals,
     pub(crate) step: Option<StepAnswer>,
 }
@@ -175,6 +183,31 @@ pub struct MergeAnswer {
 pub(crate) struct StepAnswer {
     pub(crate) outputs: Vec<TableInfo>,
     pub(crate) upto: Option<Vec<u8>>,
+}
+
+/// Which answer of which merge one is. One of another merge, of an attempt that was given up, or of a step before tells nothing of
+/// the merge that is waited for, though all that it says may have been true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AnswerOf {
+    pub(crate) database: u64,
+    /// The name of the merge's first output: store, epoch of the owner, and job. Each attempt at a merge has a job number of its own.
+    pub(crate) merge: TableId,
+    /// Steps that were handed out before this answer.
+    pub(crate) step: u64,
+}
+
+impl AnswerOf {
+    /// The first answer of a merge.
+    pub(crate) fn first(spec: &MergeSpec) -> Self {
+        Self { database: spec.database, merge: spec.output.id, step: 0 }
+    }
+}
+
+impl std::fmt::Display for AnswerOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "step {} of merge {} of database {:016x}", self.step, self.merge, self.database)
+    }
 }
 
 impl MergeAnswer {
@@ -206,6 +239,11 @@ impl MergeAnswer {
         self.step.as_ref().map_or(&[], |step| &step.outputs)
     }
 
+    /// Cells of the inputs met by now.
+    pub fn cells_met(&self) -> u64 {
+        self.totals.taken
+    }
+
     /// Bytes written by now.
     pub fn bytes_written(&self) -> u64 {
         self.totals.bytes_written
@@ -215,28 +253,38 @@ impl MergeAnswer {
 /// A merge elsewhere as one that runs here is driven. What it hands out is verified before it is made true.
 pub(crate) struct There {
     run: Box<dyn OffloadedMerge>,
+    /// The answer that is waited for.
+    next: AnswerOf,
     totals: Totals,
 }
 
 impl There {
-    pub(crate) fn new(run: Box<dyn OffloadedMerge>) -> Self {
-        Self { run, totals: Totals::default() }
+    pub(crate) fn new(run: Box<dyn OffloadedMerge>, spec: &MergeSpec) -> Self {
+        Self { run, next: AnswerOf::first(spec), totals: Totals::default() }
     }
 }
 
 impl MergeRun for There {
     fn advance(&mut self) -> Result<Advance> {
-        let Some(MergeAnswer { totals, step }) = self.run.advance()? else {
+        let Some(MergeAnswer { of, totals, step }) = self.run.advance()? else {
             return Ok(Advance::NotYet(LOOK_AGAIN_NS));
         };
+        if of != self.next {
+            return Err(self.run.refused(&format!("an answer of {of}, not of {}", self.next)));
+        }
         self.totals = totals;
         let Some(StepAnswer { outputs, upto }) = step else { return Ok(Advance::Working) };
+        self.next.step += 1;
         let outputs = outputs.into_iter().map(Arc::new).collect();
         Ok(Advance::Step(Step { outputs, upto, aside: Vec::new(), filled: Vec::new() }))
     }
 
     fn totals(&self) -> Totals {
         self.totals
+    }
+
+    fn refused(&mut self, why: &str) -> Error {
+        self.run.refused(why)
     }
 }
 
@@ -271,6 +319,23 @@ impl MergeSpec {
         }
         self.log_dir = named(&self.log_dir)?;
         Ok(self)
+    }
+
+    /// The same merge without the directory of the database, unless values of its inputs lie in the log there: for whoever runs it
+    /// that is one directory less to be let into.
+    #[must_use]
+    pub fn without_log(mut self) -> Self {
+        if !self.needs_log() && !self.place.is_empty() {
+            self.log_dir =
+                if self.object_store().is_some() { PathBuf::new() } else { PathBuf::from(&self.place) };
+        }
+        self
+    }
+
+    /// Whether whoever runs it reads the log of the database. (What else the files of its inputs may say, they are then not those
+    /// that are described.)
+    pub fn needs_log(&self) -> bool {
+        self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
     }
 
     /// What a database carried.

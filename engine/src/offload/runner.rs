@@ -2,7 +2,7 @@
 
 use super::carried::Carried;
 use super::kept::KeptMerge;
-use super::{KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
+use super::{AnswerOf, KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Places of which tables are known at a time.
+const PLACES_MAX: usize = 1 << 8;
 
 /// The object store that tables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
@@ -74,7 +77,7 @@ impl MergeRunner {
     /// Begins a merge, and keeps what it writes as long as that says.
     ///
     /// # Errors
-    /// `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
+    /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
     /// object store that was not given; what opening the tables meets.
     pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
         let tables = self.tables(spec)?;
@@ -91,7 +94,7 @@ impl MergeRunner {
         keep: KeepOutputs,
         carried: Arc<dyn MergeTables>,
     ) -> Result<RunningMerge> {
-        if spec.log_bytes() > 0 {
+        if spec.needs_log() {
             let message = "values of the merge lie in the log of the database, which is not carried";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
@@ -105,6 +108,7 @@ impl MergeRunner {
     }
 
     fn begin_on(&self, spec: &MergeSpec, keep: KeepOutputs, tables: Arc<OpenTables>) -> Result<RunningMerge> {
+        spec.check()?;
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
         };
@@ -127,7 +131,8 @@ impl MergeRunner {
             writes_over: false,
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
-        Ok(RunningMerge { run: Some(local.begin(spec)?), kept, steps: VecDeque::new() })
+        let run = Some(local.begin(spec)?);
+        Ok(RunningMerge { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
     }
 
     /// Removes a table of the merge, as whoever else reaches its storage could.
@@ -142,6 +147,10 @@ impl MergeRunner {
         let place = (spec.place.clone(), spec.log_dir.clone());
         if let Some(tables) = places.get(&place) {
             return Ok(tables.clone());
+        }
+        if places.len() >= PLACES_MAX {
+            // Merges under way hold what they need.
+            places.clear();
         }
         let (objects, stores) = &self.objects;
         let objects = objects.as_ref().map(|objects| TableStore::objects(objects.clone()));
@@ -167,6 +176,8 @@ impl MergeRunner {
 pub struct RunningMerge {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,
+    /// The answer that comes next.
+    next: AnswerOf,
     /// What it keeps of its outputs, if that is wanted.
     kept: Option<Arc<KeptMerge>>,
     /// The last table of each step that was handed out and is not published.
@@ -188,10 +199,11 @@ impl RunningMerge {
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;
-        let totals = run.totals();
+        let (of, totals) = (self.next, run.totals());
         let step = match advance {
             Advance::Working | Advance::NotYet(_) => None,
             Advance::Step(Step { outputs, upto, .. }) => {
+                self.next.step += 1;
                 self.steps.push_back(outputs.last().map(|info| info.id));
                 let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
                 if upto.is_none() {
@@ -201,7 +213,7 @@ impl RunningMerge {
                 Some(StepAnswer { outputs, upto })
             }
         };
-        Ok(MergeAnswer { totals, step })
+        Ok(MergeAnswer { of, totals, step })
     }
 
     /// The database has published the first step that it had not: what is kept of it may go.

@@ -23,7 +23,37 @@ pub(crate) struct BlockListing {
     pub(crate) cells: u64,
 }
 
+/// How far the cells of a table were counted: in all partitions before that one there are so many.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct CountedTo {
+    partition: usize,
+    cells: u64,
+}
+
 impl Table {
+    /// How many cells of the file lie below the key, at least and at most, as the index tells: those of blocks that end below it, and
+    /// with them those of the block that may hold keys on both sides. Counts on from where it stood, so keys must not go down.
+    /// Reads the index from there to the key.
+    pub(crate) fn cells_below(&self, key: &[u8], from: &mut CountedTo) -> Result<(u64, u64)> {
+        while let Some(partition) = self.top.partitions().get(from.partition) {
+            let at = partition.index.offset;
+            let mut cursor = BlockCursor::default();
+            cursor.set(self.index_for(from.partition, true, false)?);
+            let (mut cells, mut is_entry) = (from.cells, self.check(at, cursor.first())?);
+            while is_entry {
+                let (separator, entry) = self.block_entry(&cursor, at, partition.data_end)?;
+                let with = cells.saturating_add(entry.cells);
+                if separator.as_slice() >= key {
+                    return Ok((cells, with));
+                }
+                cells = with;
+                is_entry = self.check(at, cursor.next())?;
+            }
+            *from = CountedTo { partition: from.partition + 1, cells };
+        }
+        Ok((from.cells, from.cells))
+    }
+
     /// Offset behind the last data block.
     pub(crate) fn data_end(&self) -> u64 {
         self.top.data_end().unwrap_or(HEADER_BYTES as u64)

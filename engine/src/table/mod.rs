@@ -43,7 +43,7 @@ pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use ends::is_own as is_own_file;
 pub(crate) use fill::{Filled, Replaced};
-pub(crate) use inspect::BlockListing;
+pub(crate) use inspect::{BlockListing, CountedTo};
 pub(crate) use reader::{Access, Table, Through, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};

@@ -34,6 +34,8 @@ pub(crate) struct Properties {
     pub(crate) overwritten: u64,
     /// The most timestamps that a key has cells of, beyond one.
     pub(crate) later_versions_max: u64,
+    /// Timestamps of keys, beyond one for each key. Tables of older releases do not say it.
+    pub(crate) later_versions: u64,
     /// Log files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
@@ -62,6 +64,7 @@ impl Default for Properties {
             log_database: 0,
             overwritten: 0,
             later_versions_max: 0,
+            later_versions: 0,
             logs: BTreeMap::new(),
             compression: Compression::None,
             names: BTreeMap::new(),
@@ -79,7 +82,7 @@ const OPTIONAL_FROM: u64 = 16;
 
 impl Properties {
     /// The tagged numbers, in one place for both directions.
-    fn numbers(&mut self) -> [(u64, &mut u64); 19] {
+    fn numbers(&mut self) -> [(u64, &mut u64); 20] {
         [
             (1, &mut self.cells),
             (2, &mut self.tombstones),
@@ -100,6 +103,7 @@ impl Properties {
             (17, &mut self.log_database),
             (18, &mut self.overwritten),
             (19, &mut self.later_versions_max),
+            (20, &mut self.later_versions),
         ]
     }
 
@@ -236,6 +240,7 @@ impl VersionCounter {
         }
         if self.versions == 0 || cell.timestamp != self.timestamp {
             (self.timestamp, self.decided) = (cell.timestamp, false);
+            properties.later_versions += u64::from(self.versions > 0);
             properties.later_versions_max = properties.later_versions_max.max(self.versions);
             self.versions += 1;
         }

@@ -333,9 +333,9 @@ impl<'t> Check<'t> {
             (expected.created, expected.block_bytes, expected.bloom_bits);
         found.log_database = expected.log_database;
         (found.compression, found.names) = (expected.compression, expected.names.clone());
-        if (expected.overwritten, expected.later_versions_max) == (0, 0) {
+        if (expected.overwritten, expected.later_versions, expected.later_versions_max) == (0, 0, 0) {
             // An older release did not count them.
-            (found.overwritten, found.later_versions_max) = (0, 0);
+            (found.overwritten, found.later_versions, found.later_versions_max) = (0, 0, 0);
         }
         if found != *expected {
             return Err(table.bad(at, format!("properties say {expected:?}, found {found:?}")));

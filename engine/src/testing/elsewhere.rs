@@ -83,10 +83,13 @@ pub enum MergeFault {
     Full,
     /// A bit of what it kept in memory is wrong.
     Damage,
+    /// A step is told without its tables, and its counts fit that. Where cells may be dropped this may be true, so it is only for
+    /// databases in which none may be.
+    Loss,
 }
 
 impl MergeFault {
-    /// All of them.
+    /// Those that no database may take for the truth.
     pub const ALL: [Self; 11] = [
         Self::Lie,
         Self::Garbled,
@@ -248,6 +251,10 @@ impl Server {
                 lie(&mut faults.rng, &mut answer);
                 true
             }
+            Some(MergeFault::Loss) if !answer.outputs().is_empty() => {
+                lose(&mut answer);
+                true
+            }
             Some(MergeFault::Garbled) => {
                 let mut bytes = answer.to_bytes();
                 flip(&mut faults.rng, &mut bytes);
@@ -327,6 +334,13 @@ fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
         9 => last.bytes -= 1,
         _ => answer.totals.taken += 1,
     }
+}
+
+/// Says of a step that nothing is left of it.
+fn lose(answer: &mut MergeAnswer) {
+    let Some(step) = &mut answer.step else { return };
+    let lost: u64 = step.outputs.drain(..).map(|table| table.cells).sum();
+    answer.totals.kept -= lost;
 }
 
 /// Runs merges for whoever writes requests to `input`, until that ends.

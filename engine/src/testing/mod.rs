@@ -7,8 +7,8 @@ mod elsewhere;
 
 #[doc(hidden)]
 pub use crate::hooks::*;
-use crate::merge::{Totals, Verifier};
-use crate::offload::{MergeAnswer, MergeSpec, StepAnswer};
+use crate::merge::{Expected, Totals, Verifier};
+use crate::offload::{AnswerOf, MergeAnswer, MergeSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
@@ -125,7 +125,8 @@ fn answer_seeds() -> Vec<Vec<u8>> {
         upto: upto.map(|key| key.as_bytes().to_vec()),
     };
     let steps = [None, Some(step(Some("k"))), Some(step(None))];
-    steps.map(|step| MergeAnswer { totals, step }.to_bytes()).to_vec()
+    let of = AnswerOf::first(&sample());
+    steps.map(|step| MergeAnswer { of, totals, step }.to_bytes()).to_vec()
 }
 
 /// What a database does with an answer.
@@ -133,7 +134,7 @@ fn answer(bytes: &[u8]) {
     let Ok(answer) = MergeAnswer::from_bytes(bytes) else { return };
     let outputs: Vec<_> = answer.outputs().iter().cloned().map(Arc::new).collect();
     if let Some(step) = &answer.step {
-        let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals);
+        let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals, &Expected::ANY);
     }
 }
 

@@ -101,6 +101,76 @@ fn a_merge_that_fails_elsewhere_is_offered_three_times_under_other_names_and_the
     assert_eq!(Db::open(dir.path()).unwrap().scan::<&str>(..).count(), 3_000);
 }
 
+/// Runs merges in this process. When a merge begins, the answer that ended the one before comes once more.
+#[derive(Debug)]
+struct Stale {
+    runner: MergeRunner,
+    last: Arc<Mutex<Option<MergeAnswer>>>,
+}
+
+struct ComesAgain {
+    merge: RunningMerge,
+    last: Arc<Mutex<Option<MergeAnswer>>>,
+    began: bool,
+}
+
+impl OffloadedMerge for ComesAgain {
+    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+        if !std::mem::replace(&mut self.began, true)
+            && let Some(before) = self.last.lock().unwrap().take()
+        {
+            return Ok(Some(before));
+        }
+        let answer = self.merge.advance()?;
+        if answer.is_last() {
+            *self.last.lock().unwrap() = Some(answer.clone());
+        }
+        Ok(Some(answer))
+    }
+}
+
+impl Offload for Stale {
+    fn decide(&self, offer: &Offer<'_>) -> Decision {
+        let merge = self.runner.begin(offer.spec, KeepOutputs::No).unwrap();
+        let run = ComesAgain { merge, last: self.last.clone(), began: false };
+        Decision { run: Some(Box::new(run)), ..Decision::here() }
+    }
+}
+
+#[test]
+fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let offload = Arc::new(Stale { runner: Db::builder().merge_runner(1 << 20, 0), last: Arc::default() });
+    let family = || FamilyOptions { strategy: "leveled".parse().unwrap(), ..FamilyOptions::default() };
+    let builder = Db::builder().options(options()).family("gone", family()).family("kept", family());
+    let db = builder.offload(offload).open(dir.path()).unwrap();
+    // Of both families a merge takes in twice 500 cells; of one it leaves nothing.
+    let (gone, kept) = (db.family("gone").unwrap(), db.family("kept").unwrap());
+    let write = |family: &siltstone::Family, deletes: bool| {
+        for n in 0..500_u32 {
+            match deletes {
+                true => family.delete(n.to_be_bytes()).unwrap(),
+                false => family.put(n.to_be_bytes(), b"v").unwrap(),
+            };
+        }
+        db.flush().unwrap();
+    };
+    for (family, deletes) in [(&gone, true), (&kept, false)] {
+        write(family, false);
+        write(family, deletes);
+        family.compact::<&[u8]>(..).unwrap();
+        db.settle().unwrap();
+    }
+    assert_eq!((gone.scan::<&[u8]>(..).count(), kept.scan::<&[u8]>(..).count()), (0, 500));
+    let events = db.events();
+    let told: Vec<_> = events.iter().filter(|event| event.kind == EventKind::OffloadFailure).collect();
+    assert!(!told.is_empty(), "the answer that came once more was taken");
+    assert!(told.iter().all(|event| event.reason.contains("an answer of step")), "{told:?}");
+    db.close().unwrap();
+    let db = Db::builder().open(dir.path()).unwrap();
+    assert_eq!(db.family("kept").unwrap().scan::<&[u8]>(..).count(), 500);
+}
+
 /// Runs the first large merge in this process until it has written so many bytes; then whoever runs it is dead.
 #[derive(Debug)]
 struct Dies {

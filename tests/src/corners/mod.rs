@@ -1,6 +1,7 @@
 //! What goes wrong in corners that the other campaigns do not enter: lives of one write, a thousand families, merges whose
 //! input cannot be read, opening to read while somebody writes, conditions judged beside other writers, range deletes
-//! inside each other and versions in every order, operators that refuse and descriptors that are missing. Each case is one of them, with sizes and moments drawn.
+//! inside each other and versions in every order, operators that refuse and descriptors that are missing, merges elsewhere that lose
+//! cells and say so of none. Each case is one of them, with sizes and moments drawn.
 
 mod refusals;
 
@@ -8,6 +9,7 @@ use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::model::{At, Model, Op, Rules};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
+use siltstone::testing::{Elsewhere, MergeFault};
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, FamilyOptions, KeyRange,
     Options, Timestamp, Timestamps,
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Corner after corner.
 pub const CORNERS: Row = Row::new("corners", "corners looked into", 300, case);
 
-const CORNERS_ALL: [fn(&mut Rng, u64) -> Checked; 9] = [
+const CORNERS_ALL: [fn(&mut Rng, u64) -> Checked; 10] = [
     short_lives,
     many_families,
     unreadable_input,
@@ -28,6 +30,7 @@ const CORNERS_ALL: [fn(&mut Rng, u64) -> Checked; 9] = [
     versions_in_any_order,
     refusals::refusing_operator,
     refusals::missing_descriptors,
+    merges_that_lose_cells,
 ];
 
 fn case(seed: u64) -> CaseResult {
@@ -85,7 +88,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
 /// What is planned for one family does not depend on how many others there are.
 fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
-    let count = if seed % 18 == 1 { 1_000 } else { rng.range(100..300) };
+    let count = if seed % 20 == 1 { 1_000 } else { rng.range(100..300) };
     let options = Options {
         experimental: Experimental { events_kept: 10, ..Experimental::default() },
         ..Options::default()
@@ -171,6 +174,43 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     match db.scan::<&[u8]>(..).count() {
         4 => Ok(()),
         found => Err(format!("{found} of 4 keys are left")),
+    }
+}
+
+/// Merges elsewhere that say of some steps that nothing was left, with counts that fit, where only what is written over may go.
+fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
+    let world = SimWorld::new(seed);
+    let explicit = rng.chance(50);
+    let timestamps = if explicit { Timestamps::Explicit } else { Timestamps::Implicit };
+    let strategy = "leveled{table_bytes=4KiB, base_bytes=4KiB, l0_runs_trigger=2}";
+    let strategy = strategy.parse().map_err(|e: String| e)?;
+    let versions = u32::from(!explicit);
+    let options =
+        FamilyOptions { timestamps, versions, strategy, block_bytes: 300, ..FamilyOptions::default() };
+    let experimental = Experimental { step_bytes: 8 << 10, ..Experimental::default() };
+    let builder = builder(&world, Options { experimental, ..small() }).family("f", options);
+    let elsewhere = Elsewhere::faulty(&builder, &[MergeFault::Loss], seed);
+    let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").map_err(failed("open"))?;
+    let family = db.family("f").map_err(failed("family"))?;
+    let (keys, rounds) = (rng.range(200..600), rng.range(3..7));
+    for round in 1..=rounds {
+        for n in 0..keys {
+            let value = rng.bytes(60);
+            let put = match explicit {
+                true => family.put_at(n.to_be_bytes(), Timestamp(round), value),
+                false => family.put(n.to_be_bytes(), value),
+            };
+            put.map_err(failed("put"))?;
+        }
+        family.flush().map_err(failed("flush"))?;
+        family.compact::<&[u8]>(..).map_err(failed("compact"))?;
+    }
+    let expected = if explicit { keys * rounds } else { keys };
+    match family.scan::<&[u8]>(..).count() as u64 {
+        found if found == expected => Ok(()),
+        found => {
+            Err(format!("{found} of {expected} cells are left, {} steps lost theirs", elsewhere.faults()))
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{
-    Advance, Below, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals, Verifier,
-    run_source,
+    Advance, Below, Bounds, KeepSpec, MergeRun, MergeSpec, OutputSpec, RULES_VERSION, Source, Step, Totals,
+    Verifier, run_source,
 };
 use crate::offload::{
     Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, RemoteFile, There,
@@ -234,10 +234,13 @@ impl MergeJob {
 
     /// Checks a step that was made elsewhere before it is made true; its outputs, open.
     fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
-        let Some(Running { run, verifier: Some(verifier), remote }) = &mut self.run else { return Ok(None) };
+        let Some(Running { run, verifier: Some((verifier, bounds)), remote }) = &mut self.run else {
+            return Ok(None);
+        };
+        let expected = bounds.below(step.upto.as_deref())?;
         let next = verifier
-            .step(&step.outputs, step.upto.as_deref(), &run.totals())
-            .map_err(|why| Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}")))?;
+            .step(&step.outputs, step.upto.as_deref(), &run.totals(), &expected)
+            .map_err(|why| run.refused(&format!("what cannot be: {why}")))?;
         let keeps = catalog.commit.settings.options.cache_fill == CacheFill::Remote;
         let remote = remote.as_ref().filter(|_| keeps);
         let open = |info: &Arc<TableInfo>| {
@@ -251,7 +254,8 @@ impl MergeJob {
             };
             Ok((info.id, catalog.tables.open_by(info, None, Some(&wrap))?))
         };
-        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>()?;
+        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>();
+        let opened = opened.map_err(|e| run.refused(&format!("a table that is not as it says: {e}")))?;
         *verifier = next;
         Ok(Some(opened))
     }
@@ -294,7 +298,7 @@ impl MergeJob {
         let Some(Running { run, verifier, .. }) = &self.run else { return };
         match verifier {
             None => catalog.remove_tables(&run.leftovers()),
-            Some(verifier) => catalog.remove_strays_of(verifier),
+            Some((verifier, _)) => catalog.remove_strays_of(verifier),
         }
     }
 
@@ -487,8 +491,8 @@ struct Publishing {
 /// The merge as whoever runs it does it, and what is checked of that.
 struct Running {
     run: Box<dyn MergeRun>,
-    /// `None` of one that runs here.
-    verifier: Option<Verifier>,
+    /// What is checked; `None` of one that runs here.
+    verifier: Option<(Verifier, Bounds)>,
     /// The memory of who runs it.
     remote: Option<Arc<dyn RemoteCache>>,
 }
@@ -499,15 +503,20 @@ impl Running {
         Ok(Self { run: catalog.local.begin(spec)?, verifier: None, remote: None })
     }
 
-    /// The merge run elsewhere.
-    fn there(run: Box<dyn OffloadedMerge>, spec: &MergeSpec) -> Self {
+    /// The merge run elsewhere, of tables of that version.
+    fn there(run: Box<dyn OffloadedMerge>, version: &Version, spec: &MergeSpec) -> Self {
+        let open: BTreeMap<TableId, &OpenTable> = version.tables().map(|open| (open.info.id, open)).collect();
+        let of_run = |run: &Vec<TableInfo>| -> Vec<OpenTable> {
+            run.iter().filter_map(|table| open.get(&table.id).copied().cloned()).collect()
+        };
+        let bounds = Bounds::new(spec, spec.inputs.iter().map(of_run).collect());
         let remote = run.remote_cache();
-        Self { run: Box::new(There::new(run)), verifier: Some(Verifier::new(spec)), remote }
+        Self { run: Box::new(There::new(run, spec)), verifier: Some((Verifier::new(spec), bounds)), remote }
     }
 
     /// What was done; of one elsewhere what was found to be true.
     fn totals(&self) -> Totals {
-        self.verifier.as_ref().map_or_else(|| self.run.totals(), Verifier::totals)
+        self.verifier.as_ref().map_or_else(|| self.run.totals(), |(verifier, _)| verifier.totals())
     }
 }
 
@@ -526,7 +535,7 @@ fn begin(catalog: &Catalog, store: &Store, version: &Version, spec: &MergeSpec) 
             catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
         if let Some(run) = run {
-            return Ok(Running::there(run, &there));
+            return Ok(Running::there(run, version, &there));
         }
     }
     Running::here(catalog, spec)
