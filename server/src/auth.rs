@@ -59,6 +59,15 @@ impl Grant {
     fn is_of(&self, table: &str) -> bool {
         self.tables.iter().any(|pattern| crate::names::fits(pattern, table))
     }
+
+    /// Whether it means a table of that instance.
+    fn is_within(&self, instance: &str) -> bool {
+        let tables = format!("{instance}/tables/");
+        self.tables.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(begin) => begin.starts_with(&tables) || tables.starts_with(begin),
+            None => pattern.starts_with(&tables),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -206,6 +215,20 @@ impl Who {
             }
         }
     }
+
+    /// Whether there is this right to a table of an instance, so that names of the instance may be taken, such as those of backups.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(crate) fn may_within(&self, right: Right, instance: &str) -> Result<(), Status> {
+        match self.has(right, |grant| grant.is_within(instance)) {
+            true => Ok(()),
+            false => {
+                let right = right.name();
+                Err(Status::permission_denied(format!("the token has no right to {right} within {instance}")))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +268,29 @@ mod tests {
             assert_eq!(refused.code(), tonic::Code::Unauthenticated);
         }
         assert!(Who::ANYONE.may(Right::Admin, "t").is_ok() && Who::ANYONE.may_monitor());
+    }
+
+    #[test]
+    fn a_right_within_an_instance_is_one_to_a_table_of_it() {
+        let digest = token_digest("x");
+        let of = |pattern: &str| {
+            let tokens = tokens(&format!(
+                "[[token]]\nname = 'x'\nsha256 = '{digest}'\nrights = ['admin']\ntables = ['{pattern}']"
+            ));
+            tokens.who(Some(b"Bearer x")).unwrap()
+        };
+        let instance = "projects/p/instances/i";
+        for right in
+            ["*", "projects/p/*", "projects/p/instances/i/tables/t", "projects/p/instances/i/tables/t*"]
+        {
+            assert!(of(right).may_within(Right::Admin, instance).is_ok(), "{right}");
+            assert!(of(right).may_within(Right::Read, instance).is_err(), "{right}");
+        }
+        for wrong in ["projects/q/*", "projects/p/instances/i2/tables/t", "projects/p/instances/i", "", "i*"]
+        {
+            assert!(of(wrong).may_within(Right::Admin, instance).is_err(), "{wrong}");
+        }
+        assert!(Who::ANYONE.may_within(Right::Admin, instance).is_ok());
     }
 
     #[test]

@@ -97,6 +97,64 @@ async fn with_tokens_each_call_needs_one_with_the_right_to_its_table() {
     fixture.server.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_backups_are_told_to_nobody_and_taken_by_nobody_without_a_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let text = [
+        entry("root", "'read', 'write', 'admin'", "'projects/p/*'"),
+        entry("owner", "'admin'", &format!("'{TABLE}'")),
+        entry("reader", "'read'", &format!("'{TABLE}'")),
+        entry("eye", "'monitor'", ""),
+    ];
+    std::fs::write(&file, text.concat()).unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let admin = |token| BigtableTableAdminClient::with_interceptor(channel.clone(), With(token));
+    let ours = format!("{INSTANCE}/clusters/c");
+    let theirs = "projects/victim/instances/v/clusters/c";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let expire_time = Some(prost_types::Timestamp { seconds: i64::try_from(now).unwrap() + 3_600, nanos: 0 });
+    let make = |cluster: &str, id: &str, table: &str| admin_v2::CreateBackupRequest {
+        parent: cluster.into(),
+        backup_id: id.into(),
+        backup: Some(admin_v2::Backup {
+            source_table: format!("{INSTANCE}/tables/{table}"),
+            expire_time,
+            ..Default::default()
+        }),
+    };
+    let copy = |cluster: &str, id: &str, source: &str| admin_v2::CopyBackupRequest {
+        parent: cluster.into(),
+        backup_id: id.into(),
+        source_backup: format!("{ours}/backups/{source}"),
+        expire_time,
+    };
+    for id in ["t", "u"] {
+        admin("root").create_table(create(id)).await.unwrap();
+    }
+    admin("root").create_backup(make(&ours, "hidden", "u")).await.unwrap();
+    admin("owner").create_backup(make(&ours, "own", "t")).await.unwrap();
+    for token in ["reader", "eye"] {
+        for (id, source) in [("hidden", "none"), ("free", "none"), ("free", "hidden"), ("own", "own")] {
+            let refused = admin(token).copy_backup(copy(&ours, id, source)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{token}: {id} of {source}: {refused}");
+        }
+    }
+    // Who administers one table of an instance shares its names, and sees no backups of other tables.
+    let (of_hidden, of_none) = (copy(&ours, "free", "hidden"), copy(&ours, "free", "none"));
+    for request in [of_hidden, of_none] {
+        assert_eq!(admin("owner").copy_backup(request).await.unwrap_err().code(), Code::NotFound);
+    }
+    let elsewhere = admin("owner").create_backup(make(theirs, "daily", "t")).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
+    let elsewhere = admin("owner").copy_backup(copy(theirs, "daily", "own")).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
+    admin("owner").copy_backup(copy(&ours, "second", "own")).await.unwrap();
+    fixture.server.stop().await.unwrap();
+}
+
 /// Every method that the server has, by its name on the wire, and nothing else: each must be refused.
 #[tokio::test]
 async fn without_a_token_no_method_of_any_service_answers() {
