@@ -12,7 +12,7 @@ use siltstone_storage_object::{DiskCache, Settings as ObjectSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tonic::Status;
 
 /// How long a write waits where memory or merges are far behind, before its client is told to come again.
@@ -69,7 +69,7 @@ pub struct Config {
     pub mapped_reads: bool,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,
-    /// A file of tokens and what each may do; without, whoever can connect may do everything.
+    /// A file of tokens and what each may do, read again when it changes; without, whoever can connect may do everything.
     pub tokens: Option<PathBuf>,
     /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
@@ -331,11 +331,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// When a file was last changed, if it is there.
-pub(crate) fn changed_at(file: &Path) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -469,6 +464,14 @@ impl Config {
             busy: BUSY_LOOKS,
             calm: CALM_LOOKS,
         }
+    }
+
+    /// The files that have secrets, by the names of their settings.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let tokens = self.tokens.as_deref().map(|file| ("tokens", file));
+        let key = self.tls.as_ref().map(|tls| ("tls.key", tls.key.as_path()));
+        let offload = self.offload.key.as_deref().map(|file| ("offload.key", file));
+        [tokens, key, offload].into_iter().flatten()
     }
 
     /// As a file that [`Config::read`] takes.

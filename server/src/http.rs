@@ -56,8 +56,16 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
     }
     match shared.tables.db.statistics().background_error {
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
-        None => (StatusCode::OK, "ready\n".into()),
+        None => (StatusCode::OK, format!("ready\n{}", of_files(&shared))),
     }
+}
+
+/// What is to be mended about files of secrets, a line each, by the names of their settings.
+fn of_files(shared: &Shared) -> String {
+    let stale = shared.stale_files().into_iter();
+    let stale = stale.map(|what| format!("{what}: not usable as it is now; what was read before goes on\n"));
+    let wide = shared.wide_files.lock();
+    stale.chain(wide.iter().map(|what| format!("{what}\n"))).collect()
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {

@@ -97,6 +97,78 @@ async fn with_tokens_each_call_needs_one_with_the_right_to_its_table() {
     fixture.server.stop().await.unwrap();
 }
 
+/// Waits until an answer over HTTP has that text, or has it no more.
+async fn told(fixture: &Fixture, path: &str, text: &str, is_told: bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer =
+            crate::support::get_with(fixture.server.page_at(), path, "authorization: Bearer eye\r\n").await;
+        if answer.contains(text) == is_told {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{text} {is_told}: {answer}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removed_token_stays_refused_whatever_becomes_of_the_file_which_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let reader = entry("reader", "'read'", &format!("'{TABLE}'"));
+    let rest = entry("root", "'read', 'write', 'admin'", "'projects/p/*'") + &entry("eye", "'monitor'", "");
+    std::fs::write(&file, reader + &rest).unwrap();
+    let before = std::fs::metadata(&file).unwrap().modified().unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let data = |token| BigtableClient::with_interceptor(channel.clone(), With(token));
+    let admin = BigtableTableAdminClient::with_interceptor(channel.clone(), With("root"));
+    admin.clone().create_table(create("t")).await.unwrap();
+    data("reader").read_rows(read()).await.unwrap();
+    told(&fixture, "/metrics", "siltstone_files_stale 0", true).await;
+    // As `cp -p` does it.
+    std::fs::write(&file, &rest).unwrap();
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(before).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while data("reader").read_rows(read()).await.is_ok() {
+        assert!(std::time::Instant::now() < deadline, "the token is taken still");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for broken in [Some("[[token]\nbroken"), None] {
+        match broken {
+            Some(text) => std::fs::write(&file, text).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        told(&fixture, "/metrics", "siltstone_files_stale 1", true).await;
+        told(&fixture, "/readyz", "tokens: not usable", true).await;
+        assert_eq!(data("reader").read_rows(read()).await.unwrap_err().code(), Code::Unauthenticated);
+        data("root").read_rows(read()).await.unwrap();
+    }
+    std::fs::write(&file, &rest).unwrap();
+    told(&fixture, "/readyz", "not usable", false).await;
+    assert_eq!(data("reader").read_rows(read()).await.unwrap_err().code(), Code::Unauthenticated);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn files_of_secrets_that_others_can_read_are_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    std::fs::write(&file, entry("eye", "'monitor'", "")).unwrap();
+    let change = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    change(0o644);
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let answer = crate::support::get(fixture.server.page_at(), "/readyz").await;
+    assert!(answer.contains("200 OK") && answer.contains("tokens: the file has mode 644"), "{answer}");
+    change(0o600);
+    told(&fixture, "/readyz", "mode", false).await;
+    change(0o640);
+    told(&fixture, "/readyz", "mode 640", true).await;
+    fixture.server.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_backups_are_told_to_nobody_and_taken_by_nobody_without_a_right() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,9 +264,9 @@ impl Authority {
     }
 
     /// (certificate, key)
-    fn sign(&self, purpose: ExtendedKeyUsagePurpose) -> (String, String) {
+    fn sign(&self, purpose: impl Into<Option<ExtendedKeyUsagePurpose>>) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = purpose.into().into_iter().collect();
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
@@ -242,6 +314,10 @@ async fn tls_keeps_out_who_cannot_show_a_certificate_and_takes_new_ones_while_it
     assert!(over_tls(&server, &first.pem(), None).await.is_err());
     assert!(over_tls(&server, &first.pem(), Some(&theirs)).await.is_err());
     assert!(over_tls(&server, &second.pem(), Some(&ours)).await.is_err());
+    for not_for_clients in [Some(ExtendedKeyUsagePurpose::ServerAuth), None] {
+        let identity = first.sign(not_for_clients);
+        assert!(over_tls(&server, &first.pem(), Some(&identity)).await.is_err());
+    }
     // Who speaks no TLS at all, or nothing, keeps nobody waiting.
     let _silent = tokio::net::TcpStream::connect(server.listens_at()).await.unwrap();
     let plain = Channel::from_shared(format!("http://{}", server.listens_at())).unwrap().connect().await;
