@@ -51,6 +51,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
     pub http: SocketAddr,
+    /// Names, beside `localhost` and its own address, by which the web page may be asked for where neither tokens nor TLS protect it.
+    pub http_names: Vec<String>,
     /// When a write is answered: `sync`, after it is safe from a power loss; `buffered`, after it is safe from the end of the
     /// process.
     pub durability: WriteDurability,
@@ -340,6 +342,7 @@ impl Default for Config {
             backups: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
+            http_names: Vec::new(),
             durability: WriteDurability::Sync,
             memory: Size(512 << 20),
             write_memory: Size(128 << 20),

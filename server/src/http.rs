@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The page, with its script and style.
-const PAGE: &str = include_str!("page.html");
+pub(crate) const PAGE: &str = include_str!("page.html");
 
 /// Regions of a table that the page shows.
 const SHOWN_REGIONS: usize = 100;
@@ -33,6 +33,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(of_all_tables)
+        .layer(middleware::from_fn_with_state(shared.clone(), crate::browsers::guard))
         .with_state(shared)
 }
 

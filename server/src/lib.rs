@@ -18,6 +18,7 @@
 //! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
 //! client_certificates       those of clients
 //! watched                   files that are read again when they change
+//! browsers                 what keeps pages of others from reading ours
 //! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
 //!
@@ -28,6 +29,7 @@ mod admin;
 mod aggregate;
 mod auth;
 mod backups;
+mod browsers;
 mod budget;
 mod calls;
 mod changes;
