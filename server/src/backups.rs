@@ -11,7 +11,7 @@
 use crate::names;
 use crate::proto::admin;
 use crate::schema::{self, Schema};
-use crate::status::status;
+use crate::status::{file_failed, status};
 use crate::tables::{self, Table, Tables};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
@@ -330,7 +330,8 @@ impl Tables {
         self.refuse_table(table)?;
         let restoring = &self.places.restoring;
         remove_dir(restoring)?;
-        std::fs::create_dir(restoring).map_err(|e| io("create", restoring, &e))?;
+        std::fs::create_dir(restoring)
+            .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
         let restored = self.restore_by(&backup, table, restoring);
         // What cannot be removed now is at the next start.
         let _ = remove_dir(restoring);
@@ -361,13 +362,11 @@ impl Tables {
     }
 }
 
-fn io(what: &str, path: &Path, error: &std::io::Error) -> Status {
-    Status::internal(format!("{what} {}: {error}", path.display()))
-}
-
 fn remove_dir(dir: &Path) -> Result<(), Status> {
     match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io("remove", dir, &e)),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(file_failed("remove the directory to restore in", dir, &e))
+        }
         _ => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::auth::Who;
 use crate::server::Shared;
+use crate::status::without_paths;
 use crate::tables::{Layout, Region};
 use axum::Router;
 use axum::extract::{Request, State};
@@ -56,7 +57,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
     }
     match shared.tables.db.statistics().background_error {
-        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        // Whoever asks need not know where files lie.
+        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error))),
         None => (StatusCode::OK, format!("ready\n{}", of_files(&shared))),
     }
 }

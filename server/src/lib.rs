@@ -35,6 +35,7 @@ mod calls;
 mod changes;
 mod chunks;
 mod client_certificates;
+mod codec;
 mod collect;
 mod config;
 mod data;

@@ -128,7 +128,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Status> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(e) => Err(Status::internal(format!("the call failed: {e}"))),
+        Err(error) => {
+            tracing::error!(%error, "a call failed");
+            Err(Status::internal("the call failed; the server's log says why"))
+        }
     }
 }
 

@@ -249,6 +249,23 @@ async fn without_a_token_no_method_of_any_service_answers() {
     fixture.server.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_request_that_does_not_decode_is_its_clients_fault_at_every_method() {
+    let fixture = Fixture::new().await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    // Of an empty message every field is unknown.
+    for path in siltstone_server::METHODS.iter().filter(|path| !path.ends_with("/State")) {
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        // A number, where every request begins with a text or a message.
+        let codec = tonic_prost::ProstCodec::<u64, ()>::default();
+        let refused = client.unary(Request::new(5), path.parse().unwrap(), codec).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{path}: {refused}");
+    }
+    fixture.server.stop().await.unwrap();
+}
+
 /// An authority, and what it signs.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
