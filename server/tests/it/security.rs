@@ -492,3 +492,25 @@ async fn pages_of_others_cannot_read_ours_by_a_name_of_their_own() {
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     closed.server.stop().await.unwrap();
 }
+
+#[test]
+fn what_is_deployed_lets_in_nobody_by_itself() {
+    let unit = include_str!("../../../deploy/siltstone.service");
+    for line in [
+        "UMask=0077",
+        "StateDirectoryMode=0700",
+        "PrivateDevices=true",
+        "ProtectKernelTunables=true",
+        "ProtectKernelModules=true",
+        "ProtectKernelLogs=true",
+        "CapabilityBoundingSet=",
+        "SystemCallFilter=@system-service",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+    ] {
+        assert!(unit.lines().any(|of| of == line), "{line}");
+    }
+    assert!(unit.contains("\nMemoryMax="));
+    let container = include_str!("../../../deploy/Containerfile");
+    let run = container.lines().filter(|line| line.starts_with("ENTRYPOINT") || line.starts_with("CMD"));
+    assert!(run.clone().count() == 2 && !run.into_iter().any(|line| line.contains("insecure")));
+}
