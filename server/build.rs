@@ -98,7 +98,7 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, enco
             .output_type(path(output))
             .codec_path(match *wire {
                 "ReadRows" if encoded => "crate::proto::EncodedCodec",
-                _ => "tonic_prost::ProstCodec",
+                _ => "crate::codec::MessageCodec",
             });
         service = service.method(if *streams { method.server_streaming().build() } else { method.build() });
     }

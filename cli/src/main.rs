@@ -3,7 +3,7 @@
 //! - `commands/`: one file a command, with its options and its `run`.
 //! - `format/`: rows as tsv, csv and jsonl; `escape`: bytes as text.
 //! - `open`: how commands open a database. `progress`: bars. `failure`: exit codes and the one line on stderr. `interrupt`: what
-//!   a command that a signal ends leaves behind.
+//!   a command that a signal ends leaves behind. `memory`: what a server's calls have freed goes back to the system.
 //!
 //! Nothing here knows how the engine works inside; only its public API is used.
 
@@ -13,6 +13,7 @@ mod failure;
 mod format;
 mod interrupt;
 mod logs;
+mod memory;
 mod open;
 mod progress;
 mod remote;

@@ -42,6 +42,13 @@ fn administers(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
     who.may(Right::Admin, &backup.source_table)
 }
 
+/// Whether a backup may be given a name in a cluster of that name: all who administer tables of an instance share its names, and
+/// nobody else learns which are taken.
+fn names_backups(who: &Who, cluster: &str) -> Result<(), Status> {
+    let instance = cluster.split_once("/clusters/").map_or(cluster, |(instance, _)| instance);
+    who.may_within(Right::Admin, instance)
+}
+
 #[tonic::async_trait]
 impl BigtableTableAdmin for TableAdmin {
     async fn create_table(
@@ -251,6 +258,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateBackupRequest>,
     ) -> Result<Response<Operation>, Status> {
+        names_backups(&self.0.who(request.metadata())?, &request.get_ref().parent)?;
         let backup = request.get_ref().backup.as_ref();
         let table = backup.map_or("", |backup| &backup.source_table);
         let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, table)])?;
@@ -380,6 +388,7 @@ impl BigtableTableAdmin for TableAdmin {
 
     async fn copy_backup(&self, request: Request<CopyBackupRequest>) -> Result<Response<Operation>, Status> {
         let who = self.0.who(request.metadata())?;
+        names_backups(&who, &request.get_ref().parent)?;
         let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
         let request = request.into_inner();
         let shared = self.0.clone();

@@ -2,18 +2,16 @@
 //!
 //! Without a file of tokens whoever can connect may do everything. With one, every call needs a token (`authorization: Bearer TOKEN`)
 //! and a right that the file gives it; what it does not give is denied. The file has digests of tokens, not the tokens, and is read
-//! again when it changes.
+//! again when it changes. A token may have a time at which it expires.
 
-use arc_swap::ArcSwap;
+use crate::watched::Watched;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 use tonic::Status;
 
 /// What may be done.
@@ -53,11 +51,39 @@ struct Grant {
     /// Names of tables; one that ends in `*` means all that begin with what stands before it.
     #[serde(default)]
     tables: Vec<String>,
+    /// When it ends, in microseconds since 1970; `None` for never.
+    #[serde(default, rename = "expires", deserialize_with = "expiry")]
+    expires_us: Option<u64>,
+}
+
+/// A time by RFC 3339, or a date, which means its first moment; in quotes or not. Without an offset it is in UTC.
+fn expiry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let value = toml::Value::deserialize(from)?;
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    let time = text.parse::<prost_types::Timestamp>().ok();
+    let us = time.and_then(|time| crate::micros(time.seconds, time.nanos));
+    let wrong = || {
+        D::Error::custom(format!("expires: {text} is neither a date nor a time such as 2027-01-31T12:00:00Z"))
+    };
+    us.map(Some).ok_or_else(wrong)
 }
 
 impl Grant {
+    fn is_over(&self) -> bool {
+        self.expires_us.is_some_and(|at| at <= crate::now_us())
+    }
+
     fn is_of(&self, table: &str) -> bool {
         self.tables.iter().any(|pattern| crate::names::fits(pattern, table))
+    }
+
+    /// Whether it means a table of that instance.
+    fn is_within(&self, instance: &str) -> bool {
+        let tables = format!("{instance}/tables/");
+        self.tables.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(begin) => begin.starts_with(&tables) || tables.starts_with(begin),
+            None => pattern.starts_with(&tables),
+        })
     }
 }
 
@@ -109,36 +135,31 @@ pub fn token_digest(token: &str) -> String {
 }
 
 /// The tokens that are known.
-pub(crate) struct Tokens {
-    file: PathBuf,
-    now: ArcSwap<Digests>,
-    seen: Mutex<Option<SystemTime>>,
-}
+pub(crate) struct Tokens(Watched<Digests>);
 
 impl Tokens {
     /// # Errors
     /// A file that cannot be read, or what is wrong in it.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
-        let seen = Mutex::new(crate::config::changed_at(file));
-        Ok(Self { file: file.to_path_buf(), now: ArcSwap::from_pointee(Self::of(file)?), seen })
+        let name = file.display().to_string();
+        let make = move |contents: &[Vec<u8>]| {
+            let text = contents.iter().map(|content| String::from_utf8_lossy(content)).collect::<String>();
+            parse(&text).map_err(|e| format!("{name}: {e}"))
+        };
+        Watched::read(vec![file.to_path_buf()], Box::new(make)).map(Self)
     }
 
-    fn of(file: &Path) -> Result<Digests, String> {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        parse(&text).map_err(|e| format!("{}: {e}", file.display()))
-    }
-
-    /// Reads the file again if it has changed.
+    /// Reads the file again if it has changed; see [`Watched::look`].
     ///
     /// # Errors
     /// What is wrong with the new one. The old tokens go on.
     pub(crate) fn look(&self) -> Result<bool, String> {
-        let now = crate::config::changed_at(&self.file);
-        if std::mem::replace(&mut *self.seen.lock(), now) == now {
-            return Ok(false);
-        }
-        self.now.store(Arc::new(Self::of(&self.file)?));
-        Ok(true)
+        self.0.look()
+    }
+
+    /// Whether the file as it is cannot be used.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.0.is_stale()
     }
 
     /// Whose token an `authorization` header has. A password of HTTP's basic way is taken for a token, as browsers ask for that.
@@ -157,10 +178,14 @@ impl Tokens {
             _ => None,
         };
         let digest: Option<[u8; 32]> = token.map(|token| Sha256::digest(token.as_bytes()).into());
-        let grants = digest.and_then(|digest| self.now.load().get(&digest).cloned());
-        grants
-            .map(|grants| Who(Some(grants)))
-            .ok_or_else(|| Status::unauthenticated("the token is not known"))
+        let grants = digest.and_then(|digest| self.0.now().get(&digest).cloned());
+        match grants {
+            Some(grants) if grants.iter().all(Grant::is_over) => {
+                Err(Status::unauthenticated("the token has expired"))
+            }
+            Some(grants) => Ok(Who(Some(grants))),
+            None => Err(Status::unauthenticated("the token is not known")),
+        }
     }
 }
 
@@ -172,15 +197,18 @@ impl Who {
     /// Whoever can connect, where there are no tokens.
     pub(crate) const ANYONE: Self = Self(None);
 
+    /// Whether something holds of a grant that is not over.
+    fn any(&self, holds: impl Fn(&Grant) -> bool) -> bool {
+        self.0.as_ref().is_none_or(|all| all.iter().any(|grant| holds(grant) && !grant.is_over()))
+    }
+
     fn has(&self, right: Right, is_of: impl Fn(&Grant) -> bool) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|all| all.iter().any(|grant| grant.rights.contains(&right) && is_of(grant)))
+        self.any(|grant| grant.rights.contains(&right) && is_of(grant))
     }
 
     /// Whether there is any right on a table, so that it may be known that it is there.
     pub(crate) fn sees(&self, table: &str) -> bool {
-        self.0.as_ref().is_none_or(|all| all.iter().any(|grant| grant.is_of(table)))
+        self.any(|grant| grant.is_of(table))
     }
 
     /// # Errors
@@ -206,6 +234,20 @@ impl Who {
             }
         }
     }
+
+    /// Whether there is this right to a table of an instance, so that names of the instance may be taken, such as those of backups.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(crate) fn may_within(&self, right: Right, instance: &str) -> Result<(), Status> {
+        match self.has(right, |grant| grant.is_within(instance)) {
+            true => Ok(()),
+            false => {
+                let right = right.name();
+                Err(Status::permission_denied(format!("the token has no right to {right} within {instance}")))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -213,8 +255,32 @@ mod tests {
     use super::*;
 
     fn tokens(text: &str) -> Tokens {
-        let now = ArcSwap::from_pointee(parse(text).unwrap());
-        Tokens { file: PathBuf::new(), now, seen: Mutex::new(None) }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Tokens::read(file.path()).unwrap()
+    }
+
+    #[test]
+    fn a_token_ends_at_its_time() {
+        let digest = token_digest("x");
+        let entry = |right: &str, expires: &str| {
+            format!(
+                "[[token]]\nname = 'x'\nsha256 = '{digest}'\nrights = ['{right}']\ntables = ['t']\nexpires = {expires}\n"
+            )
+        };
+        let who = |text: &str| tokens(text).who(Some(b"Bearer x"));
+        for over in ["2020-01-31", "'2020-01-31'", "2020-01-31T12:00:00+01:00", "'2020-01-31T12:00:00Z'"] {
+            let refused = who(&entry("read", over)).err().unwrap();
+            assert!(refused.code() == tonic::Code::Unauthenticated && refused.message().contains("expired"));
+        }
+        // One entry of the token is over, the other not.
+        let who = who(&(entry("read", "2200-01-31") + &entry("write", "2020-01-31"))).unwrap();
+        assert!(who.may(Right::Read, "t").is_ok() && who.sees("t") && who.may(Right::Write, "t").is_err());
+        let text = entry("read", &format!("'{}'", prost_types::Timestamp { seconds: 5, nanos: 0 }));
+        assert_eq!(parse(&text).unwrap().values().next().unwrap()[0].expires_us, Some(5_000_000));
+        for wrong in ["'soon'", "5", "2020-13-31", "12:00:00"] {
+            assert!(parse(&entry("read", wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -245,6 +311,29 @@ mod tests {
             assert_eq!(refused.code(), tonic::Code::Unauthenticated);
         }
         assert!(Who::ANYONE.may(Right::Admin, "t").is_ok() && Who::ANYONE.may_monitor());
+    }
+
+    #[test]
+    fn a_right_within_an_instance_is_one_to_a_table_of_it() {
+        let digest = token_digest("x");
+        let of = |pattern: &str| {
+            let tokens = tokens(&format!(
+                "[[token]]\nname = 'x'\nsha256 = '{digest}'\nrights = ['admin']\ntables = ['{pattern}']"
+            ));
+            tokens.who(Some(b"Bearer x")).unwrap()
+        };
+        let instance = "projects/p/instances/i";
+        for right in
+            ["*", "projects/p/*", "projects/p/instances/i/tables/t", "projects/p/instances/i/tables/t*"]
+        {
+            assert!(of(right).may_within(Right::Admin, instance).is_ok(), "{right}");
+            assert!(of(right).may_within(Right::Read, instance).is_err(), "{right}");
+        }
+        for wrong in ["projects/q/*", "projects/p/instances/i2/tables/t", "projects/p/instances/i", "", "i*"]
+        {
+            assert!(of(wrong).may_within(Right::Admin, instance).is_err(), "{wrong}");
+        }
+        assert!(Who::ANYONE.may_within(Right::Admin, instance).is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 use crate::names;
 use crate::proto::admin;
 use crate::schema::{self, Schema};
-use crate::status::status;
+use crate::status::{file_failed, status};
 use crate::tables::{self, Table, Tables};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ impl Tables {
         alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
     }
 
-    /// The backup of that name, if the caller may know of it and `may` says so. The caller is alone.
+    /// The backup of that name, if the caller may know of it and `may` says so.
     fn allowed(&self, name: &str, may: May<'_>) -> Result<Backup, Status> {
         let backup = self.backup(name)?;
         may(&backup).map(|()| backup)
@@ -215,6 +215,8 @@ impl Tables {
         expire_us: u64,
         may: May<'_>,
     ) -> Result<Backup, Status> {
+        // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of names.
+        self.allowed(source, may)?;
         let _alone = self.alone()?;
         self.refuse_taken(name)?;
         let copy = Backup { source_backup: source.to_string(), expire_us, ..self.allowed(source, may)? };
@@ -224,6 +226,7 @@ impl Tables {
 
     /// Gives a backup another time to expire.
     pub(crate) fn update_backup(&self, name: &str, expire_us: u64, may: May<'_>) -> Result<Backup, Status> {
+        self.allowed(name, may)?;
         let _alone = self.alone()?;
         let backup = Backup { expire_us, ..self.allowed(name, may)? };
         self.write_backup(name, Some(&backup))?;
@@ -232,6 +235,7 @@ impl Tables {
 
     /// Deletes a backup; its files go with the last copy.
     pub(crate) fn delete_backup(&self, name: &str, may: May<'_>) -> Result<(), Status> {
+        self.allowed(name, may)?;
         let _alone = self.alone()?;
         let backup = self.allowed(name, may)?;
         self.forget(name, &backup)
@@ -320,12 +324,14 @@ impl Tables {
         table: &str,
         may: May<'_>,
     ) -> Result<(Arc<Table>, Backup), Status> {
+        self.allowed(name, may)?;
         let _alone = self.alone()?;
         let backup = self.allowed(name, may)?;
         self.refuse_table(table)?;
         let restoring = &self.places.restoring;
         remove_dir(restoring)?;
-        std::fs::create_dir(restoring).map_err(|e| io("create", restoring, &e))?;
+        std::fs::create_dir(restoring)
+            .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
         let restored = self.restore_by(&backup, table, restoring);
         // What cannot be removed now is at the next start.
         let _ = remove_dir(restoring);
@@ -356,13 +362,48 @@ impl Tables {
     }
 }
 
-fn io(what: &str, path: &Path, error: &std::io::Error) -> Status {
-    Status::internal(format!("{what} {}: {error}", path.display()))
-}
-
 fn remove_dir(dir: &Path) -> Result<(), Status> {
     match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io("remove", dir, &e)),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(file_failed("remove the directory to restore in", dir, &e))
+        }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn who_has_no_right_to_a_backup_does_not_wait_for_its_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { dir: dir.path().join("data"), ..Config::default() };
+        let db = schema::builder(config.options()).open(&config.dir).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let (table, in_an_hour) = ("projects/p/instances/i/tables/t", crate::now_us() + 3_600_000_000);
+        let backup = |id| format!("projects/p/instances/i/clusters/c/backups/{id}");
+        let families = [("f".to_string(), admin::ColumnFamily::default())].into();
+        tables
+            .create(table, &admin::Table { column_families: families, ..Default::default() }, &[""; 0])
+            .unwrap();
+        let (hidden, copy) = (backup("hidden"), backup("copy"));
+        tables.create_backup(&hidden, table, in_an_hour).unwrap();
+        let refuse: May<'_> = &|_| Err(Status::permission_denied("no"));
+        let _alone = tables.alone().unwrap();
+        // Who waits for the lock, which this test has, is told UNAVAILABLE.
+        let denied = [
+            tables.copy_backup(&copy, &hidden, in_an_hour, refuse).err(),
+            tables.copy_backup(&hidden, &hidden, in_an_hour, refuse).err(),
+            tables.update_backup(&hidden, in_an_hour, refuse).err(),
+            tables.delete_backup(&hidden, refuse).err(),
+            tables.restore(&hidden, table, refuse).err(),
+        ];
+        for status in denied {
+            assert_eq!(status.unwrap().code(), tonic::Code::PermissionDenied);
+        }
+        let none = tables.delete_backup(&backup("none"), refuse).unwrap_err();
+        assert_eq!(none.code(), tonic::Code::NotFound);
     }
 }

@@ -116,6 +116,8 @@ impl CallMetrics {
             let open = shared.connections.load(Ordering::Relaxed);
             metrics::gauge!("siltstone_calls_under_way").set(self.0.under_way.load(Ordering::Relaxed) as f64);
             metrics::gauge!("siltstone_connections").set(open as f64);
+            metrics::gauge!("siltstone_files_stale")
+                .set(f64::from(u8::from(!shared.stale_files().is_empty())));
             metrics::gauge!("siltstone_call_memory_bytes").set(shared.budgets.used() as f64);
         });
         self.0.recorder.handle().render()

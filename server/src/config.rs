@@ -14,7 +14,7 @@ use siltstone_storage_object::{DiskCache, Settings as ObjectSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tonic::Status;
 
 /// How long a write waits where memory or merges are far behind, before its client is told to come again.
@@ -53,6 +53,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
     pub http: SocketAddr,
+    /// Names, beside `localhost` and its own address, by which the web page may be asked for where neither tokens nor TLS protect it.
+    pub http_names: Vec<String>,
     /// When a write is answered: `sync`, after it is safe from a power loss; `buffered`, after it is safe from the end of the
     /// process.
     pub durability: WriteDurability,
@@ -74,7 +76,7 @@ pub struct Config {
     pub file_access: FileAccess,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,
-    /// A file of tokens and what each may do; without, whoever can connect may do everything.
+    /// A file of tokens and what each may do, read again when it changes; without, whoever can connect may do everything.
     pub tokens: Option<PathBuf>,
     /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
@@ -367,11 +369,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// When a file was last changed, if it is there.
-pub(crate) fn changed_at(file: &Path) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -381,6 +378,7 @@ impl Default for Config {
             backups: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
+            http_names: Vec::new(),
             durability: WriteDurability::Sync,
             memory: Size(512 << 20),
             write_memory: Size(128 << 20),
@@ -555,6 +553,14 @@ impl Config {
             busy: BUSY_LOOKS,
             calm: CALM_LOOKS,
         }
+    }
+
+    /// The files that have secrets, by the names of their settings.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let tokens = self.tokens.as_deref().map(|file| ("tokens", file));
+        let key = self.tls.as_ref().map(|tls| ("tls.key", tls.key.as_path()));
+        let offload = self.offload.key.as_deref().map(|file| ("offload.key", file));
+        [tokens, key, offload].into_iter().flatten()
     }
 
     /// As a file that [`Config::read`] takes.

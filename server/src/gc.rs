@@ -6,11 +6,14 @@
 
 use crate::proto::admin;
 use crate::proto::admin::gc_rule::Rule;
+use prost::Message;
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 /// Rules may hold rules, this deep.
 const DEPTH_MAX: usize = 10;
+/// Bytes of a rule as encoded, at most: as in the public service. Every cell that is read is judged by the whole rule.
+const BYTES_MAX: usize = 500;
 
 /// When a cell is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,12 @@ pub(crate) enum Gc {
 
 impl Gc {
     pub(crate) fn from_message(rule: Option<&admin::GcRule>) -> Result<Self, Status> {
+        let bytes = rule.map_or(0, Message::encoded_len);
+        if bytes > BYTES_MAX {
+            return Err(Status::invalid_argument(format!(
+                "GC rule: it has {bytes} bytes as encoded, more than {BYTES_MAX}"
+            )));
+        }
         Self::nested(rule, DEPTH_MAX)
     }
 
@@ -146,5 +155,25 @@ mod tests {
             deep = rule(Rule::Union(admin::gc_rule::Union { rules: vec![deep] }));
         }
         assert!(Gc::from_message(Some(&deep)).is_err());
+    }
+
+    #[test]
+    fn rules_of_more_than_500_bytes_are_refused_whatever_they_are_made_of() {
+        let part = admin::GcRule { rule: Some(Rule::MaxNumVersions(5)) };
+        // A part has 2 bytes and 2 before it, the list of all of them 3 before it.
+        let of = |parts: usize| {
+            let rules = vec![part.clone(); parts];
+            admin::GcRule { rule: Some(Rule::Union(admin::gc_rule::Union { rules })) }
+        };
+        let (most, over) = (of(124), of(125));
+        assert!(most.encoded_len() <= BYTES_MAX && over.encoded_len() > BYTES_MAX);
+        assert!(Gc::from_message(Some(&most)).is_ok());
+        let refused = Gc::from_message(Some(&over)).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains("500"), "{refused}");
+        // Parts that say nothing count too.
+        let empty = vec![admin::GcRule::default(); 1_000];
+        let empty = Rule::Intersection(admin::gc_rule::Intersection { rules: empty });
+        assert!(Gc::from_message(Some(&admin::GcRule { rule: Some(empty) })).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::auth::Who;
 use crate::server::Shared;
+use crate::status::without_paths;
 use crate::tables::{Layout, Region};
 use axum::Router;
 use axum::extract::{Request, State};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The page, with its script and style.
-const PAGE: &str = include_str!("page.html");
+pub(crate) const PAGE: &str = include_str!("page.html");
 
 /// Regions of a table that the page shows.
 const SHOWN_REGIONS: usize = 100;
@@ -33,6 +34,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(of_all_tables)
+        .layer(middleware::from_fn_with_state(shared.clone(), crate::browsers::guard))
         .with_state(shared)
 }
 
@@ -55,9 +57,18 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
     }
     match shared.tables.db.statistics().background_error {
-        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
-        None => (StatusCode::OK, "ready\n".into()),
+        // Whoever asks need not know where files lie.
+        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error))),
+        None => (StatusCode::OK, format!("ready\n{}", of_files(&shared))),
     }
+}
+
+/// What is to be mended about files of secrets, a line each, by the names of their settings.
+fn of_files(shared: &Shared) -> String {
+    let stale = shared.stale_files().into_iter();
+    let stale = stale.map(|what| format!("{what}: not usable as it is now; what was read before goes on\n"));
+    let wide = shared.wide_files.lock();
+    stale.chain(wide.iter().map(|what| format!("{what}\n"))).collect()
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {

@@ -16,6 +16,9 @@
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
 //! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
+//! client_certificates       those of clients
+//! watched                   files that are read again when they change
+//! browsers                 what keeps pages of others from reading ours
 //! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
 //!
@@ -26,10 +29,13 @@ mod admin;
 mod aggregate;
 mod auth;
 mod backups;
+mod browsers;
 mod budget;
 mod calls;
 mod changes;
 mod chunks;
+mod client_certificates;
+mod codec;
 mod collect;
 mod config;
 mod data;
@@ -58,6 +64,7 @@ mod settings;
 mod status;
 mod tables;
 mod traffic;
+mod watched;
 
 pub use auth::token_digest;
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};

@@ -4,25 +4,24 @@
 //! connections from then on.
 
 use crate::budget::{Budgets, Peer};
+use crate::client_certificates;
 use crate::config::TlsConfig;
-use arc_swap::ArcSwap;
+use crate::watched::Watched;
 use futures_util::Stream;
-use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -43,36 +42,36 @@ pub(crate) enum Protocol {
 
 /// Keys and certificates.
 pub(crate) struct Tls {
-    files: TlsConfig,
     /// For gRPC and for HTTP.
-    now: ArcSwap<(TlsAcceptor, TlsAcceptor)>,
-    /// When the files were last changed.
-    seen: Mutex<Vec<Option<SystemTime>>>,
+    acceptors: Watched<(TlsAcceptor, TlsAcceptor)>,
 }
 
 impl Tls {
     /// # Errors
     /// A file that cannot be read or is none of its kind.
     pub(crate) fn read(files: &TlsConfig) -> Result<Self, String> {
-        let seen = Mutex::new(changed(files));
-        Ok(Self { files: files.clone(), now: ArcSwap::from_pointee(acceptors(files)?), seen })
+        let all = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+        let all: Vec<PathBuf> = all.into_iter().flatten().cloned().collect();
+        let names = all.clone();
+        let make = move |contents: &[Vec<u8>]| acceptors(&names, contents);
+        Ok(Self { acceptors: Watched::read(all, Box::new(make))? })
     }
 
-    /// Reads the files again if they have changed; what cannot be used is left until it is changed once more.
+    /// Reads the files again if they have changed; see [`Watched::look`].
     ///
     /// # Errors
     /// What is wrong with the new files. The old certificates go on.
     pub(crate) fn look(&self) -> Result<bool, String> {
-        let now = changed(&self.files);
-        if std::mem::replace(&mut *self.seen.lock(), now.clone()) == now {
-            return Ok(false);
-        }
-        self.now.store(Arc::new(acceptors(&self.files)?));
-        Ok(true)
+        self.acceptors.look()
+    }
+
+    /// Whether the files as they are cannot be used.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.acceptors.is_stale()
     }
 
     fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
-        let now = self.now.load();
+        let now = self.acceptors.now();
         match protocol {
             Protocol::Grpc => now.0.clone(),
             Protocol::Http => now.1.clone(),
@@ -80,42 +79,36 @@ impl Tls {
     }
 }
 
-/// When the files were last changed.
-fn changed(files: &TlsConfig) -> Vec<Option<SystemTime>> {
-    [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(|file| crate::config::changed_at(file))
-        .collect()
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(file: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).map_err(|e| wrong(&e))?.collect();
+    let all: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(content).collect();
     let all = all.map_err(|e| wrong(&e))?;
     if all.is_empty() { Err(wrong(&"no certificate in it")) } else { Ok(all) }
 }
 
-fn acceptors(files: &TlsConfig) -> Result<(TlsAcceptor, TlsAcceptor), String> {
-    let chain = certificates(&files.certificate)?;
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|e| format!("{}: {e}", files.key.display()))?;
+/// For gRPC and for HTTP, of certificates, their key, and the authority of clients' certificates if there is one.
+fn acceptors(files: &[PathBuf], contents: &[Vec<u8>]) -> Result<(TlsAcceptor, TlsAcceptor), String> {
+    let ([certificate, key, ca @ ..], [chain, key_content, ..]) = (files, contents) else {
+        return Err("a certificate and its key are needed".into());
+    };
+    let chain = certificates(certificate, chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key_content).map_err(|e| format!("{}: {e}", key.display()))?;
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-    let builder = match &files.client_ca {
+    let builder = match ca.first().zip(contents.get(2)) {
         None => builder.with_no_client_auth(),
-        Some(file) => {
+        Some((file, content)) => {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
+            for certificate in certificates(file, content)? {
                 roots.add(certificate).map_err(|e| format!("{}: {e}", file.display()))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let verifier = client_certificates::verifier(roots, provider);
             builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
         }
     };
     let config =
-        builder.with_single_cert(chain, key).map_err(|e| format!("{}: {e}", files.certificate.display()))?;
+        builder.with_single_cert(chain, key).map_err(|e| format!("{}: {e}", certificate.display()))?;
     let speaking = |protocol: &[u8]| {
         let mut config = config.clone();
         config.alpn_protocols = vec![protocol.to_vec()];

@@ -1,5 +1,6 @@
 //! The messages and services of the public API. Messages come from crates; `build.rs` makes the services' stubs.
 
+use crate::codec::Checked;
 use bytes::{BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -32,14 +33,14 @@ impl Codec for EncodedCodec {
     type Encode = Bytes;
     type Decode = data::ReadRowsRequest;
     type Encoder = Encoded;
-    type Decoder = <ProstCodec<(), data::ReadRowsRequest> as Codec>::Decoder;
+    type Decoder = Checked<<ProstCodec<(), data::ReadRowsRequest> as Codec>::Decoder>;
 
     fn encoder(&mut self) -> Encoded {
         Encoded
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<(), _>::default().decoder()
+        Checked(ProstCodec::<(), _>::default().decoder())
     }
 }
 

@@ -20,10 +20,12 @@ use crate::regions::{Look, Looked};
 use crate::status::status;
 use crate::tables::{Table, Tables};
 use crate::{regions, rows, schema};
+use parking_lot::Mutex;
 use siltstone::Durability;
 use siltstone_compactor::{CompactionManager, Compactors};
 use siltstone_storage_object::LazyObjectStores;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -71,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) tls: Option<Arc<Tls>>,
+    /// Which files of secrets others than their owners can read, as lines of text.
+    pub(crate) wide_files: Mutex<Vec<String>>,
     /// Memory for calls.
     pub(crate) budgets: Budgets,
     /// Connections that are open.
@@ -83,6 +87,13 @@ impl Shared {
     /// Whether a write is answered without a wait for the disk, or for memory and merges that are behind.
     pub(crate) fn writes_at_once(&self) -> bool {
         self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
+    }
+
+    /// The settings whose files cannot be used as they are, so that what they had before goes on.
+    pub(crate) fn stale_files(&self) -> Vec<&'static str> {
+        let tokens = self.tokens.as_ref().is_some_and(Tokens::is_stale).then_some("tokens");
+        let tls = self.tls.as_ref().is_some_and(|tls| tls.is_stale()).then_some("tls");
+        tokens.into_iter().chain(tls).collect()
     }
 
     /// Who makes a call.
@@ -117,7 +128,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Status> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(e) => Err(Status::internal(format!("the call failed: {e}"))),
+        Err(error) => {
+            tracing::error!(%error, "a call failed");
+            Err(Status::internal("the call failed; the server's log says why"))
+        }
     }
 }
 
@@ -134,12 +148,36 @@ fn look_at_files(shared: &Shared) {
     }
 }
 
+/// Looks which files of secrets others than their owners can read, and says so when that has changed.
+fn look_at_modes(shared: &Shared) {
+    let of = |(setting, file): (&str, &Path)| {
+        let mode = crate::watched::wide_mode(file)?;
+        Some(format!(
+            "{setting}: the file has mode {mode:o}, which lets others in than its owner: 600 is enough"
+        ))
+    };
+    let found: Vec<String> = shared.config.secrets().filter_map(of).collect();
+    let mut wide = shared.wide_files.lock();
+    if *wide != found {
+        found.iter().for_each(|what| tracing::warn!("{what}"));
+        *wide = found;
+    }
+}
+
 /// Looks at files that may change, and notes the moment, whatever else goes on.
 async fn look_at_files_and_clock(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        look_at_files(&shared);
         shared.tables.note_moment();
+        let shared = shared.clone();
+        let look = move || {
+            look_at_files(&shared);
+            look_at_modes(&shared);
+            Ok(())
+        };
+        if let Err(e) = blocking(look).await {
+            tracing::error!(error = e.message(), "files were not looked at");
+        }
     }
 }
 
@@ -291,6 +329,7 @@ impl Server {
             _manager: manager,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
             tls: terms.tls.clone(),
+            wide_files: Mutex::default(),
             budgets: terms.budgets.clone(),
             connections: terms.open.clone(),
             durability: config.durability.into(),
@@ -299,6 +338,7 @@ impl Server {
             config,
             stopping: AtomicBool::new(false),
         });
+        look_at_modes(&shared);
         let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, terms.clone()).await?;
         let for_http = {
             // Counted apart: idle sockets of one port keep nobody from the other.
@@ -355,6 +395,11 @@ impl Server {
     /// The address of the web page.
     pub fn page_at(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Bytes that calls hold now: requests that are under way, and answers that wait for their clients.
+    pub fn call_memory(&self) -> u64 {
+        self.shared.budgets.used() as u64
     }
 
     /// The rows at which the regions of a table begin; the first begins with the empty one.

@@ -1,12 +1,16 @@
 //! The engine's errors as statuses of calls.
+//!
+//! Where files of the server lie is not told to clients: of a path its last part remains, which names the file, and the whole is
+//! logged.
 
 use siltstone::{Error, ErrorKind};
+use std::path::Path;
 use tonic::Status;
 
 /// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients retry by themselves.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` wants it")]
 pub(crate) fn status(error: Error) -> Status {
-    let message = error.to_string();
+    let message = told(&error.to_string());
     match error.kind() {
         ErrorKind::Invalid => Status::invalid_argument(message),
         ErrorKind::OutOfRange => Status::unavailable(message),
@@ -23,11 +27,74 @@ pub(crate) fn status(error: Error) -> Status {
     }
 }
 
+/// What a client is told of an error's text: without paths. The whole is logged where it says more.
+pub(crate) fn told(text: &str) -> String {
+    let told = without_paths(text);
+    if told != text {
+        tracing::warn!(error = text, "an error was told to a client without its paths");
+    }
+    told
+}
+
+/// A text in which of each path only the last part is left. Spaces stay as they are.
+pub(crate) fn without_paths(text: &str) -> String {
+    let word = |word: &str| {
+        let plain = word.trim_start_matches(['(', '[', '"', '\'', '`']);
+        let (before, path) = word.split_at(word.len() - plain.len());
+        match path.trim_end_matches('/').rsplit_once('/') {
+            Some((_, last)) => format!("{before}{last}"),
+            None => word.to_string(),
+        }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// An error of a file of the server's, at which a call failed.
+pub(crate) fn file_failed(what: &str, path: &Path, error: &std::io::Error) -> Status {
+    tracing::error!(path = %path.display(), %error, "{what}");
+    Status::internal(format!("{what}: {error}"))
+}
+
 /// The code of a status and its text, for one entry of a call.
 pub(crate) fn entry_status(status: &Status) -> crate::proto::rpc::Status {
     crate::proto::rpc::Status {
         code: status.code() as i32,
         message: status.message().to_string(),
         details: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_paths_the_name_of_the_file_is_left() {
+        for (text, expected) in [
+            (
+                "checksum is 1, expected 2 (/var/lib/db/x.table at byte 5)",
+                "checksum is 1, expected 2 (x.table at byte 5)",
+            ),
+            ("write (data/LOG): No space left on device", "write (LOG): No space left on device"),
+            ("/srv/data/ is in use: /srv/data/LOCK is locked", "data is in use: LOCK is locked"),
+            ("`s3://bucket/tables/7.table` is missing", "`7.table` is missing"),
+            ("no family \"f\" in the table", "no family \"f\" in the table"),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(without_paths(text), expected);
+        }
+    }
+
+    #[test]
+    fn statuses_of_the_engines_errors_have_no_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("data");
+        let open = siltstone::Db::open(&place).unwrap();
+        let busy = siltstone::Db::open(&place).unwrap_err();
+        assert!(busy.to_string().contains(dir.path().to_str().unwrap()));
+        let told = status(busy);
+        assert!(!told.message().contains('/') && told.message().contains("data"), "{told}");
+        drop(open);
     }
 }

@@ -45,7 +45,7 @@ impl Slice {
     pub(crate) fn given<'a>(self, name: &str) -> Result<Option<&'a [u8]>> {
         match (self.data.is_null(), self.len) {
             // SAFETY: the caller's promise; `name` says whose it is.
-            (false, len) if len <= isize::MAX as usize => {
+            (false, len) if bytes_fit::<u8>(len) => {
                 Ok(Some(unsafe { std::slice::from_raw_parts(self.data, len) }))
             }
             (true, 0) => Ok(None),
@@ -55,18 +55,38 @@ impl Slice {
     }
 }
 
-/// Several slices in a row.
-pub(crate) fn slices<'a>(first: *const Slice, count: usize, name: &str) -> Result<&'a [Slice]> {
+/// Whether memory can hold so many in a row.
+pub(crate) fn bytes_fit<T>(count: usize) -> bool {
+    count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= isize::MAX as usize)
+}
+
+/// Checks a row of so many that the caller has, or has room for.
+pub(crate) fn check_row<T>(first: *const T, count: usize, name: &str) -> Result<()> {
     match (first.is_null(), count) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(invalid(format!("{name} is NULL"))),
-        // SAFETY: the caller's promise.
-        (false, count) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+        (true, 1..) => Err(invalid(format!("{name} is NULL"))),
+        (_, count) if bytes_fit::<T>(count) => Ok(()),
+        (_, count) => Err(invalid(format!("{name} are {count}, more than there can be"))),
+    }
+}
+
+/// Several slices in a row.
+///
+/// # Safety
+/// The caller's promise: `count` of them may be read there during the call.
+pub(crate) unsafe fn slices<'a>(first: *const Slice, count: usize, name: &str) -> Result<&'a [Slice]> {
+    check_row(first, count, name)?;
+    match count {
+        0 => Ok(&[]),
+        // SAFETY: the caller's promise, and there can be so many.
+        count => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
     }
 }
 
 /// A text that ends with a zero byte.
-fn of_text<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
+///
+/// # Safety
+/// The caller's promise: unless it is NULL, it may be read up to its end during the call.
+unsafe fn of_text<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
     match text.is_null() {
         true => Err(invalid(format!("{name} is NULL"))),
         // SAFETY: the caller's promise.
@@ -76,7 +96,8 @@ fn of_text<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
 
 /// A text in UTF-8.
 pub(crate) fn utf8<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    of_text(text, name)?.to_str().map_err(|why| invalid(format!("{name} is not UTF-8: {why}")))
+    // SAFETY: the caller's promise, which the header states.
+    unsafe { of_text(text, name) }?.to_str().map_err(|why| invalid(format!("{name} is not UTF-8: {why}")))
 }
 
 /// The same, or nothing for NULL.
@@ -86,7 +107,9 @@ pub(crate) fn utf8_if_given<'a>(text: *const c_char, name: &str) -> Result<Optio
 
 /// A path.
 pub(crate) fn path<'a>(text: *const c_char, name: &str) -> Result<&'a Path> {
-    Ok(Path::new(OsStr::from_bytes(of_text(text, name)?.to_bytes())))
+    // SAFETY: the caller's promise, which the header states.
+    let text = unsafe { of_text(text, name) }?;
+    Ok(Path::new(OsStr::from_bytes(text.to_bytes())))
 }
 
 /// Bytes as a text for C; zero bytes in them are left out.

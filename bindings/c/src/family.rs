@@ -1,6 +1,6 @@
 //! Families: reading and writing.
 
-use crate::bytes::{Slice, Value, slices, text, utf8};
+use crate::bytes::{Slice, Value, check_row, slices, text, utf8};
 use crate::db::durability;
 use crate::error::{Answer, Error, answer};
 use crate::handle::{Place, check_open, emptied, free, given, no_handle};
@@ -170,16 +170,17 @@ pub extern "C" fn siltstone_get_many(
     values: *mut Value,
 ) -> Option<Box<Error>> {
     answer(|| {
-        let places: &mut [MaybeUninit<Value>] = match (values.is_null(), count) {
-            (_, 0) => &mut [],
-            (true, _) => return given(None, "values"),
-            // SAFETY: the caller's promise, that there is room for `count` of them.
-            (false, _) => unsafe { std::slice::from_raw_parts_mut(values.cast(), count) },
+        check_row(values, count, "values")?;
+        let places: &mut [MaybeUninit<Value>] = match count {
+            0 => &mut [],
+            // SAFETY: the caller's promise, that there is room for `count` of them, which there can be.
+            _ => unsafe { std::slice::from_raw_parts_mut(values.cast(), count) },
         };
         for place in places.iter_mut() {
             place.write(Value::NONE);
         }
-        let keys = slices(keys, count, "keys")?;
+        // SAFETY: the caller's promise, that there are `count` of them.
+        let keys = unsafe { slices(keys, count, "keys") }?;
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.bytes("a key of keys")).collect::<Result<_>>()?;
         let family = &given(family, "family")?.family;
         let found = match snapshot {

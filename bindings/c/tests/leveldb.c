@@ -1,9 +1,12 @@
 // LevelDB's interface: what its own test does not ask, and where this library differs. `leveldb DIR`
 #include <leveldb/c.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define FAIL(...) (fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
 #define EXPECT(condition) ((condition) ? (void)0 : (void)FAIL("not so: %s", #condition))
@@ -176,6 +179,20 @@ static void batches(leveldb_t *db) {
   free(value);
 }
 
+// A key of more bytes than there can be ends the process, in an orderly way: this call cannot tell of an error.
+static void too_long(void) {
+  fflush(NULL);
+  pid_t child = fork();
+  EXPECT(child >= 0);
+  if (child == 0) {
+    leveldb_writebatch_t *batch = leveldb_writebatch_create();
+    leveldb_writebatch_delete(batch, "a", (size_t)-1);
+    _exit(0);
+  }
+  int status;
+  EXPECT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 // The key and the value where an iterator stands may be what is sought.
 static void sought(leveldb_t *db) {
   OK(put(db, "from", "to"));
@@ -198,6 +215,7 @@ static void sought(leveldb_t *db) {
 
 int main(int argc, char **argv) {
   EXPECT(argc == 2 && leveldb_major_version() == 1);
+  too_long();
   options = leveldb_options_create();
   reading = leveldb_readoptions_create();
   writing = leveldb_writeoptions_create();

@@ -138,6 +138,8 @@ static void nulls(const char *dir) {
   INVALID(siltstone_get(family, NULL, nothing_of_five, &value));
   INVALID(siltstone_get(family, NULL, s("a"), NULL));
   INVALID(siltstone_get_many(family, NULL, NULL, 1, &value));
+  INVALID(siltstone_get_many(family, NULL, (siltstone_slice[]){s("a")}, SIZE_MAX, &value));
+  INVALID(siltstone_get_many(family, NULL, (siltstone_slice[]){s("a")}, SIZE_MAX / sizeof value, &value));
   INVALID(siltstone_get_many(family, NULL, (siltstone_slice[]){s("a")}, 1, NULL));
   INVALID(siltstone_get_many(family, NULL, (siltstone_slice[]){nothing_of_five}, 1, &value));
   EXPECT(value.data == NULL);

@@ -6,6 +6,7 @@ use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
+use crate::memory;
 use clap::{Args, ValueEnum};
 use siltstone_server::{Config, Server, Size, TlsConfig, WriteDurability};
 use std::io::{self, Write};
@@ -123,7 +124,10 @@ impl Serve {
         }
         runtime
             .block_on(async {
-                stopped.recv().await;
+                tokio::select! {
+                    _ = stopped.recv() => {}
+                    () = memory::give_back_freed(&server) => {}
+                }
                 say("stopping: answering the calls under way");
                 server.stop().await
             })

@@ -94,11 +94,26 @@ unsafe impl Send for Left {}
 
 impl Left {
     fn complete(self) {
+        let in_work = AbortOnPanic;
         // SAFETY: whoever left it stays in `Turns::leave` until `done` is true, unless he has taken it back himself: then it
         // would not be here. The store is the last that is done with either.
         unsafe {
             (*self.work)();
             (*self.done).store(true, Ordering::Release);
+        }
+        std::mem::forget(in_work);
+    }
+}
+
+/// Ends the process where it is dropped, which is when a panic leaves a turn: nobody would end that turn, so its writer and all
+/// later ones would wait for ever. (A panic while cells are inserted does not come this far: see `Commit::apply`.)
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        // Where schedules are explored, the panic is what tells of the schedule.
+        if cfg!(not(models)) {
+            std::process::abort();
         }
     }
 }
@@ -120,13 +135,15 @@ impl Turns {
     }
 
     /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers what came of it. Each
-    /// ticket must come here once. The work must not panic.
+    /// ticket must come here once. A panic in the work ends the process, as all later turns wait for this one.
     #[inline]
     pub(crate) fn run<T: Send>(&self, ticket: u64, patience: Patience, work: impl Fn() -> T + Sync) -> T {
         if !self.is_turn_of(ticket) {
             return self.run_later(ticket, patience, work);
         }
+        let in_turn = AbortOnPanic;
         let answer = work();
+        std::mem::forget(in_turn);
         self.end(ticket);
         answer
     }
@@ -140,7 +157,9 @@ impl Turns {
             let answer = answer.lock().take();
             return answer.expect("who did the work has left what came of it");
         }
+        let in_turn = AbortOnPanic;
         let answer = work();
+        std::mem::forget(in_turn);
         self.end(ticket);
         answer
     }
@@ -284,6 +303,36 @@ mod tests {
         assert!(done.iter().map(|(ticket, _)| *ticket).eq(0..200));
         let here = done.iter().filter(|(_, by)| *by == current().id()).count();
         assert_eq!(here, 1 + DONE_FOR_OTHERS);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a process of its own ends")]
+    fn a_panic_in_a_turn_ends_the_process_whoever_has_the_work() {
+        use std::os::unix::process::ExitStatusExt;
+        const CHILD: &str = "SILTSTONE_TEST_PANIC_IN_TURN";
+        let fault = || assert!(std::env::var_os(CHILD).is_none(), "a fault");
+        if let Some(whose) = std::env::var_os(CHILD) {
+            let turns = Turns::new();
+            if whose == "own" {
+                turns.run(0, Patience::Short, fault);
+            } else {
+                scope(|scope| {
+                    scope.spawn(|| turns.run(1, Patience::Long, fault));
+                    turns.run(0, Patience::Long, || {
+                        while turns.left.load(Ordering::SeqCst) == 0 {
+                            thread::yield_now();
+                        }
+                    });
+                });
+            }
+            return;
+        }
+        let name = "commit::turns::tests::a_panic_in_a_turn_ends_the_process_whoever_has_the_work";
+        for whose in ["own", "left"] {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = child.args(["--exact", name]).env(CHILD, whose).output().unwrap();
+            assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{whose}: {ended:?}");
+        }
     }
 
     #[test]

@@ -135,9 +135,11 @@ impl Active {
         let (rank, true) = leaf.search(key, &self.cells) else { return ControlFlow::Continue(()) };
         let mut place = leaf.head(rank);
         while place != NOWHERE {
-            let at = self.cell_at(place);
+            // SAFETY: the place is of this segment's index, or of a chain that began there.
+            let at = unsafe { self.cell_at(place) };
             if at.seq() <= read {
-                visit(&at.get(), &self.held(place))?;
+                // SAFETY: as above.
+                visit(&at.get(), &unsafe { self.held(place) })?;
             }
             place = at.next();
         }
@@ -199,9 +201,11 @@ impl Active {
     /// The smallest range holding all keys and range tombstones.
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         let ends = self.tree.leaf(To::First, &self.cells).zip(self.tree.leaf(To::Last, &self.cells));
-        let keys = ends.map(|(first, last)| KeyRange {
-            start: self.cell_at(first.head(0)).key().to_vec(),
-            end: Some(successor(self.cell_at(last.head(last.len() - 1)).key())),
+        let keys = ends.map(|(first, last)| {
+            // SAFETY: both places are of this segment's index.
+            let (first, last) =
+                unsafe { (self.cell_at(first.head(0)), self.cell_at(last.head(last.len() - 1))) };
+            KeyRange { start: first.key().to_vec(), end: Some(successor(last.key())) }
         });
         match (keys, self.ranges.bounds()) {
             (Some(keys), Some(ranges)) => Some(keys.cover(&ranges)),
@@ -238,16 +242,24 @@ impl Active {
         &self.cells
     }
 
-    /// The cell at a place that the index or a chain of this segment gave.
+    /// The cell at a place.
+    ///
+    /// # Safety
+    /// The index or a chain of this segment gave the place.
     #[inline]
-    pub(super) fn cell_at(&self, place: u32) -> CellAt<'_> {
+    pub(super) unsafe fn cell_at(&self, place: u32) -> CellAt<'_> {
         debug_assert_ne!(place, NOWHERE);
         // SAFETY: places in index and chains were published, with their cells, by release stores and loaded by
-        // acquire loads; only this folder passes them on, within one segment.
+        // acquire loads; the caller has one of them.
         unsafe { CellAt::new(self.cells.at(place)) }
     }
 
-    pub(super) fn held(&self, place: u32) -> Held<'_> {
+    /// What keeps the cell at a place alive.
+    ///
+    /// # Safety
+    /// As for [`Active::cell_at`].
+    #[inline]
+    pub(super) unsafe fn held(&self, place: u32) -> Held<'_> {
         // SAFETY: as in `cell_at`.
         unsafe { self.cells.held(place) }
     }
@@ -294,12 +306,14 @@ impl Writer<'_> {
         let mut before: Option<CellAt<'_>> = None;
         let mut next = first;
         if let Some(finger) = self.fingers.before(cell.key, order) {
-            let at = active.cell_at(finger);
+            // SAFETY: a finger is a place in a chain of this segment.
+            let at = unsafe { active.cell_at(finger) };
             (before, next) = (Some(at), at.next());
         }
         let mut walked = 0;
         while next != NOWHERE {
-            let at = active.cell_at(next);
+            // SAFETY: the place is of this segment's index, or of a chain that began there.
+            let at = unsafe { active.cell_at(next) };
             let other = (at.timestamp(), at.seq());
             if other == order {
                 return false;
@@ -318,7 +332,8 @@ impl Writer<'_> {
         // SAFETY: this guard is the arena's one writer.
         let place = unsafe { cell::write(&active.cells, cell, next) };
         match before {
-            Some(before) => before.set_next(place),
+            // SAFETY: the cell at `place` is of this arena and was made with what follows `before`, and nobody else inserts.
+            Some(before) => unsafe { before.set_next(place) },
             None => head.store(place, Ordering::Release),
         }
         true

@@ -7,7 +7,7 @@
 
 use super::active::Active;
 use super::arena::NOWHERE;
-use super::cell::FETCHED_AHEAD;
+use super::cell::{CellAt, FETCHED_AHEAD};
 use super::tree::{Leaf, To};
 use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned};
@@ -42,6 +42,14 @@ impl Active {
 }
 
 impl ActiveCursor {
+    /// The cell that it stands on, which is there while the cursor is valid.
+    #[inline]
+    fn here(&self) -> CellAt<'_> {
+        // SAFETY: `place` is only ever given by the index or a chain of the segment, and callers of a cursor have asked
+        // whether it is valid.
+        unsafe { self.active.cell_at(self.place) }
+    }
+
     /// Keeps the picture of a leaf of `self.active`.
     fn keep(leaf: Leaf<'_>) -> Leaf<'static> {
         // SAFETY: the leaf lies in the segment that `active` keeps alive for longer than this cursor keeps it;
@@ -61,7 +69,8 @@ impl ActiveCursor {
             // At the first of a leaf all that are near.
             let from = if rank == 0 { 1 } else { ahead };
             for rank in from..(ahead + 1).min(leaf.len()) {
-                self.active.cell_at(leaf.head(rank)).prefetch();
+                // SAFETY: the place is of the segment's index.
+                unsafe { self.active.cell_at(leaf.head(rank)) }.prefetch();
             }
         }
     }
@@ -85,7 +94,8 @@ impl ActiveCursor {
         self.newer.clear();
         while place != until {
             self.newer.push(place);
-            place = self.active.cell_at(place).next();
+            // SAFETY: the place is of the segment's index, or of a chain that began there.
+            place = unsafe { self.active.cell_at(place) }.next();
         }
         self.backward = true;
         if let Some(last) = self.newer.pop() {
@@ -114,7 +124,7 @@ impl Cursor for ActiveCursor {
     }
 
     fn next(&mut self) -> Result<()> {
-        let next = self.active.cell_at(self.place).next();
+        let next = self.here().next();
         self.backward = false;
         if next != NOWHERE {
             self.place = next;
@@ -146,16 +156,16 @@ impl Cursor for ActiveCursor {
     }
 
     fn cell(&self) -> CellRef<'_> {
-        self.active.cell_at(self.place).get()
+        self.here().get()
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.active.cell_at(self.place).key()
+        self.here().key()
     }
 
     fn pin_value(&self, into: &mut Pinned) -> Result<()> {
-        // SAFETY: the value lies in the chunk of its own cell.
+        // SAFETY: the place is of the segment, as in `here`; the value lies in the chunk of its own cell.
         unsafe { into.hold(self.cell().value, &self.active.held(self.place)) };
         Ok(())
     }
@@ -165,7 +175,8 @@ impl Cursor for ActiveCursor {
         let (mut updates, mut place) = (0, self.place);
         while place != NOWHERE {
             updates += 1;
-            place = self.active.cell_at(place).next();
+            // SAFETY: as in `here`; the chain leads on within the segment.
+            place = unsafe { self.active.cell_at(place) }.next();
         }
         Heat { updates, ..Heat::default() }
     }

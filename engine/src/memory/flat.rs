@@ -115,11 +115,13 @@ impl Flat {
             for rank in 0..here.len() {
                 let head = here.head(rank);
                 ends = Some((ends.map_or(head, |(first, _)| first), head));
-                build.key(active, head, &mut judge, &stats);
+                // SAFETY: the leaf is of the segment's index.
+                unsafe { build.key(active, head, &mut judge, &stats) };
             }
             leaf = active.after(&here).map(|(next, _)| next);
         }
-        let key_at = |place| active.cell_at(place).key();
+        // SAFETY: both places are of the segment's index.
+        let key_at = |place| unsafe { active.cell_at(place) }.key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
         Flat::assemble(Parts {
             generation: active.generation(),
@@ -427,13 +429,18 @@ struct Build {
 
 impl Build {
     /// Takes over what is kept of a key's chain.
-    fn key(&mut self, active: &Active, head: u32, judge: &mut Judge, stats: &Stats) {
+    ///
+    /// # Safety
+    /// The segment's index gave the head.
+    unsafe fn key(&mut self, active: &Active, head: u32, judge: &mut Judge, stats: &Stats) {
         let first = self.places.len() as u32;
-        let key = active.cell_at(head).key();
+        // SAFETY: the caller's promise.
+        let key = unsafe { active.cell_at(head) }.key();
         judge.next_key(key);
         let (mut place, mut updates) = (head, 0);
         while place != NOWHERE {
-            let at = active.cell_at(place);
+            // SAFETY: as above; the chain leads on within the segment.
+            let at = unsafe { active.cell_at(place) };
             let next = at.next();
             updates += 1;
             // Nothing but a range tombstone can cover the only version.

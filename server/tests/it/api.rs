@@ -601,3 +601,31 @@ async fn a_scan_that_nobody_waits_for_ends_and_its_call_with_it() {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_are_too_large_are_refused_wherever_they_are_given() {
+    use crate::support::admin_v2::modify_column_families_request::{Modification, modification::Mod};
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let rules = vec![admin_v2::GcRule { rule: Some(Rule::MaxNumVersions(5)) }; 200];
+    let large = Rule::Union(admin_v2::gc_rule::Union { rules });
+    let family = admin_v2::ColumnFamily { gc_rule: rule(large), ..Default::default() };
+    let table =
+        admin_v2::Table { column_families: [("f".to_string(), family.clone())].into(), ..Default::default() };
+    let create = admin_v2::CreateTableRequest {
+        parent: INSTANCE.into(),
+        table_id: "large".into(),
+        table: Some(table),
+        ..Default::default()
+    };
+    refused(t.admin.create_table(create).await, Code::InvalidArgument, "500");
+    for (id, change) in [("f", Mod::Update(family.clone())), ("g", Mod::Create(family))] {
+        let request = admin_v2::ModifyColumnFamiliesRequest {
+            name: TABLE.into(),
+            modifications: vec![Modification { id: id.into(), r#mod: Some(change), ..Default::default() }],
+            ..Default::default()
+        };
+        refused(t.admin.modify_column_families(request).await, Code::InvalidArgument, "500");
+    }
+    t.server.stop().await.unwrap();
+}

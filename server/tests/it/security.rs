@@ -97,6 +97,136 @@ async fn with_tokens_each_call_needs_one_with_the_right_to_its_table() {
     fixture.server.stop().await.unwrap();
 }
 
+/// Waits until an answer over HTTP has that text, or has it no more.
+async fn told(fixture: &Fixture, path: &str, text: &str, is_told: bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer =
+            crate::support::get_with(fixture.server.page_at(), path, "authorization: Bearer eye\r\n").await;
+        if answer.contains(text) == is_told {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{text} {is_told}: {answer}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removed_token_stays_refused_whatever_becomes_of_the_file_which_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let reader = entry("reader", "'read'", &format!("'{TABLE}'"));
+    let rest = entry("root", "'read', 'write', 'admin'", "'projects/p/*'") + &entry("eye", "'monitor'", "");
+    std::fs::write(&file, reader + &rest).unwrap();
+    let before = std::fs::metadata(&file).unwrap().modified().unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let data = |token| BigtableClient::with_interceptor(channel.clone(), With(token));
+    let admin = BigtableTableAdminClient::with_interceptor(channel.clone(), With("root"));
+    admin.clone().create_table(create("t")).await.unwrap();
+    data("reader").read_rows(read()).await.unwrap();
+    told(&fixture, "/metrics", "siltstone_files_stale 0", true).await;
+    // As `cp -p` does it.
+    std::fs::write(&file, &rest).unwrap();
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(before).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while data("reader").read_rows(read()).await.is_ok() {
+        assert!(std::time::Instant::now() < deadline, "the token is taken still");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for broken in [Some("[[token]\nbroken"), None] {
+        match broken {
+            Some(text) => std::fs::write(&file, text).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        told(&fixture, "/metrics", "siltstone_files_stale 1", true).await;
+        told(&fixture, "/readyz", "tokens: not usable", true).await;
+        assert_eq!(data("reader").read_rows(read()).await.unwrap_err().code(), Code::Unauthenticated);
+        data("root").read_rows(read()).await.unwrap();
+    }
+    std::fs::write(&file, &rest).unwrap();
+    told(&fixture, "/readyz", "not usable", false).await;
+    assert_eq!(data("reader").read_rows(read()).await.unwrap_err().code(), Code::Unauthenticated);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn files_of_secrets_that_others_can_read_are_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    std::fs::write(&file, entry("eye", "'monitor'", "")).unwrap();
+    let change = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    change(0o644);
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let answer = crate::support::get(fixture.server.page_at(), "/readyz").await;
+    assert!(answer.contains("200 OK") && answer.contains("tokens: the file has mode 644"), "{answer}");
+    change(0o600);
+    told(&fixture, "/readyz", "mode", false).await;
+    change(0o640);
+    told(&fixture, "/readyz", "mode 640", true).await;
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_backups_are_told_to_nobody_and_taken_by_nobody_without_a_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let text = [
+        entry("root", "'read', 'write', 'admin'", "'projects/p/*'"),
+        entry("owner", "'admin'", &format!("'{TABLE}'")),
+        entry("reader", "'read'", &format!("'{TABLE}'")),
+        entry("eye", "'monitor'", ""),
+    ];
+    std::fs::write(&file, text.concat()).unwrap();
+    let fixture = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let admin = |token| BigtableTableAdminClient::with_interceptor(channel.clone(), With(token));
+    let ours = format!("{INSTANCE}/clusters/c");
+    let theirs = "projects/victim/instances/v/clusters/c";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let expire_time = Some(prost_types::Timestamp { seconds: i64::try_from(now).unwrap() + 3_600, nanos: 0 });
+    let make = |cluster: &str, id: &str, table: &str| admin_v2::CreateBackupRequest {
+        parent: cluster.into(),
+        backup_id: id.into(),
+        backup: Some(admin_v2::Backup {
+            source_table: format!("{INSTANCE}/tables/{table}"),
+            expire_time,
+            ..Default::default()
+        }),
+    };
+    let copy = |cluster: &str, id: &str, source: &str| admin_v2::CopyBackupRequest {
+        parent: cluster.into(),
+        backup_id: id.into(),
+        source_backup: format!("{ours}/backups/{source}"),
+        expire_time,
+    };
+    for id in ["t", "u"] {
+        admin("root").create_table(create(id)).await.unwrap();
+    }
+    admin("root").create_backup(make(&ours, "hidden", "u")).await.unwrap();
+    admin("owner").create_backup(make(&ours, "own", "t")).await.unwrap();
+    for token in ["reader", "eye"] {
+        for (id, source) in [("hidden", "none"), ("free", "none"), ("free", "hidden"), ("own", "own")] {
+            let refused = admin(token).copy_backup(copy(&ours, id, source)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{token}: {id} of {source}: {refused}");
+        }
+    }
+    // Who administers one table of an instance shares its names, and sees no backups of other tables.
+    let (of_hidden, of_none) = (copy(&ours, "free", "hidden"), copy(&ours, "free", "none"));
+    for request in [of_hidden, of_none] {
+        assert_eq!(admin("owner").copy_backup(request).await.unwrap_err().code(), Code::NotFound);
+    }
+    let elsewhere = admin("owner").create_backup(make(theirs, "daily", "t")).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
+    let elsewhere = admin("owner").copy_backup(copy(theirs, "daily", "own")).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
+    admin("owner").copy_backup(copy(&ours, "second", "own")).await.unwrap();
+    fixture.server.stop().await.unwrap();
+}
+
 /// Every method that the server has, by its name on the wire, and nothing else: each must be refused.
 #[tokio::test]
 async fn without_a_token_no_method_of_any_service_answers() {
@@ -119,6 +249,23 @@ async fn without_a_token_no_method_of_any_service_answers() {
     fixture.server.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_request_that_does_not_decode_is_its_clients_fault_at_every_method() {
+    let fixture = Fixture::new().await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let channel = channel.connect().await.unwrap();
+    // The request of State has no fields, so that it takes any.
+    for path in siltstone_server::METHODS.iter().filter(|path| !path.ends_with("/State")) {
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        // A number, where every request begins with a text or a message.
+        let codec = tonic_prost::ProstCodec::<u64, ()>::default();
+        let refused = client.unary(Request::new(5), path.parse().unwrap(), codec).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{path}: {refused}");
+    }
+    fixture.server.stop().await.unwrap();
+}
+
 /// An authority, and what it signs.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -134,9 +281,9 @@ impl Authority {
     }
 
     /// (certificate, key)
-    fn sign(&self, purpose: ExtendedKeyUsagePurpose) -> (String, String) {
+    fn sign(&self, purpose: impl Into<Option<ExtendedKeyUsagePurpose>>) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = purpose.into().into_iter().collect();
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
@@ -184,6 +331,10 @@ async fn tls_keeps_out_who_cannot_show_a_certificate_and_takes_new_ones_while_it
     assert!(over_tls(&server, &first.pem(), None).await.is_err());
     assert!(over_tls(&server, &first.pem(), Some(&theirs)).await.is_err());
     assert!(over_tls(&server, &second.pem(), Some(&ours)).await.is_err());
+    for not_for_clients in [Some(ExtendedKeyUsagePurpose::ServerAuth), None] {
+        let identity = first.sign(not_for_clients);
+        assert!(over_tls(&server, &first.pem(), Some(&identity)).await.is_err());
+    }
     // Who speaks no TLS at all, or nothing, keeps nobody waiting.
     let _silent = tokio::net::TcpStream::connect(server.listens_at()).await.unwrap();
     let plain = Channel::from_shared(format!("http://{}", server.listens_at())).unwrap().connect().await;
@@ -306,4 +457,60 @@ async fn the_page_and_metrics_are_for_who_may_monitor() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{path} {token}: {answer}");
     }
     fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_of_others_cannot_read_ours_by_a_name_of_their_own() {
+    let open = Fixture::with(|config| config.http_names = vec!["db.example".into()]).await;
+    let at = open.server.page_at();
+    for path in ["/", "/api/state", "/metrics", "/readyz", "/none"] {
+        let answer =
+            crate::support::get_from(at, "evil.example", path, "origin: http://evil.example\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 421") && answer.contains("http-names"), "{path}: {answer}");
+    }
+    for host in ["localhost", "127.0.0.1:5", "[::1]", "db.example"] {
+        let answer = crate::support::get_from(at, host, "/api/state", "").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
+    for path in ["/", "/api/state", "/healthz", "/none"] {
+        let answer = crate::support::get(at, path).await;
+        for header in [
+            "content-security-policy: default-src 'none'; script-src 'sha256-",
+            "x-frame-options: DENY",
+            "x-content-type-options: nosniff",
+        ] {
+            assert!(answer.contains(header), "{path} has no {header}: {answer}");
+        }
+    }
+    open.server.stop().await.unwrap();
+    // A token is nothing that a page of others has.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    std::fs::write(&file, entry("eye", "'monitor'", "")).unwrap();
+    let closed = Fixture::with(|config| config.tokens = Some(file.clone())).await;
+    let answer = crate::support::get_from(closed.server.page_at(), "any.example", "/api/state", "").await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    closed.server.stop().await.unwrap();
+}
+
+#[test]
+fn what_is_deployed_lets_in_nobody_by_itself() {
+    let unit = include_str!("../../../deploy/siltstone.service");
+    for line in [
+        "UMask=0077",
+        "StateDirectoryMode=0700",
+        "PrivateDevices=true",
+        "ProtectKernelTunables=true",
+        "ProtectKernelModules=true",
+        "ProtectKernelLogs=true",
+        "CapabilityBoundingSet=",
+        "SystemCallFilter=@system-service",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+    ] {
+        assert!(unit.lines().any(|of| of == line), "{line}");
+    }
+    assert!(unit.contains("\nMemoryMax="));
+    let container = include_str!("../../../deploy/Containerfile");
+    let run = container.lines().filter(|line| line.starts_with("ENTRYPOINT") || line.starts_with("CMD"));
+    assert!(run.clone().count() == 2 && !run.into_iter().any(|line| line.contains("insecure")));
 }

@@ -213,9 +213,14 @@ pub(crate) async fn get(at: SocketAddr, path: &str) -> String {
 
 /// The same with headers, each with its end of line.
 pub(crate) async fn get_with(at: SocketAddr, path: &str, headers: &str) -> String {
+    get_from(at, "localhost", path, headers).await
+}
+
+/// The same from a server that is called so.
+pub(crate) async fn get_from(at: SocketAddr, host: &str, path: &str, headers: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n{headers}connection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{headers}connection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();

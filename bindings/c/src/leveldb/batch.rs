@@ -81,7 +81,9 @@ pub extern "C" fn leveldb_writebatch_put(
     vlen: usize,
 ) {
     if let Some(batch) = batch {
-        batch.add(given(key, klen), Some(given(val, vlen)));
+        // SAFETY: the caller's promise, as `given` asks for.
+        let (key, value) = unsafe { (given(key, klen), given(val, vlen)) };
+        batch.add(key, Some(value));
     }
 }
 
@@ -89,7 +91,8 @@ pub extern "C" fn leveldb_writebatch_put(
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_delete(batch: Option<&mut WriteBatch>, key: *const c_char, klen: usize) {
     if let Some(batch) = batch {
-        batch.add(given(key, klen), None);
+        // SAFETY: the caller's promise, as `given` asks for.
+        batch.add(unsafe { given(key, klen) }, None);
     }
 }
 

@@ -90,9 +90,10 @@ pub extern "C" fn leveldb_put(
     errptr: Option<&mut *mut c_char>,
 ) {
     let put = |db: &LevelDb| {
-        let key = given(key, keylen);
+        // SAFETY: the caller's promise, as `given` asks for.
+        let (key, value) = unsafe { (given(key, keylen), given(val, vallen)) };
         db.check(key)?;
-        db.family.put_with(key, given(val, vallen), WriteOptions::durability(options))
+        db.family.put_with(key, value, WriteOptions::durability(options))
     };
     told(of(db).and_then(put), errptr);
 }
@@ -111,7 +112,8 @@ pub extern "C" fn leveldb_delete(
     errptr: Option<&mut *mut c_char>,
 ) {
     let delete = |db: &LevelDb| {
-        let (mut batch, key) = (siltstone::Batch::new(), given(key, keylen));
+        // SAFETY: the caller's promise, as `given` asks for.
+        let (mut batch, key) = (siltstone::Batch::new(), unsafe { given(key, keylen) });
         db.check(key)?;
         batch.delete(&db.family, key);
         db.db.write_with(&batch, WriteOptions::durability(options))
@@ -146,7 +148,8 @@ pub extern "C" fn leveldb_get(
     errptr: Option<&mut *mut c_char>,
 ) -> *mut c_char {
     let get = |db: &LevelDb| {
-        let key = given(key, keylen);
+        // SAFETY: the caller's promise, as `given` asks for.
+        let key = unsafe { given(key, keylen) };
         db.check(key)?;
         match options.and_then(|options| options.snapshot.as_ref()) {
             None => db.family.get(key),
@@ -222,8 +225,11 @@ pub extern "C" fn leveldb_property_value(db: Option<&LevelDb>, propname: *const 
 }
 
 /// A key in an array of keys.
-fn nth<'a>(keys: *const *const c_char, lengths: *const usize, n: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise, that there are that many.
+///
+/// # Safety
+/// The caller's promise: there are more than `n` keys and lengths, and the key is as `given` asks for.
+unsafe fn nth<'a>(keys: *const *const c_char, lengths: *const usize, n: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
     unsafe { given(keys.add(n).read(), lengths.add(n).read()) }
 }
 
@@ -240,10 +246,12 @@ pub extern "C" fn leveldb_approximate_sizes(
 ) {
     let Some(db) = db else { return };
     for n in 0..usize::try_from(num_ranges).unwrap_or_default() {
-        let start = nth(range_start_key, range_start_key_len, n);
-        let limit = nth(range_limit_key, range_limit_key_len, n);
+        // SAFETY: the caller's promise, that there are `num_ranges` of each.
+        let (start, limit) = unsafe {
+            (nth(range_start_key, range_start_key_len, n), nth(range_limit_key, range_limit_key_len, n))
+        };
         let estimate = db.family.estimate(KeyRange::new(start, limit)).unwrap_or_default();
-        // SAFETY: as in `nth`.
+        // SAFETY: as above.
         unsafe { sizes.add(n).write(estimate.bytes) };
     }
 }
@@ -258,11 +266,12 @@ pub extern "C" fn leveldb_compact_range(
     limit_key_len: usize,
 ) {
     let Some(db) = db else { return };
-    let start = given(start_key, start_key_len).to_vec();
+    // SAFETY: the caller's promise, as `given` asks for.
+    let (start, limit) = unsafe { (given(start_key, start_key_len), given(limit_key, limit_key_len)) };
     // With its end, as in LevelDB: one byte more is behind the limit and before all other keys.
-    let end = (!limit_key.is_null()).then(|| [given(limit_key, limit_key_len), b"\0"].concat());
+    let end = (!limit_key.is_null()).then(|| [limit, b"\0"].concat());
     // There is no way to tell what fails; it is among the database's events, and the next merge tries again.
-    let _ = db.family.compact(KeyRange { start, end });
+    let _ = db.family.compact(KeyRange { start: start.to_vec(), end });
 }
 
 /// Deletes a database that is closed, with all that it holds. What is not a database's is left there; where there is none, nothing

@@ -100,7 +100,8 @@ pub extern "C" fn leveldb_iter_seek_to_last(iterator: Option<&mut LevelIterator>
 pub extern "C" fn leveldb_iter_seek(iterator: Option<&mut LevelIterator>, k: *const c_char, klen: usize) {
     if let Some(iterator) = iterator {
         iterator.sought.clear();
-        iterator.sought.extend_from_slice(given(k, klen));
+        // SAFETY: the caller's promise, as `given` asks for.
+        iterator.sought.extend_from_slice(unsafe { given(k, klen) });
         iterator.seek();
     }
 }

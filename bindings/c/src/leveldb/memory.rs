@@ -1,16 +1,21 @@
 //! Bytes of the caller's, and what is handed out: texts, values, errors.
 
-use crate::bytes::handed_out;
+use crate::bytes::{bytes_fit, handed_out};
 use siltstone::Result;
 use std::ffi::{c_char, c_void};
 
-/// Bytes of the caller's, to be used during the call alone.
-pub(super) fn given<'a>(data: *const c_char, len: usize) -> &'a [u8] {
-    match data.is_null() {
-        true => &[],
-        // SAFETY: the caller's promise, as in LevelDB.
-        false => unsafe { std::slice::from_raw_parts(data.cast(), len) },
+/// Bytes of the caller's, to be used during the call alone. More than there can be end the process: most calls of this interface
+/// have no way to tell of an error.
+///
+/// # Safety
+/// The caller's promise, as in LevelDB: unless `data` is NULL, `len` bytes may be read there during the call.
+pub(super) unsafe fn given<'a>(data: *const c_char, len: usize) -> &'a [u8] {
+    if data.is_null() {
+        return &[];
     }
+    assert!(bytes_fit::<u8>(len), "{len} bytes were given, more than there can be");
+    // SAFETY: the caller's promise, and there can be so many.
+    unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }
 
 /// Tells by `errptr` what failed.
