@@ -66,7 +66,7 @@ pub(crate) struct Chunk {
 }
 
 impl Code for Chunk {
-    fn encode(&self, writer: &mut impl io::Write) -> foyer::Result<()> {
+    fn encode(&self, writer: &mut impl Write) -> foyer::Result<()> {
         self.object.encode(writer)?;
         self.number.encode(writer)
     }
