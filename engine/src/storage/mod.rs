@@ -15,6 +15,7 @@ mod open_files;
 pub mod sim;
 mod tables;
 
+pub(crate) use local::is_for_descriptors;
 pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, Upload};
 
