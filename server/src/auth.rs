@@ -172,6 +172,11 @@ impl Who {
     /// Whoever can connect, where there are no tokens.
     pub(crate) const ANYONE: Self = Self(None);
 
+    /// Whose token it is; `None` where there are no tokens, and nothing is forbidden.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.as_ref().map(|all| all.first().map_or("", |grant| grant.name.as_str()))
+    }
+
     fn has(&self, right: Right, is_of: impl Fn(&Grant) -> bool) -> bool {
         self.0
             .as_ref()

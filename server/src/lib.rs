@@ -15,8 +15,10 @@
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
-//! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
-//! server, calls, http       starting and stopping; counting; health, metrics, page
+//! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
+//! door, methods, wire      how a call is let in: by whom, what of, how much
+//! auth, budget             tokens and rights; memory of calls
+//! server, calls, http      starting and stopping; counting; health, metrics, page
 //! ```
 //!
 //! Each line uses what stands below it, but `server`, which makes them all.
@@ -33,6 +35,7 @@ mod chunks;
 mod collect;
 mod config;
 mod data;
+mod door;
 #[cfg(feature = "empty")]
 #[doc(hidden)]
 pub mod empty;
@@ -43,6 +46,7 @@ mod http;
 mod instances;
 mod listen;
 mod load;
+mod methods;
 mod mutate;
 mod names;
 mod operations;
@@ -53,11 +57,13 @@ mod reader;
 mod regions;
 mod rows;
 mod schema;
+mod serve;
 mod server;
 mod settings;
 mod status;
 mod tables;
 mod traffic;
+mod wire;
 
 pub use auth::token_digest;
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
