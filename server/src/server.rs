@@ -291,9 +291,13 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
     started.await.map_err(|e| e.to_string())?
 }
 
-/// How many files the process may have open.
+/// How many files the process may have open, once it may have as many as it can.
 fn descriptors() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // What cannot be raised stays.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current
 }
 
 /// How many connections each port may have: as many as are set, and no more than leave the database the descriptors that it needs.
@@ -303,9 +307,9 @@ fn connections_max(config: &Config, descriptors: Option<u64>) -> Result<usize, S
     let most = descriptors.map_or(usize::MAX, left);
     if most < CONNECTIONS_MIN.min(config.connections_max) {
         let all = descriptors.unwrap_or_default();
+        let least = 4 * (DESCRIPTORS + 2 * CONNECTIONS_MIN as u64);
         return Err(format!(
-            "the process may have {all} files open (see `ulimit -n`), which leaves none for connections beside those of tables: at least {} are needed",
-            4 * (DESCRIPTORS + 2 * CONNECTIONS_MIN as u64)
+            "the process may have {all} files open (see `ulimit -n`), which are too few for tables and connections: {least} are needed"
         ));
     }
     if most < config.connections_max {
@@ -345,7 +349,6 @@ impl Server {
         });
         let tables = opened.await.map_err(|e| e.to_string())??;
         let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
-        // The database has raised the limit of the process as far as it may.
         let connections_max = connections_max(&config, descriptors())?;
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
