@@ -489,7 +489,8 @@ mod tests {
         }
         let reserved = budgets.used();
         let whole = request.end(method, &Who::ANYONE, &mut lease);
-        let bytes = |whole: Whole| whole.first.into_iter().chain(whole.rest).map(|piece| piece.len()).sum();
+        let bytes =
+            |whole: Whole| whole.first.into_iter().chain(whole.rest).map(|piece| piece.len()).sum::<usize>();
         (reserved, whole.map(bytes))
     }
 
