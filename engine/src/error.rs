@@ -117,6 +117,15 @@ impl Error {
         self.0.file.as_deref()
     }
 
+    /// Whether a file could not be opened for want of a file descriptor: another try may find one.
+    ///
+    /// ```
+    /// assert!(!siltstone::Error::new(siltstone::ErrorKind::Io, "no such thing").is_for_descriptors());
+    /// ```
+    pub fn is_for_descriptors(&self) -> bool {
+        self.0.source.as_ref().is_some_and(crate::storage::is_for_descriptors)
+    }
+
     /// Byte offset in that file, if known.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
@@ -163,5 +172,7 @@ mod tests {
         assert_eq!(e.to_string(), "checksum is 1, expected 2 (db/x.table at byte 4096)");
         let full = Error::io("write", "db/y.table", io::ErrorKind::StorageFull.into());
         assert_eq!((full.kind(), full.to_string().contains("db/y.table")), (ErrorKind::DiskFull, true));
+        let full = Error::io("create table", "db/y.table", io::Error::from_raw_os_error(24));
+        assert!(full.kind() == ErrorKind::Io && full.is_for_descriptors());
     }
 }

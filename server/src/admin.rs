@@ -55,9 +55,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateTableRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let table = names::table_of(&request.get_ref().parent, &request.get_ref().table_id);
-        let rights = [(Right::Admin, table.as_deref().unwrap_or_default())];
-        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -106,9 +104,7 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
-        let who = self.0.who(request.metadata())?;
         let request = request.get_ref();
-        who.check_sees(&request.name)?;
         let table = self.0.tables.get(names::table(&request.name)?)?;
         Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
     }
@@ -117,8 +113,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<UpdateTableRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let table = request.get_ref().table.as_ref().map_or("", |table| &table.name);
-        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, table)])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let Some(table) = request.table else { return Err(Status::invalid_argument("no table")) };
         let paths = request.update_mask.unwrap_or_default().paths;
@@ -149,8 +144,7 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn delete_table(&self, request: Request<DeleteTableRequest>) -> Result<Response<()>, Status> {
-        let rights = [(Right::Admin, request.get_ref().name.as_str())];
-        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
         call.run(false, move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?))).await
     }
@@ -159,8 +153,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ModifyColumnFamiliesRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let rights = [(Right::Admin, request.get_ref().name.as_str())];
-        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -189,8 +182,7 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn drop_row_range(&self, request: Request<DropRowRangeRequest>) -> Result<Response<()>, Status> {
-        let rights = [(Right::Admin, request.get_ref().name.as_str())];
-        let call = self.0.begin(Call::Admin, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -233,7 +225,6 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GenerateConsistencyTokenRequest>,
     ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
-        self.0.who(request.metadata())?.check_sees(&request.get_ref().name)?;
         self.0.tables.get(names::table(&request.get_ref().name)?)?;
         // One server: what was written is seen by all that read later.
         Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token: "consistent".into() }))
@@ -243,7 +234,6 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CheckConsistencyRequest>,
     ) -> Result<Response<CheckConsistencyResponse>, Status> {
-        self.0.who(request.metadata())?.check_sees(&request.get_ref().name)?;
         let request = request.get_ref();
         self.0.tables.get(names::table(&request.name)?)?;
         match request.consistency_token.as_str() {
@@ -259,9 +249,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<CreateBackupRequest>,
     ) -> Result<Response<Operation>, Status> {
         names_backups(&self.0.who(request.metadata())?, &request.get_ref().parent)?;
-        let backup = request.get_ref().backup.as_ref();
-        let table = backup.map_or("", |backup| &backup.source_table);
-        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, table)])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {
@@ -304,7 +292,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<UpdateBackupRequest>,
     ) -> Result<Response<admin::Backup>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let UpdateBackupRequest { backup, update_mask } = request.into_inner();
         let backup = backup.ok_or_else(|| Status::invalid_argument("no backup"))?;
         if update_mask.unwrap_or_default().paths.iter().any(|path| path != "expire_time") {
@@ -322,7 +310,7 @@ impl BigtableTableAdmin for TableAdmin {
 
     async fn delete_backup(&self, request: Request<DeleteBackupRequest>) -> Result<Response<()>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
         let work = move || {
             let may = |of: &Backup| administers(&who, &name, of);
@@ -363,7 +351,7 @@ impl BigtableTableAdmin for TableAdmin {
     ) -> Result<Response<Operation>, Status> {
         let who = self.0.who(request.metadata())?;
         let name = names::table_of(&request.get_ref().parent, &request.get_ref().table_id)?;
-        let call = self.0.begin(Call::Admin, request.metadata(), &[(Right::Admin, &name)])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let Some(restore_table_request::Source::Backup(source)) = request.into_inner().source else {
             return Err(Status::invalid_argument("no backup to restore"));
         };
@@ -389,7 +377,7 @@ impl BigtableTableAdmin for TableAdmin {
     async fn copy_backup(&self, request: Request<CopyBackupRequest>) -> Result<Response<Operation>, Status> {
         let who = self.0.who(request.metadata())?;
         names_backups(&who, &request.get_ref().parent)?;
-        let call = self.0.begin(Call::Admin, request.metadata(), &[])?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let shared = self.0.clone();
         let work = move || {

@@ -202,6 +202,11 @@ impl Who {
         self.0.as_ref().is_none_or(|all| all.iter().any(|grant| holds(grant) && !grant.is_over()))
     }
 
+    /// Whose token it is; `None` where there are no tokens, and nothing is forbidden.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.as_ref().map(|all| all.first().map_or("", |grant| grant.name.as_str()))
+    }
+
     fn has(&self, right: Right, is_of: impl Fn(&Grant) -> bool) -> bool {
         self.any(|grant| grant.rights.contains(&right) && is_of(grant))
     }

@@ -1,27 +1,37 @@
-//! Memory of calls: what their requests take until they are answered, and what is read for clients that have not taken it yet.
+//! Memory of calls: what their requests become until they are answered, and what is read for clients that have not taken it yet.
 //!
-//! There is a budget for requests and one for answers, so that clients that are slow to read do not keep others from asking. All
-//! connections share them, and no connection may use more than its part. A request that does not fit is refused as it
-//! comes in, before it is put together ([`Counted`]); a scan waits until there is room for its next messages.
+//! There is a budget for requests and one for answers, so that clients that are slow to read do not keep others from asking. Each
+//! caller, known by a token or else by an address, has a share of both, whatever its connections. Of the budget for requests a part
+//! is for those of at most [`SMALL`] bytes that are there whole, so that they have room beside any number of large ones and of such
+//! as do not end. A request that does not fit is refused as it comes in; a scan waits until there is room for its next messages.
 
-use crate::server::Shared;
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use tonic::Status;
-use tower::{Layer, Service};
 
-/// Bytes that may be used, by all or by one connection.
+/// Bytes of a request on the wire, at most, that draws on the part for small ones.
+pub(crate) const SMALL: usize = 64 << 10;
+/// Bytes of the part for small requests, at most; it is never more than a quarter of the budget for requests.
+const SMALL_PART_MAX: usize = 16 << 20;
+/// How long no second answer is given up for the same want of room.
+const YIELDS_APART: Duration = Duration::from_millis(50);
+/// Callers are looked through for those that are gone when there are that many.
+const CALLERS_LOOKED_THROUGH: usize = 1_024;
+
+/// Bytes that may be used: by all, by one caller, or by one connection of a caller.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
     most: usize,
     /// Scans that wait for room.
     waiting: AtomicUsize,
+    /// When an answer was last given up for them, in milliseconds since `began`.
+    yielded_ms: AtomicU64,
+    began: Instant,
     /// What it is a part of.
     of: Option<Arc<Budget>>,
 }
@@ -31,19 +41,43 @@ pub(crate) struct Waits(Arc<Budget>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.levels().for_each(|budget| _ = budget.waiting.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
 impl Budget {
     fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), most, waiting: AtomicUsize::new(0), of: None })
+        Self::made(most, None)
     }
 
-    /// One connection's part: half of the whole.
+    fn made(most: usize, of: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self {
+            used: AtomicUsize::new(0),
+            most,
+            waiting: AtomicUsize::new(0),
+            yielded_ms: AtomicU64::new(0),
+            began: Instant::now(),
+            of,
+        })
+    }
+
+    /// One caller's part: half of the whole.
     fn part(self: &Arc<Self>) -> Arc<Self> {
-        let (used, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { used, most: self.most / 2, waiting, of: Some(self.clone()) })
+        Self::made(self.most / 2, Some(self.clone()))
+    }
+
+    /// The part of one of a caller's connections: all of it, if there are no others.
+    pub(crate) fn of_connection(self: &Arc<Self>) -> Arc<Self> {
+        Self::made(self.most, Some(self.clone()))
+    }
+
+    /// It, and what it is a part of.
+    fn levels(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |budget| budget.of.as_deref())
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     fn used(&self) -> usize {
@@ -52,9 +86,14 @@ impl Budget {
 
     /// Takes bytes of it and of what it is a part of, or nothing.
     fn take(&self, bytes: usize) -> bool {
+        self.take_below(bytes, 1)
+    }
+
+    /// The same, as long as not more than that part of it is used: half of it for 2.
+    fn take_below(&self, bytes: usize, part: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let fits =
-            before.saturating_add(bytes) <= self.most && self.of.as_ref().is_none_or(|of| of.take(bytes));
+        let fits = before.saturating_add(bytes) <= self.most / part
+            && self.of.as_ref().is_none_or(|of| of.take_below(bytes, part));
         if !fits {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -80,21 +119,53 @@ impl Budget {
         Arc::new(Lease { budget: self.clone(), bytes: AtomicUsize::new(0) })
     }
 
+    /// Counts bytes that are there already, until the lease is dropped.
+    pub(crate) fn counted(self: &Arc<Self>, bytes: usize) -> Lease {
+        self.add(bytes);
+        Lease { budget: self.clone(), bytes: AtomicUsize::new(bytes) }
+    }
+
     /// Says that a scan waits for room, for as long as what is returned lives.
     pub(crate) fn wait(self: &Arc<Self>) -> Waits {
-        let whole = self.of.as_ref().unwrap_or(self);
-        whole.waiting.fetch_add(1, Ordering::Relaxed);
-        Waits(whole.clone())
+        self.levels().for_each(|budget| _ = budget.waiting.fetch_add(1, Ordering::Relaxed));
+        Waits(self.clone())
+    }
+
+    /// Whether scans of the same caller's other connections wait.
+    fn others_wait(&self) -> bool {
+        self.of.as_ref().is_some_and(|of| of.waiting() > self.waiting())
+    }
+
+    /// Whether an answer of which nothing is taken is to be given up now, as others wait for its room: those of the same caller, or
+    /// any where all callers together have used the budget up. One answer at a time is.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let is_full = |budget: &Self| budget.used() >= budget.most / 4 * 3;
+        let by_callers =
+            || self.of.as_ref().is_some_and(|of| of.others_wait() && of.of.as_deref().is_some_and(is_full));
+        if !self.others_wait() && !by_callers() {
+            return false;
+        }
+        let whole = self.levels().last().unwrap_or(self);
+        // None was before the first.
+        let now = whole.began.elapsed() + YIELDS_APART;
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let apart = u64::try_from(YIELDS_APART.as_millis()).unwrap_or(u64::MAX);
+        let next = |last: u64| (now_ms.saturating_sub(last) >= apart).then_some(now_ms);
+        whole.yielded_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
     /// The same as [`Budget::lend`] for who comes new: not where others wait already.
     pub(crate) fn lend_new(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
-        let whole = self.of.as_ref().unwrap_or(self);
-        (whole.waiting.load(Ordering::Relaxed) == 0).then(|| self.lend(bytes)).flatten()
+        let caller = self.of.as_ref().unwrap_or(self);
+        (caller.waiting() == 0).then(|| self.lend(bytes)).flatten()
     }
 
-    /// Bytes that are in use until the lease is dropped; `None` where there is no room now.
+    /// Bytes that are in use until the lease is dropped; `None` where there is no room now, or what there is belongs to those of the
+    /// caller's connections that have none.
     pub(crate) fn lend(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
+        if self.used() > 0 && self.others_wait() {
+            return None;
+        }
         let lease = self.lease();
         lease.grow(bytes).then_some(lease)
     }
@@ -129,128 +200,163 @@ impl Drop for Lease {
     }
 }
 
-/// What is known of a call's connection.
-#[derive(Clone)]
-pub(crate) struct Peer {
-    pub(crate) requests: Arc<Budget>,
-    pub(crate) answers: Arc<Budget>,
+/// Who calls, as far as shares go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Token(String),
+    Address(IpAddr),
 }
 
-/// What all connections share.
+/// A caller's shares.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    name: Name,
+    /// For requests that are large, or of which something is missing.
+    large: Arc<Budget>,
+    /// For small ones that are there.
+    small: Arc<Budget>,
+    pub(crate) answers: Arc<Budget>,
+    /// Calls under way, by kind.
+    pub(crate) calls: crate::calls::Counts,
+}
+
+impl Caller {
+    /// Whether that is who calls.
+    pub(crate) fn is(&self, token: Option<&str>, address: IpAddr) -> bool {
+        match (&self.name, token) {
+            (Name::Token(own), Some(token)) => own == token,
+            (Name::Address(own), None) => *own == address,
+            _ => false,
+        }
+    }
+}
+
+/// What an address stands for: of the sixth version, the network of 64 bits that one customer has.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
+    }
+}
+
+/// What is known of a call's caller, for those who answer it.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) answers: Arc<Budget>,
+    pub(crate) slot: Arc<crate::calls::Slot>,
+}
+
+/// What is known of the caller of a request, which the door has let in.
+pub(crate) fn peer_of<T>(request: &tonic::Request<T>) -> Result<Peer, Status> {
+    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::internal("not let in"))
+}
+
+/// What all callers share.
 #[derive(Clone)]
 pub(crate) struct Budgets {
-    pub(crate) requests: Arc<Budget>,
-    pub(crate) answers: Arc<Budget>,
+    large: Arc<Budget>,
+    small: Arc<Budget>,
+    answers: Arc<Budget>,
+    callers: Arc<Mutex<HashMap<Name, Weak<Caller>>>>,
 }
 
 impl Budgets {
     /// Of so many bytes together.
     pub(crate) fn new(bytes: u64) -> Self {
         let half = usize::try_from(bytes / 2).unwrap_or(usize::MAX);
-        Self { requests: Budget::new(half), answers: Budget::new(half) }
+        let small = (half / 4).min(SMALL_PART_MAX);
+        Self {
+            large: Budget::new(half - small),
+            small: Budget::new(small),
+            answers: Budget::new(half),
+            callers: Arc::default(),
+        }
     }
 
-    /// Of one more connection.
-    pub(crate) fn peer(&self) -> Peer {
-        Peer { requests: self.requests.part(), answers: self.answers.part() }
+    /// The shares of whoever calls with that token, or without one from that address.
+    pub(crate) fn caller(&self, token: Option<&str>, address: IpAddr) -> Arc<Caller> {
+        let name = token.map_or(Name::Address(address), |token| Name::Token(token.to_string()));
+        let mut callers = self.callers.lock();
+        if let Some(caller) = callers.get(&name).and_then(Weak::upgrade) {
+            return caller;
+        }
+        if callers.len() >= CALLERS_LOOKED_THROUGH {
+            callers.retain(|_, caller| caller.strong_count() > 0);
+        }
+        let caller = Arc::new(Caller {
+            name: name.clone(),
+            large: self.large.part(),
+            small: self.small.part(),
+            answers: self.answers.part(),
+            calls: Default::default(),
+        });
+        callers.insert(name, Arc::downgrade(&caller));
+        caller
     }
 
     pub(crate) fn used(&self) -> usize {
-        self.requests.used() + self.answers.used()
+        self.large.used() + self.small.used() + self.answers.used()
     }
 }
 
-/// Counts the requests of a service, and takes nothing from who has no token that is known, if there are tokens.
-#[derive(Clone)]
-pub(crate) struct CountedLayer(pub(crate) Arc<Shared>);
-
-impl<S> Layer<S> for CountedLayer {
-    type Service = Counted<S>;
-
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted { inner, shared: self.0.clone() }
-    }
+/// What a request has taken of the budgets: until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RequestLease {
+    caller: Arc<Caller>,
+    large: usize,
+    small: usize,
 }
 
-/// A service whose requests are counted until they are answered.
-#[derive(Clone)]
-pub(crate) struct Counted<S> {
-    inner: S,
-    shared: Arc<Shared>,
-}
-
-type Answer<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
-
-impl<S, R> Service<http::Request<tonic::body::Body>> for Counted<S>
-where
-    S: Service<http::Request<tonic::body::Body>, Response = R>,
-    S::Future: Send + 'static,
-    R: 'static,
-    S::Error: 'static,
-{
-    type Response = R;
-    type Error = S::Error;
-    type Future = Answer<R, S::Error>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
+impl RequestLease {
+    pub(crate) fn new(caller: Arc<Caller>) -> Self {
+        Self { caller, large: 0, small: 0 }
     }
 
-    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let Some(peer) = request.extensions().get::<Peer>() else {
-            return Box::pin(self.inner.call(request));
-        };
-        let lease = peer.requests.lease();
-        let held = lease.clone();
-        let header = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
-        // The health service asks for none, and its requests are small.
-        let is_open = request.uri().path().starts_with("/grpc.health.");
-        let refused = if is_open { None } else { self.shared.who_of(header).err() };
-        let request = request.map(|body| tonic::body::Body::new(CountedBody { body, lease, refused }));
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answered = answer.await;
-            drop(held);
-            answered
-        })
-    }
-}
-
-/// The bytes of a request, counted as they come in.
-struct CountedBody {
-    body: tonic::body::Body,
-    lease: Arc<Lease>,
-    /// Why nothing of it is read.
-    refused: Option<Status>,
-}
-
-impl Body for CountedBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(refused) = self.refused.take() {
-            return Poll::Ready(Some(Err(refused)));
+    /// Takes bytes for a part of a request of which more is to come. A small one may use half of the part for small ones where
+    /// there is no other room.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`.
+    pub(crate) fn grow(&mut self, bytes: usize, is_small: bool) -> Result<(), Status> {
+        if self.caller.large.take(bytes) {
+            self.large += bytes;
+        } else if is_small && self.caller.small.take_below(bytes, 2) {
+            self.small += bytes;
+        } else {
+            return Err(no_memory());
         }
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-            && !self.lease.grow(data.len())
-        {
-            return Poll::Ready(Some(Err(no_memory())));
+        Ok(())
+    }
+
+    /// Takes bytes for a request that is there, or for what it becomes: a small one from the part for those first.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`.
+    pub(crate) fn grow_whole(&mut self, bytes: usize, is_small: bool) -> Result<(), Status> {
+        if is_small && self.caller.small.take(bytes) {
+            self.small += bytes;
+        } else if self.caller.large.take(bytes) {
+            self.large += bytes;
+        } else {
+            return Err(no_memory());
         }
-        polled
+        Ok(())
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.large + self.small
     }
+}
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Drop for RequestLease {
+    fn drop(&mut self) {
+        if self.large > 0 {
+            self.caller.large.give_back(self.large);
+        }
+        if self.small > 0 {
+            self.caller.small.give_back(self.small);
+        }
     }
 }
 
@@ -262,6 +368,7 @@ pub(crate) fn no_memory() -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     #[test]
     fn a_part_is_never_over_its_half_and_all_parts_together_never_over_the_whole() {
@@ -275,6 +382,83 @@ mod tests {
         drop(first);
         assert_eq!((a.used(), whole.used()), (0, 50));
         drop((c.lend(50).unwrap(), second));
+        assert_eq!(whole.used(), 0);
+    }
+
+    #[test]
+    fn small_requests_have_room_beside_any_number_that_do_not_end() {
+        let budgets = Budgets::new(16 << 20);
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let mut unfinished = Vec::new();
+        // Of one caller, until there is no room even for a byte more.
+        for bytes in [1 << 20, 64 << 10, 4 << 10, 1 << 10, 1] {
+            loop {
+                let mut lease = RequestLease::new(budgets.caller(None, address));
+                if lease.grow(bytes, bytes <= SMALL).is_err() {
+                    break;
+                }
+                unfinished.push(lease);
+            }
+        }
+        let used: usize = unfinished.iter().map(RequestLease::bytes).sum();
+        assert_eq!(used, budgets.used());
+        for _ in 0..100 {
+            let mut lease = RequestLease::new(budgets.caller(None, address));
+            lease.grow_whole(SMALL, true).unwrap();
+            lease.grow_whole(2 * SMALL, true).unwrap();
+        }
+        let mut large = RequestLease::new(budgets.caller(None, address));
+        assert_eq!(large.grow(1 << 20, false).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        // Another caller has its own share, by a token or an address.
+        for other in [Some("name"), None] {
+            let mut lease = RequestLease::new(budgets.caller(other, IpAddr::V6(Ipv6Addr::LOCALHOST)));
+            lease.grow(1 << 20, false).unwrap();
+        }
+        drop((unfinished, large));
+        assert_eq!(budgets.used(), 0);
+    }
+
+    #[test]
+    fn a_caller_is_one_whatever_its_connections_and_forgotten_when_it_is_gone() {
+        let budgets = Budgets::new(16 << 20);
+        let at = |last: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last));
+        assert_eq!(network_of(at(1)), network_of(at(2)));
+        assert_eq!(network_of("::ffff:10.0.0.1".parse().unwrap()), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+        let (a, b) = (budgets.caller(Some("a"), at(1)), budgets.caller(Some("a"), at(2)));
+        assert!(Arc::ptr_eq(&a, &b) && a.is(Some("a"), at(3)) && !a.is(None, at(1)));
+        for n in 0..3 * CALLERS_LOOKED_THROUGH {
+            drop(budgets.caller(Some(&n.to_string()), at(1)));
+        }
+        assert!(budgets.callers.lock().len() <= CALLERS_LOOKED_THROUGH + 1);
+    }
+
+    #[test]
+    fn an_answer_yields_to_who_waits_and_one_at_a_time() {
+        let whole = Budget::new(100);
+        let (a, b) = (whole.part(), whole.part());
+        let (first, second, other) = (a.of_connection(), a.of_connection(), b.of_connection());
+        let held = first.lend(50).unwrap();
+        assert!(second.lend(1).is_none() && !first.is_wanted());
+        let own = first.wait();
+        assert!(!first.is_wanted(), "its own connection takes nothing");
+        let waits = second.wait();
+        assert!(first.is_wanted());
+        // Right after another.
+        whole.yielded_ms.store(u64::MAX, Ordering::Relaxed);
+        assert!(!first.is_wanted());
+        drop((held, own));
+        let some = first.lend(10).unwrap();
+        assert!(first.lend(10).is_none(), "what is left is for the connection that has none");
+        assert!(second.lend(10).is_some());
+        drop((waits, some));
+        // Who waits for its own share is not helped by others'.
+        let held = first.lend(50).unwrap();
+        let _waits = other.wait();
+        whole.yielded_ms.store(0, Ordering::Relaxed);
+        assert!(!first.is_wanted());
+        let more = other.lend(40).unwrap();
+        assert!(first.is_wanted());
+        drop((held, more));
         assert_eq!(whole.used(), 0);
     }
 }

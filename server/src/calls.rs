@@ -1,5 +1,7 @@
 //! Calls under way: how many, how long they take, how they end.
 
+use crate::budget::Caller;
+use crate::config::Config;
 use crate::server::Shared;
 use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
@@ -9,7 +11,6 @@ use siltstone::FamilyStatistics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 /// After how long a client that was turned away may try again.
@@ -28,6 +29,87 @@ pub(crate) enum Call {
     Admin,
 }
 
+/// Kinds of streams of HTTP/2 whose numbers have limits of their own: each call is one from its headers to the end of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Calls that do something.
+    Call,
+    /// Streams of changes, which stay.
+    Changes,
+    /// Questions for the health.
+    Health,
+    /// Watches of the health, which stay.
+    Watch,
+}
+
+/// How many there are of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicUsize; 4]);
+
+impl Counts {
+    fn of(&self, kind: Kind) -> usize {
+        self.0[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many there are.
+    pub(crate) fn all(&self) -> usize {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    fn enter(&self, kind: Kind, most: usize) -> bool {
+        let fits = self.0[kind as usize].fetch_add(1, Ordering::Relaxed) < most;
+        if !fits {
+            self.leave(kind);
+        }
+        fits
+    }
+
+    fn leave(&self, kind: Kind) {
+        self.0[kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Questions for the health under way, and watches of it, at a time; and how many of them on one connection.
+const HEALTH_MAX: usize = 1_000;
+const HEALTH_OF_CONNECTION: usize = 64;
+const WATCHES_OF_CONNECTION: usize = 16;
+
+/// How many calls may be under way.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    calls: usize,
+    changes: usize,
+}
+
+impl Limits {
+    /// Of all callers, of one, and of one connection.
+    fn of(self, kind: Kind) -> (usize, usize, usize) {
+        let half = |most: usize| (most, most.div_ceil(2), most.div_ceil(2));
+        match kind {
+            Kind::Call => half(self.calls),
+            Kind::Changes => half(self.changes),
+            Kind::Health => (HEALTH_MAX, HEALTH_MAX / 2, HEALTH_OF_CONNECTION),
+            Kind::Watch => (HEALTH_MAX, HEALTH_MAX / 2, WATCHES_OF_CONNECTION),
+        }
+    }
+}
+
+/// A call among those under way: until it is dropped.
+pub(crate) struct Slot {
+    kind: Kind,
+    all: Arc<Inner>,
+    caller: Arc<Caller>,
+    connection: Arc<Counts>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.all.under_way.leave(self.kind);
+        self.caller.calls.leave(self.kind);
+        self.connection.leave(self.kind);
+    }
+}
+
 const CALLS: [(Call, &str); 8] = [
     (Call::ReadRows, "ReadRows"),
     (Call::SampleRowKeys, "SampleRowKeys"),
@@ -43,8 +125,8 @@ const CALLS: [(Call, &str); 8] = [
 const BUCKETS: [f64; 16] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Counts and times of one kind.
-struct Kind {
+/// Counts and times of one kind of calls.
+struct Times {
     took: Histogram,
     /// The same for the page: calls by the first bound that they do not pass, those that pass all at the end.
     buckets: [AtomicU64; BUCKETS.len() + 1],
@@ -56,46 +138,75 @@ pub(crate) struct CallMetrics(Arc<Inner>);
 
 struct Inner {
     recorder: PrometheusRecorder,
-    kinds: [Kind; CALLS.len()],
-    under_way: AtomicUsize,
+    kinds: [Times; CALLS.len()],
+    under_way: Counts,
+    limits: Limits,
     turned_away: Counter,
 }
 
 impl CallMetrics {
     /// # Errors
     /// None that is known: the recorder's.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).map_err(|e| e.to_string())?;
         let recorder = builder.build_recorder();
         let metadata = Metadata::new(module_path!(), Level::INFO, None);
         let key =
             |name: &'static str, label: &'static str| Key::from_parts(name, vec![Label::new("call", label)]);
-        let kinds = CALLS.map(|(_, label)| Kind {
+        let kinds = CALLS.map(|(_, label)| Times {
             took: recorder.register_histogram(&key("siltstone_call_seconds", label), &metadata),
             buckets: Default::default(),
             failed: recorder.register_counter(&key("siltstone_calls_failed_total", label), &metadata),
         });
         let turned_away =
             recorder.register_counter(&Key::from_name("siltstone_calls_turned_away_total"), &metadata);
-        Ok(Self(Arc::new(Inner { recorder, kinds, under_way: AtomicUsize::new(0), turned_away })))
+        let limits = Limits { calls: config.calls_max, changes: config.change_streams_max };
+        Ok(Self(Arc::new(Inner { recorder, kinds, under_way: Counts::default(), limits, turned_away })))
     }
 
-    /// Lets a call in where fewer than `most` are under way.
-    pub(crate) fn begin(&self, call: Call, wait: Option<Duration>, most: usize) -> Result<Guard, Status> {
-        if self.0.under_way.fetch_add(1, Ordering::Relaxed) >= most {
-            self.0.under_way.fetch_sub(1, Ordering::Relaxed);
-            self.0.turned_away.increment(1);
-            return Err(overloaded(Code::Unavailable, &format!("{most} calls are under way")));
+    /// Lets a stream in whose headers have come, where not too many are there: of all, of its caller, of its connection.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` where there are too many calls, `RESOURCE_EXHAUSTED` for those that stay.
+    pub(crate) fn enter(
+        &self,
+        kind: Kind,
+        caller: &Arc<Caller>,
+        connection: &Arc<Counts>,
+    ) -> Result<Arc<Slot>, Status> {
+        let (of_all, of_caller, of_connection) = self.0.limits.of(kind);
+        let levels = [
+            (&self.0.under_way, of_all, "in all"),
+            (&caller.calls, of_caller, "of one caller"),
+            (&**connection, of_connection, "on one connection"),
+        ];
+        for (at, (counts, most, whose)) in levels.iter().enumerate() {
+            if !counts.enter(kind, *most) {
+                levels[..at].iter().for_each(|(counts, ..)| counts.leave(kind));
+                self.0.turned_away.increment(1);
+                let (code, what) = match kind {
+                    Kind::Call => (Code::Unavailable, "calls"),
+                    Kind::Changes => (Code::ResourceExhausted, "streams of changes"),
+                    Kind::Health | Kind::Watch => (Code::ResourceExhausted, "calls for the health"),
+                };
+                return Err(overloaded(code, &format!("{most} {what} {whose} are under way")));
+            }
         }
+        let (all, caller, connection) = (self.0.clone(), caller.clone(), connection.clone());
+        Ok(Arc::new(Slot { kind, all, caller, connection }))
+    }
+
+    /// Begins the work of a call that was let in.
+    pub(crate) fn begin(&self, call: Call, wait: Option<Duration>, slot: Arc<Slot>) -> Guard {
         let began = Instant::now();
         let until = wait.and_then(|wait| began.checked_add(wait));
-        Ok(Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until })))
+        Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until, _slot: slot }))
     }
 
     /// Of each kind of call, how many took how long; and the bounds in seconds.
     pub(crate) fn buckets(&self) -> (Value, &'static [f64]) {
         let of =
-            |kind: &Kind| kind.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
+            |kind: &Times| kind.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
         let all = CALLS.iter().zip(&self.0.kinds);
         let all = all.map(|((_, label), kind)| (label.to_string(), json!({ "buckets": of(kind) })));
         (Value::Object(all.collect()), &BUCKETS)
@@ -113,8 +224,10 @@ impl CallMetrics {
                     statistics.record(&[("table", name.clone()), ("family", family.name.to_string())]);
                 }
             }
-            let open = shared.connections.load(Ordering::Relaxed);
-            metrics::gauge!("siltstone_calls_under_way").set(self.0.under_way.load(Ordering::Relaxed) as f64);
+            let open = shared.connections.taken();
+            let under_way = self.0.under_way.of(Kind::Call) + self.0.under_way.of(Kind::Changes);
+            metrics::gauge!("siltstone_calls_under_way").set(under_way as f64);
+            metrics::gauge!("siltstone_change_streams").set(self.0.under_way.of(Kind::Changes) as f64);
             metrics::gauge!("siltstone_connections").set(open as f64);
             metrics::gauge!("siltstone_files_stale")
                 .set(f64::from(u8::from(!shared.stale_files().is_empty())));
@@ -134,6 +247,8 @@ struct Entered {
     began: Instant,
     /// When its client stops waiting.
     until: Option<Instant>,
+    /// Its place among the calls under way.
+    _slot: Arc<Slot>,
 }
 
 impl Guard {
@@ -173,8 +288,8 @@ impl Guard {
 }
 
 /// How long a call's client waits for the answer, where it says so: up to 8 digits and a unit, as gRPC has it.
-pub(crate) fn wait_of(metadata: &MetadataMap) -> Option<Duration> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+pub(crate) fn wait_of(headers: &http::HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 = (digits.len() <= 8).then(|| digits.parse().ok())??;
     match unit {
@@ -185,12 +300,6 @@ pub(crate) fn wait_of(metadata: &MetadataMap) -> Option<Duration> {
         "u" => Some(Duration::from_micros(number)),
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.metrics.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -217,9 +326,9 @@ mod tests {
     #[test]
     fn how_long_a_client_waits_is_read_in_all_units_and_nonsense_is_for_ever() {
         let of = |text: &str| {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            wait_of(&metadata)
+            let mut headers = http::HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            wait_of(&headers)
         };
         assert_eq!(of("2H"), Some(Duration::from_secs(7_200)));
         assert_eq!((of("3M"), of("4S")), (Some(Duration::from_secs(180)), Some(Duration::from_secs(4))));
@@ -228,5 +337,30 @@ mod tests {
         for nonsense in ["", "S", "5", "-5S", "123456789S", "5 S", "5x"] {
             assert_eq!(of(nonsense), None, "{nonsense}");
         }
+    }
+    #[test]
+    fn neither_a_caller_nor_a_connection_has_all_calls_and_streams_of_changes_are_counted_apart() {
+        let config = Config { calls_max: 8, change_streams_max: 4, ..Config::default() };
+        let metrics = CallMetrics::new(&config).unwrap();
+        let budgets = crate::budget::Budgets::new(16 << 20);
+        let caller = |name: &str| budgets.caller(Some(name), std::net::Ipv4Addr::LOCALHOST.into());
+        let connections = [Arc::<Counts>::default(), Arc::default(), Arc::default()];
+        let fill = |name: &str, kind: Kind, connection: usize| {
+            std::iter::from_fn(|| metrics.enter(kind, &caller(name), &connections[connection]).ok())
+                .collect::<Vec<_>>()
+        };
+        let first = fill("a", Kind::Call, 0);
+        assert_eq!((first.len(), fill("a", Kind::Call, 1).len()), (4, 0), "half of them, on all connections");
+        let second = fill("b", Kind::Call, 1);
+        assert_eq!((second.len(), fill("c", Kind::Call, 2).len()), (4, 0));
+        let refused = metrics.enter(Kind::Call, &caller("c"), &connections[2]).err().unwrap();
+        assert!(refused.code() == Code::Unavailable && !refused.details().is_empty(), "{refused}");
+        let changes = fill("a", Kind::Changes, 0);
+        assert_eq!((changes.len(), fill("b", Kind::Changes, 1).len()), (2, 2));
+        let refused = metrics.enter(Kind::Changes, &caller("a"), &connections[0]).err().unwrap();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert_eq!(fill("a", Kind::Watch, 0).len(), WATCHES_OF_CONNECTION);
+        drop((first, second, changes));
+        assert_eq!(metrics.0.under_way.all() + connections.iter().map(|c| c.all()).sum::<usize>(), 0);
     }
 }

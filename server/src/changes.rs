@@ -39,6 +39,8 @@ const TURN_BYTES: usize = 1 << 20;
 const TURN_BATCHES: usize = 10_000;
 /// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time, in microseconds.
 const LATE_US: u64 = 500_000;
+/// How long a stream that has nothing to say rests, at least.
+const REST_MIN: Duration = Duration::from_millis(20);
 /// How often a client hears something, unless it says: at least this often, and not more often than that.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
@@ -149,14 +151,26 @@ impl ChangeRead {
         &self.name
     }
 
-    /// The next changes, or a sign of life, or nothing for now.
-    pub(crate) fn turn(&mut self) -> Result<Turn, Status> {
-        // It may be another by now, or none, or its changes streamed no more.
+    /// Whether its table is still there: it may be another by now, or none, or its changes streamed no more.
+    pub(crate) fn check(&self) -> Result<(), Status> {
         let now = self.tables.get(&self.name)?;
         check_enabled(&now, &self.name)?;
-        if !Arc::ptr_eq(&now, &self.table) {
-            return Err(Status::not_found(format!("table {} was deleted", self.name)));
+        match Arc::ptr_eq(&now, &self.table) {
+            true => Ok(()),
+            false => Err(Status::not_found(format!("table {} was deleted", self.name))),
         }
+    }
+
+    /// How long there is nothing to say if nothing is written.
+    pub(crate) fn rests(&self) -> Duration {
+        let left = |end: u64| end.saturating_add(LATE_US).saturating_sub(crate::now_us());
+        let until_end = self.end_us.map_or(Duration::MAX, |end| Duration::from_micros(left(end)));
+        self.heartbeat.saturating_sub(self.told.elapsed()).min(until_end).max(REST_MIN)
+    }
+
+    /// The next changes, or a sign of life, or nothing for now.
+    pub(crate) fn turn(&mut self) -> Result<Turn, Status> {
+        self.check()?;
         let began_us = crate::now_us();
         let mut messages = Vec::new();
         let (mut bytes, mut waits) = (0, false);

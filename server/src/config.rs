@@ -82,17 +82,31 @@ pub struct Config {
     pub insecure: bool,
     /// Bytes of log that are kept for streams of changes beyond what the database needs.
     pub change_log: Size,
-    /// Connections that may be open at a time; more are closed at once.
+    /// Connections that a port may have open at a time, and an address half of them; more are closed at once. Fewer where the
+    /// process may not have as many files open (`ulimit -n`).
     pub connections_max: usize,
-    /// Memory for calls under way: half for requests, half for answers. A connection may use half of either.
+    /// How many seconds a client may take to agree on keys and to send the first thing that makes sense: the beginning of HTTP/2, the
+    /// headers of a request for the page.
+    pub header_seconds: u64,
+    /// How many seconds a connection without calls stays open.
+    pub idle_seconds: u64,
+    /// How many seconds a request may take to come in.
+    pub request_seconds: u64,
+    /// How many seconds a client may take nothing of an answer before the call is given up; 60 at most.
+    pub answer_seconds: u64,
+    /// Memory for calls under way, as what they become: half for requests, half for answers. A caller, known by a token or else by
+    /// an address, may use half of either. Requests of at most 64 KiB have a part of their own.
     pub call_memory: Size,
     /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
     pub region_bytes: Size,
     /// Ranges read and cells written a second at which, after ten seconds, a region is split, where that halves them; 0 for never.
     /// Its parts are joined after five minutes with less than a quarter of it, if they are small.
     pub region_rate: u64,
-    /// Calls under way at a time; more are answered `UNAVAILABLE` at once, with a time to try again.
+    /// Calls under way at a time, of which a caller may have half; more are answered `UNAVAILABLE` at once, with a time to try again.
     pub calls_max: usize,
+    /// Streams of changes at a time, which are counted apart, and of which a caller may have half; more are answered
+    /// `RESOURCE_EXHAUSTED`.
+    pub change_streams_max: usize,
     /// Compaction servers that this server's merges go to; without, it runs them itself.
     pub offload: OffloadConfig,
     /// A compaction manager in this process.
@@ -392,12 +406,17 @@ impl Default for Config {
             insecure: false,
             change_log: Size(256 << 20),
             connections_max: 4_096,
+            header_seconds: 10,
+            idle_seconds: 300,
+            request_seconds: 30,
+            answer_seconds: 60,
             call_memory: Size(2 << 30),
             table_store: None,
             disk_cache: Size(4 << 30),
             region_bytes: Size(1 << 30),
             region_rate: 20_000,
             calls_max: 4_096,
+            change_streams_max: 256,
             tables: Settings::new(),
             table: Vec::new(),
         }
@@ -445,13 +464,21 @@ impl Config {
         }
         for (name, least, value) in [
             ("calls-max", 1, self.calls_max as u64),
+            ("change-streams-max", 1, self.change_streams_max as u64),
             ("connections-max", 1, self.connections_max as u64),
+            ("header-seconds", 1, self.header_seconds),
+            ("idle-seconds", 1, self.idle_seconds),
+            ("request-seconds", 1, self.request_seconds),
+            ("answer-seconds", 1, self.answer_seconds),
             ("call-memory", 16 << 20, self.call_memory.0),
             ("region-bytes", 64 << 10, self.region_bytes.0),
         ] {
             if value < least {
                 return Err(format!("{name} must be at least {least}"));
             }
+        }
+        if self.answer_seconds > 60 {
+            return Err("answer-seconds must be at most 60".into());
         }
         if (1..64 << 20).contains(&self.disk_cache.0) {
             return Err("disk-cache must be 0, for none, or at least 64MiB".into());
@@ -619,6 +646,8 @@ mod tests {
             ("durability = \"maybe\"", "line 1"),
             ("calls-max = 0", "calls-max"),
             ("call-memory = 5", "call-memory"),
+            ("answer-seconds = 61", "answer-seconds"),
+            ("header-seconds = 0", "header-seconds"),
             ("[tls]\nkey = \"k\"", "certificate"),
             (
                 "listen = \"0.0.0.0:1\"\n[tls]\ncertificate = \"c\"\nkey = \"k\"",

@@ -1,7 +1,7 @@
 //! Service `google.bigtable.v2.Bigtable`: rows are read and written.
 
 use crate::auth::Right;
-use crate::budget::{self, Budget, Lease, Peer};
+use crate::budget::{self, Budget, Lease};
 use crate::calls::Guard;
 use crate::changes::{self, ChangeRead};
 use crate::mutate;
@@ -38,8 +38,8 @@ const MESSAGES_WAITING: usize = 2;
 const TURN_BYTES: usize = 1 << 20;
 /// After how long a scan that found no memory looks again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
-/// After how long a stream of changes that found nothing looks again.
-const CHANGES_AGAIN: Duration = Duration::from_millis(20);
+/// How often it is looked whether a stream of changes may still be read, while there are none.
+const CHANGES_LOOK: Duration = Duration::from_secs(1);
 /// After how long a client that reads nothing of an answer is given up.
 const SEND_WAIT: Duration = Duration::from_secs(60);
 /// Rows that are read where the call came in.
@@ -166,15 +166,13 @@ async fn send_changes(
     into: mpsc::Sender<ReadChangeStreamResponse>,
     end: End,
 ) {
-    while !read.is_ended() && !into.is_closed() {
-        if shared.stopping.load(Ordering::Relaxed) {
-            return end.set(Err(Status::unavailable("the server is stopping")));
-        }
-        // A stream may last longer than a token.
-        let may = shared.who(&metadata).and_then(|who| who.may(Right::Read, read.table_name()));
-        if let Err(e) = may {
+    let mut news = shared.news.subscribe();
+    loop {
+        if let Err(e) = may_go_on(&shared, &metadata, &read) {
             return end.set(Err(e));
         }
+        // What comes from now on is new.
+        news.mark_unchanged();
         let found = match turn(&call, read, ChangeRead::turn).await {
             Ok((back, found)) => {
                 read = back;
@@ -189,11 +187,34 @@ async fn send_changes(
                 return;
             }
         }
-        if found.waits {
-            tokio::time::sleep(CHANGES_AGAIN).await;
+        if read.is_ended() || into.is_closed() {
+            return end.set(Ok(()));
+        }
+        let due = tokio::time::Instant::now() + read.rests();
+        while found.waits {
+            let look = due.min(tokio::time::Instant::now() + CHANGES_LOOK);
+            tokio::select! {
+                _ = news.changed() => break,
+                () = into.closed() => return,
+                () = tokio::time::sleep_until(look) => {}
+            }
+            if look == due {
+                break;
+            }
+            if let Err(e) = may_go_on(&shared, &metadata, &read) {
+                return end.set(Err(e));
+            }
         }
     }
-    end.set(Ok(()));
+}
+
+/// Whether a stream of changes may still be read: it may last longer than a token, or its table.
+fn may_go_on(shared: &Shared, metadata: &MetadataMap, read: &ChangeRead) -> Result<(), Status> {
+    if shared.stopping.load(Ordering::Relaxed) {
+        return Err(Status::unavailable("the server is stopping"));
+    }
+    shared.who(metadata).and_then(|who| who.may(Right::Read, read.table_name()))?;
+    read.check()
 }
 
 /// Waits until there is memory for a turn of a scan, as long as its client waits.
@@ -246,9 +267,8 @@ impl Bigtable for Data {
         &self,
         request: Request<ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
-        let call = self.0.begin(Call::ReadRows, request.metadata(), &rights)?;
-        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(|| self.0.budgets.peer());
+        let call = self.0.begin(Call::ReadRows, &request)?;
+        let peer = budget::peer_of(&request)?;
         let tells_scanned = crate::features::last_scanned_row(request.metadata());
         let request = request.into_inner();
         let tables = self.0.tables.clone();
@@ -286,8 +306,7 @@ impl Bigtable for Data {
         &self,
         request: Request<SampleRowKeysRequest>,
     ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
-        let call = self.0.begin(Call::SampleRowKeys, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::SampleRowKeys, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
@@ -300,8 +319,7 @@ impl Bigtable for Data {
         &self,
         request: Request<MutateRowRequest>,
     ) -> Result<Response<MutateRowResponse>, Status> {
-        let rights = [(Right::Write, request.get_ref().table_name.as_str())];
-        let call = self.0.begin(Call::MutateRow, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -321,8 +339,7 @@ impl Bigtable for Data {
         &self,
         request: Request<MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        let rights = [(Right::Write, request.get_ref().table_name.as_str())];
-        let call = self.0.begin(Call::MutateRows, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::MutateRows, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -334,9 +351,7 @@ impl Bigtable for Data {
         &self,
         request: Request<CheckAndMutateRowRequest>,
     ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
-        let table = request.get_ref().table_name.as_str();
-        let rights = [(Right::Read, table), (Right::Write, table)];
-        let call = self.0.begin(Call::CheckAndMutateRow, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -358,9 +373,7 @@ impl Bigtable for Data {
         &self,
         request: Request<ReadModifyWriteRowRequest>,
     ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
-        let table = request.get_ref().table_name.as_str();
-        let rights = [(Right::Read, table), (Right::Write, table)];
-        let call = self.0.begin(Call::ReadModifyWriteRow, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
@@ -373,8 +386,7 @@ impl Bigtable for Data {
         &self,
         request: Request<GenerateInitialChangeStreamPartitionsRequest>,
     ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
-        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
-        let _call = self.0.begin(Call::ReadChangeStream, request.metadata(), &rights)?;
+        let _call = self.0.begin(Call::ReadChangeStream, &request)?;
         let name = crate::names::table(&request.get_ref().table_name)?;
         changes::check_enabled(&*self.0.tables.get(name)?, name)?;
         let partition = Some(changes::partition());
@@ -385,8 +397,7 @@ impl Bigtable for Data {
         &self,
         request: Request<ReadChangeStreamRequest>,
     ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
-        let rights = [(Right::Read, request.get_ref().table_name.as_str())];
-        let call = self.0.begin(Call::ReadChangeStream, request.metadata(), &rights)?;
+        let call = self.0.begin(Call::ReadChangeStream, &request)?;
         let metadata = request.metadata().clone();
         let (tables, request) = (self.0.tables.clone(), request.into_inner());
         let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;

@@ -15,11 +15,13 @@
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
-//! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
+//! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
+//! door, methods, wire      how a call is let in: by whom, what of, how much
+//! auth, budget             tokens and rights; memory of calls
 //! client_certificates       those of clients
-//! watched                   files that are read again when they change
+//! watched                  files that are read again when they change
 //! browsers                 what keeps pages of others from reading ours
-//! server, calls, http       starting and stopping; counting; health, metrics, page
+//! server, calls, http      starting and stopping; counting; health, metrics, page
 //! ```
 //!
 //! Each line uses what stands below it, but `server`, which makes them all.
@@ -39,6 +41,7 @@ mod codec;
 mod collect;
 mod config;
 mod data;
+mod door;
 #[cfg(feature = "empty")]
 #[doc(hidden)]
 pub mod empty;
@@ -49,6 +52,7 @@ mod http;
 mod instances;
 mod listen;
 mod load;
+mod methods;
 mod mutate;
 mod names;
 mod operations;
@@ -59,12 +63,14 @@ mod reader;
 mod regions;
 mod rows;
 mod schema;
+mod serve;
 mod server;
 mod settings;
 mod status;
 mod tables;
 mod traffic;
 mod watched;
+mod wire;
 
 pub use auth::token_digest;
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};

@@ -1,37 +1,34 @@
 //! Connections: accepted, counted, and with TLS agreed on keys, each without a wait for the others.
 //!
-//! The gRPC side and the HTTP side take theirs from [`Connections`]. Certificates are read again when their files change, and hold for
-//! connections from then on.
+//! The gRPC side and the HTTP side take theirs from [`Connections`]. All ports have a number of [`Places`], and no address may have
+//! more than half of a port's. Where there is none left for one more, the oldest that has not said anything yet makes room.
+//! Certificates are read again when their files change, and hold for connections from then on.
 
-use crate::budget::{Budgets, Peer};
+use crate::budget::network_of;
 use crate::client_certificates;
 use crate::config::TlsConfig;
 use crate::watched::Watched;
-use futures_util::Stream;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 
-/// How long a client may take to agree on keys.
-const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait after a connection could not be accepted: mostly for want of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-/// Connections that wait to be served.
-const WAITING: usize = 16;
 
 /// Which protocol is spoken on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,155 +114,199 @@ fn acceptors(files: &[PathBuf], contents: &[Vec<u8>]) -> Result<(TlsAcceptor, Tl
     Ok((speaking(b"h2"), speaking(b"http/1.1")))
 }
 
-/// What connections are accepted with.
-#[derive(Clone)]
-pub(crate) struct Terms {
-    pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) budgets: Budgets,
-    /// Connections that are open, on all ports.
-    pub(crate) open: Arc<AtomicUsize>,
-    /// Connections that may be open.
-    pub(crate) most: usize,
+/// How many connections a port may have, and those that it has.
+pub(crate) struct Places {
+    taken: Mutex<Taken>,
+    most: usize,
 }
 
-/// Connections that were accepted on a port. It accepts no more once this is dropped.
+#[derive(Default)]
+struct Taken {
+    count: usize,
+    of: HashMap<IpAddr, usize>,
+    /// Those that have not said anything yet, in the order in which they came.
+    silent: BTreeMap<u64, (IpAddr, Arc<Eviction>)>,
+    next: u64,
+}
+
+impl Taken {
+    fn leave(&mut self, address: IpAddr) {
+        self.count -= 1;
+        if let Some(count) = self.of.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.of.remove(&address);
+            }
+        }
+    }
+
+    /// Has the oldest go that has not said anything yet: of that address, or of all. Whether there is one.
+    fn evict(&mut self, of: Option<IpAddr>) -> bool {
+        let mut silent = self.silent.iter();
+        let oldest = silent.find(|(_, (address, _))| of.is_none_or(|of| of == *address));
+        let Some((address, eviction)) = oldest.map(|(id, _)| *id).and_then(|id| self.silent.remove(&id))
+        else {
+            return false;
+        };
+        self.leave(address);
+        eviction.is_out.store(true, Ordering::Relaxed);
+        eviction.told.notify_one();
+        true
+    }
+}
+
+/// Tells a connection that it is to go.
+#[derive(Default)]
+struct Eviction {
+    is_out: AtomicBool,
+    told: Notify,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { taken: Mutex::default(), most })
+    }
+
+    /// Connections that are open.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.lock().count
+    }
+
+    /// A place for a connection from there, if there is one or can be.
+    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+        let address = network_of(from);
+        let mut taken = self.taken.lock();
+        if taken.of.get(&address).is_some_and(|count| *count >= self.most.div_ceil(2)) {
+            if !taken.evict(Some(address)) {
+                return None;
+            }
+        } else if taken.count >= self.most && !taken.evict(None) {
+            return None;
+        }
+        taken.count += 1;
+        *taken.of.entry(address).or_default() += 1;
+        let (id, eviction) = (taken.next, Arc::<Eviction>::default());
+        taken.next += 1;
+        taken.silent.insert(id, (address, eviction.clone()));
+        drop(taken);
+        Some(Place { places: self.clone(), address, id, eviction })
+    }
+}
+
+/// A connection's place: until it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+    id: u64,
+    eviction: Arc<Eviction>,
+}
+
+impl Place {
+    /// Where it comes from: an address, or a network.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// It has said something that makes sense, and stays.
+    pub(crate) fn stays(&self) {
+        self.places.taken.lock().silent.remove(&self.id);
+    }
+
+    /// Waits until it must make room for another.
+    pub(crate) async fn evicted(&self) {
+        self.eviction.told.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.silent.remove(&self.id);
+        // Else it was counted out when it was told to go.
+        if !self.eviction.is_out.load(Ordering::Relaxed) {
+            taken.leave(self.address);
+        }
+    }
+}
+
+/// A port at which connections are accepted. It accepts no more once this is dropped.
 pub(crate) struct Connections {
-    accepted: mpsc::Receiver<io::Result<Connection>>,
+    listener: TcpListener,
     at: SocketAddr,
+    protocol: Protocol,
+    tls: Option<Arc<Tls>>,
+    places: Arc<Places>,
 }
 
 impl Connections {
-    /// Binds the port and accepts on it.
+    /// Binds the port.
     ///
     /// # Errors
     /// An address that cannot be listened at.
-    pub(crate) async fn listen(at: SocketAddr, protocol: Protocol, terms: Terms) -> Result<Self, String> {
+    pub(crate) async fn listen(
+        at: SocketAddr,
+        protocol: Protocol,
+        tls: Option<Arc<Tls>>,
+        places: Arc<Places>,
+    ) -> Result<Self, String> {
         let listener = TcpListener::bind(at).await.map_err(|e| format!("{at}: {e}"))?;
         let at = listener.local_addr().map_err(|e| e.to_string())?;
-        let (into, accepted) = mpsc::channel(WAITING);
-        tokio::spawn(accept_all(listener, protocol, terms, into));
-        Ok(Self { accepted, at })
+        Ok(Self { listener, at, protocol, tls, places })
     }
 
     /// Where it listens.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }
-}
 
-impl Stream for Connections {
-    type Item = io::Result<Connection>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.accepted.poll_recv(context)
-    }
-}
-
-impl axum::serve::Listener for Connections {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    /// The next connection that there is a place for.
+    pub(crate) async fn accept(&self) -> (Socket, Place) {
         loop {
-            match self.accepted.recv().await {
-                Some(Ok(connection)) => return (connection, self.at),
-                Some(Err(_)) => {}
-                None => std::future::pending().await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.at)
-    }
-}
-
-/// Accepts until nobody takes connections any more.
-async fn accept_all(
-    listener: TcpListener,
-    protocol: Protocol,
-    terms: Terms,
-    into: mpsc::Sender<io::Result<Connection>>,
-) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = into.closed() => return,
-        };
-        let (stream, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            }
-        };
-        let open = Open::new(&terms.open);
-        if open.before >= terms.most {
-            tracing::warn!(%from, most = terms.most, "a connection was closed: too many are open");
-            continue;
-        }
-        // Answers are small, and each is waited for.
-        let _ = stream.set_nodelay(true);
-        let peer = terms.budgets.peer();
-        let Some(tls) = &terms.tls else {
-            let connection = Connection { stream: Transport::Plain(stream), peer, _open: open };
-            if into.send(Ok(connection)).await.is_err() {
-                return;
-            }
-            continue;
-        };
-        let (acceptor, into) = (tls.acceptor(protocol), into.clone());
-        tokio::spawn(async move {
-            match tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    let connection =
-                        Connection { stream: Transport::Tls(Box::new(stream)), peer, _open: open };
-                    let _ = into.send(Ok(connection)).await;
+            let (stream, from) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    continue;
                 }
-                Ok(Err(error)) => tracing::debug!(%from, %error, "no TLS with a client"),
-                Err(_) => tracing::debug!(%from, "a client took too long to agree on keys"),
+            };
+            let Some(place) = self.places.take(from.ip()) else {
+                tracing::warn!(%from, most = self.places.most, "a connection was closed: too many are open");
+                continue;
+            };
+            // Answers are small, and each is waited for.
+            let _ = stream.set_nodelay(true);
+            let acceptor = self.tls.as_ref().map(|tls| tls.acceptor(self.protocol));
+            return (Socket { stream, from, acceptor }, place);
+        }
+    }
+}
+
+/// A connection of which nothing is known yet.
+pub(crate) struct Socket {
+    stream: TcpStream,
+    from: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+}
+
+impl Socket {
+    /// Agrees on keys, if it is to have some.
+    pub(crate) async fn agree(self) -> Option<Connection> {
+        let Some(acceptor) = self.acceptor else { return Some(Connection::Plain(self.stream)) };
+        match acceptor.accept(self.stream).await {
+            Ok(stream) => Some(Connection::Tls(Box::new(stream))),
+            Err(error) => {
+                tracing::debug!(from = %self.from, %error, "no TLS with a client");
+                None
             }
-        });
-    }
-}
-
-/// Counts a connection for as long as it is there.
-struct Open {
-    all: Arc<AtomicUsize>,
-    before: usize,
-}
-
-impl Open {
-    fn new(all: &Arc<AtomicUsize>) -> Self {
-        Self { all: all.clone(), before: all.fetch_add(1, Ordering::Relaxed) }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 /// A connection, with TLS or without.
-pub(crate) struct Connection {
-    stream: Transport,
-    peer: Peer,
-    _open: Open,
-}
-
-enum Transport {
+pub(crate) enum Connection {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
 }
 
 impl AsyncRead for Connection {
@@ -274,9 +315,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -287,9 +328,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -298,30 +339,64 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, parts),
-            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Transport::Plain(stream) => stream.is_write_vectored(),
-            Transport::Tls(stream) => stream.is_write_vectored(),
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::net::Ipv4Addr;
+
+    fn from(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    #[test]
+    fn an_address_has_half_of_the_places_and_the_oldest_that_is_silent_makes_room() {
+        let places = Places::new(4);
+        let first = places.take(from(1)).unwrap();
+        let second = places.take(from(1)).unwrap();
+        let third = places.take(from(1)).unwrap();
+        assert!(first.evicted().now_or_never().is_some() && second.evicted().now_or_never().is_none());
+        assert_eq!(places.taken(), 2, "who must go is counted no more");
+        drop(first);
+        second.stays();
+        third.stays();
+        assert!(places.take(from(1)).is_none(), "who has spoken stays");
+        let others = [places.take(from(2)).unwrap(), places.take(from(3)).unwrap()];
+        others[0].stays();
+        let last = places.take(from(4)).unwrap();
+        assert!(others[1].evicted().now_or_never().is_some());
+        last.stays();
+        assert!(places.take(from(5)).is_none() && places.taken() == 4);
+        drop((second, third, others, last));
+        let taken = places.taken.lock();
+        assert!(taken.count == 0 && taken.of.is_empty() && taken.silent.is_empty());
     }
 }

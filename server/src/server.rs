@@ -1,14 +1,15 @@
 //! A running server: the database, the listeners, the calls under way, and how it stops.
 
 use crate::admin::TableAdmin;
-use crate::auth::{Right, Tokens, Who};
-use crate::budget::{Budgets, CountedLayer};
+use crate::auth::{Tokens, Who};
+use crate::budget::{self, Budgets};
 use crate::calls::{CallMetrics, Guard};
 use crate::collect::Walk;
 use crate::config::Config;
 use crate::data::Data;
+use crate::door::Door;
 use crate::instances::InstanceAdmin;
-use crate::listen::{Connections, Protocol, Terms, Tls};
+use crate::listen::{Connections, Places, Protocol, Tls};
 use crate::operations::{Finished, OperationsService};
 use crate::operator::OperatorService;
 use crate::proto::bigtable::bigtable_server::BigtableServer;
@@ -19,20 +20,21 @@ use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminSe
 use crate::regions::{Look, Looked};
 use crate::status::status;
 use crate::tables::{Table, Tables};
-use crate::{regions, rows, schema};
+use crate::{methods, regions, rows, schema, serve};
 use parking_lot::Mutex;
-use siltstone::Durability;
+use siltstone::{Durability, SeqNo};
 use siltstone_compactor::{CompactionManager, Compactors};
 use siltstone_storage_object::LazyObjectStores;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use tonic::{Status, transport};
+use tonic::service::Routes;
+use tonic::{Request, Status};
 
 pub(crate) use crate::calls::Call;
 
@@ -51,12 +53,14 @@ const COLLECT_RESTS: u32 = 9;
 const COLLECT_FAILURES: u32 = 10;
 /// After how many looks backups are looked for whose time is over.
 const LOOKS_FOR_EXPIRED: u64 = 60;
-/// After how long of silence a client is asked whether it is there, and how long it may take to say so.
-const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How long calls under way may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(20);
-/// Bytes of a request, at most: a row of 256 MiB with what belongs to it.
-const REQUEST_MAX: usize = 257 << 20;
+/// How often it is looked whether there are changes, where somebody waits for some.
+const CHANGES_AGAIN: Duration = Duration::from_millis(20);
+/// File descriptors that the server needs beside those of tables and connections: logs, listeners, directories.
+const DESCRIPTORS: u64 = 64;
+/// Connections that a port must be able to have.
+const CONNECTIONS_MIN: usize = 16;
 
 /// What all calls share.
 pub(crate) struct Shared {
@@ -77,10 +81,49 @@ pub(crate) struct Shared {
     pub(crate) wide_files: Mutex<Vec<String>>,
     /// Memory for calls.
     pub(crate) budgets: Budgets,
-    /// Connections that are open.
-    pub(crate) connections: Arc<AtomicUsize>,
+    /// Connections for calls that are open.
+    pub(crate) connections: Arc<Places>,
+    /// Up to where changes can be read, for streams that wait for more.
+    pub(crate) news: News,
     /// It takes no new calls.
     pub(crate) stopping: AtomicBool,
+}
+
+/// Tells streams of changes that there are more: one looks, for all.
+pub(crate) struct News {
+    newest: watch::Sender<SeqNo>,
+    /// Somebody began to wait.
+    awaited: Notify,
+}
+
+impl News {
+    fn new() -> Self {
+        Self { newest: watch::Sender::new(SeqNo::ZERO), awaited: Notify::new() }
+    }
+
+    /// For one more who waits.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<SeqNo> {
+        let news = self.newest.subscribe();
+        self.awaited.notify_one();
+        news
+    }
+
+    /// Wakes all who wait.
+    fn tell(&self) {
+        self.newest.send_modify(|_| ());
+    }
+}
+
+/// Looks for changes as long as somebody waits for some.
+async fn look_for_changes(shared: Arc<Shared>) {
+    loop {
+        if shared.news.newest.receiver_count() == 0 {
+            shared.news.awaited.notified().await;
+        }
+        let newest = shared.tables.db.snapshot().seq();
+        shared.news.newest.send_if_modified(|seq| std::mem::replace(seq, newest) != newest);
+        tokio::time::sleep(CHANGES_AGAIN).await;
+    }
 }
 
 impl Shared {
@@ -106,19 +149,15 @@ impl Shared {
         self.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header))
     }
 
-    /// Lets a call in that has these rights to tables, or says why not. All calls that do work come through here.
-    pub(crate) fn begin(
-        &self,
-        call: Call,
-        metadata: &MetadataMap,
-        rights: &[(Right, &str)],
-    ) -> Result<Guard, Status> {
-        let who = self.who(metadata)?;
-        rights.iter().try_for_each(|(right, table)| who.may(*right, table))?;
+    /// Begins the work of a call that the door let in. All calls that do work come through here.
+    pub(crate) fn begin<T>(&self, call: Call, request: &Request<T>) -> Result<Guard, Status> {
+        // Rights are looked at there, and nowhere else.
+        let peer = budget::peer_of(request)?;
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Status::unavailable("the server is stopping"));
         }
-        self.calls.begin(call, crate::calls::wait_of(metadata), self.config.calls_max)
+        let wait = crate::calls::wait_of(request.metadata().as_ref());
+        Ok(self.calls.begin(call, wait, peer.slot))
     }
 }
 
@@ -263,8 +302,8 @@ pub struct Server {
     grpc: SocketAddr,
     http: SocketAddr,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<Result<(), String>>>,
-    lookers: [JoinHandle<()>; 3],
+    tasks: Vec<JoinHandle<()>>,
+    lookers: [JoinHandle<()>; 4],
 }
 
 /// A manager, which must not be dropped where futures run.
@@ -288,6 +327,37 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
         Ok::<_, String>((manager.map(|manager| Managing(Some(manager))), compactors))
     });
     started.await.map_err(|e| e.to_string())?
+}
+
+/// How many files the process may have open, once it may have as many as it can.
+fn descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // What cannot be raised stays.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current
+}
+
+/// How many connections each port may have: as many as are set, and no more than leave the database the descriptors that it needs.
+/// It opens three quarters of all for tables.
+fn connections_max(config: &Config, descriptors: Option<u64>) -> Result<usize, String> {
+    let left = |all: u64| usize::try_from((all / 4).saturating_sub(DESCRIPTORS) / 2).unwrap_or(usize::MAX);
+    let most = descriptors.map_or(usize::MAX, left);
+    if most < CONNECTIONS_MIN.min(config.connections_max) {
+        let all = descriptors.unwrap_or_default();
+        let least = 4 * (DESCRIPTORS + 2 * CONNECTIONS_MIN as u64);
+        return Err(format!(
+            "the process may have {all} files open (see `ulimit -n`), which are too few for tables and connections: {least} are needed"
+        ));
+    }
+    if most < config.connections_max {
+        tracing::warn!(
+            most,
+            set = config.connections_max,
+            "fewer connections than connections-max, for want of file descriptors"
+        );
+    }
+    Ok(most.min(config.connections_max))
 }
 
 impl Server {
@@ -316,73 +386,52 @@ impl Server {
             Tables::open(db, base, places).map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
         let tables = opened.await.map_err(|e| e.to_string())??;
-        let terms = Terms {
-            tls: config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new),
-            budgets: Budgets::new(config.call_memory.0),
-            open: Arc::default(),
-            most: config.connections_max,
-        };
+        let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+        let connections_max = connections_max(&config, descriptors())?;
         let shared = Arc::new(Shared {
             tables: Arc::new(tables),
             compactors,
             stores,
             _manager: manager,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
-            tls: terms.tls.clone(),
+            tls: tls.clone(),
             wide_files: Mutex::default(),
-            budgets: terms.budgets.clone(),
-            connections: terms.open.clone(),
+            budgets: Budgets::new(config.call_memory.0),
+            connections: Places::new(connections_max),
+            news: News::new(),
             durability: config.durability.into(),
-            calls: CallMetrics::new()?,
+            calls: CallMetrics::new(&config)?,
             finished: Finished::default(),
             config,
             stopping: AtomicBool::new(false),
         });
         look_at_modes(&shared);
-        let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, terms.clone()).await?;
-        let for_http = {
-            // Counted apart: idle sockets of one port keep nobody from the other.
-            let terms = Terms { open: Arc::default(), ..terms };
-            Connections::listen(shared.config.http, Protocol::Http, terms).await?
-        };
+        // Counted apart: idle sockets of one port keep nobody from the other.
+        let (places, for_page) = (shared.connections.clone(), Places::new(connections_max));
+        let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, tls.clone(), places).await?;
+        let for_http = Connections::listen(shared.config.http, Protocol::Http, tls, for_page).await?;
         let (grpc, http) = (for_grpc.at(), for_http.at());
         let (stop, stopped) = watch::channel(false);
-        let until = |mut stopped: watch::Receiver<bool>| async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        };
         let lookers = [
             tokio::spawn(look_now_and_then(shared.clone())),
             tokio::spawn(look_at_files_and_clock(shared.clone())),
             tokio::spawn(collect_now_and_then(shared.clone())),
+            tokio::spawn(look_for_changes(shared.clone())),
         ];
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        let router = transport::Server::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            .layer(CountedLayer(shared.clone()))
-            .add_service(health_service)
-            .add_service(BigtableServer::new(Data(shared.clone())).max_decoding_message_size(REQUEST_MAX))
-            .add_service(
-                BigtableTableAdminServer::new(TableAdmin(shared.clone()))
-                    .max_decoding_message_size(REQUEST_MAX),
-            )
+        let bigtable = BigtableServer::new(Data(shared.clone()));
+        let routes = Routes::new(health_service)
+            .add_service(bigtable.max_decoding_message_size(methods::WRITE_MAX))
+            .add_service(BigtableTableAdminServer::new(TableAdmin(shared.clone())))
             .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())))
             .add_service(OperationsServer::new(OperationsService(shared.clone())))
             .add_service(OperatorServer::new(OperatorService(shared.clone())));
-        let (grpc_stops, http_stops) = (until(stopped.clone()), until(stopped));
-        let app = crate::http::router(shared.clone());
+        let door = Door::new(shared.clone(), routes);
+        let (router, waits) = (crate::http::router(shared.clone()), door.waits);
         let tasks = vec![
-            tokio::spawn(async move {
-                let served = router.serve_with_incoming_shutdown(for_grpc, grpc_stops).await;
-                served.map_err(|e| format!("gRPC: {e}"))
-            }),
-            tokio::spawn(async move {
-                let served = axum::serve(for_http, app).with_graceful_shutdown(http_stops).await;
-                served.map_err(|e| format!("HTTP: {e}"))
-            }),
+            tokio::spawn(serve::calls(for_grpc, door, stopped.clone())),
+            tokio::spawn(serve::page(for_http, router, waits, stopped)),
         ];
         Ok(Self { shared, grpc, http, stop, tasks, lookers })
     }
@@ -506,6 +555,7 @@ impl Server {
     pub async fn stop(self) -> Result<(), String> {
         self.shared.stopping.store(true, Ordering::Relaxed);
         let _ = self.stop.send(true);
+        self.shared.news.tell();
         for looker in self.lookers {
             looker.abort();
             let _ = looker.await;
@@ -513,7 +563,7 @@ impl Server {
         for mut task in self.tasks {
             // A stream that nobody ends, such as a watch of the health, is ended.
             match tokio::time::timeout(STOP_WAIT, &mut task).await {
-                Ok(ended) => ended.map_err(|e| e.to_string())??,
+                Ok(ended) => ended.map_err(|e| e.to_string())?,
                 Err(_) => task.abort(),
             }
         }
@@ -528,5 +578,21 @@ impl Server {
         })
         .await;
         closed.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_the_database_its_descriptors_or_it_does_not_start() {
+        let config = Config::default();
+        assert_eq!(connections_max(&config, None).unwrap(), config.connections_max);
+        assert_eq!(connections_max(&config, Some(1 << 20)).unwrap(), config.connections_max);
+        assert_eq!(connections_max(&config, Some(1_024)).unwrap(), 96);
+        let refused = connections_max(&config, Some(256)).unwrap_err();
+        assert!(refused.contains("256") && refused.contains("384"), "{refused}");
+        assert_eq!(connections_max(&config, Some(384)).unwrap(), CONNECTIONS_MIN);
     }
 }

@@ -23,6 +23,10 @@ pub(crate) fn status(error: Error) -> Status {
         ErrorKind::ChangesLost => Status::out_of_range(message),
         ErrorKind::Busy => crate::calls::overloaded(tonic::Code::Unavailable, &message),
         ErrorKind::Closed => Status::unavailable(message),
+        // Connections come and go, and files with them.
+        ErrorKind::Io if error.is_for_descriptors() => {
+            crate::calls::overloaded(tonic::Code::Unavailable, &message)
+        }
         _ => Status::internal(message),
     }
 }

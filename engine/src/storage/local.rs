@@ -315,7 +315,26 @@ fn with_limit(e: io::Error) -> io::Error {
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.map_or("no limit".into(), |limit| limit.to_string());
-    io::Error::new(e.kind(), format!("{e}: the process may have {limit} files open (see `ulimit -n`)"))
+    let message = format!("{e}: the process may have {limit} files open (see `ulimit -n`)");
+    io::Error::new(e.kind(), NoDescriptor(message))
+}
+
+/// Why a file was not opened: the process, or the system, has no descriptor left.
+#[derive(Debug)]
+struct NoDescriptor(String);
+
+impl std::fmt::Display for NoDescriptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoDescriptor {}
+
+/// Whether that is for want of a descriptor, of which there may be one later.
+pub(crate) fn is_for_descriptors(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+        || e.get_ref().is_some_and(|inner| inner.is::<NoDescriptor>())
 }
 
 /// Whether files of a file system keep their blocks when they are written over.

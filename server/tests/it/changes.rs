@@ -292,3 +292,33 @@ async fn streams_of_tables_without_and_requests_that_make_no_sense_are_refused()
     refused(read(&mut t, from_time(now())).await, Code::FailedPrecondition, "not streamed");
     t.server.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_changes_have_a_limit_of_their_own_and_take_no_calls_from_others() {
+    let mut t = streamed(|config| {
+        config.calls_max = 2;
+        config.change_streams_max = 2;
+    })
+    .await;
+    let stays = || ReadChangeStreamRequest { table_name: TABLE.into(), ..Default::default() };
+    let mut first = t.data.read_change_stream(stays()).await.unwrap().into_inner();
+    // Half of them for one caller.
+    refused(t.data.read_change_stream(stays()).await, Code::ResourceExhausted, "streams of changes");
+    for n in 0..5 {
+        t.mutate(&format!("r{n}"), vec![set("f", "q", 1_000, "v")]).await.unwrap();
+        loop {
+            let record = first.message().await.unwrap().unwrap().stream_record.unwrap();
+            if let StreamRecord::DataChange(change) = record {
+                assert_eq!(change.row_key, format!("r{n}"));
+                break;
+            }
+        }
+    }
+    drop(first);
+    let begun = std::time::Instant::now();
+    while t.data.read_change_stream(stays()).await.is_err() {
+        assert!(begun.elapsed().as_secs() < 20, "the stream that was dropped is still under way");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    t.server.stop().await.unwrap();
+}

@@ -1,13 +1,20 @@
-//! Who may do what: tokens, TLS, memory of calls, deadlines.
+//! Who may do what: tokens, TLS, memory of calls, deadlines. And clients that mean no good: who floods, lingers, or takes nothing.
 
 use crate::support::{
     BigtableClient, BigtableTableAdminClient, Change, Fixture, INSTANCE, Mutation, ReadRowsRequest, TABLE,
     admin_v2, config, data_v2, mutation,
 };
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, SendStream};
+use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-use siltstone_server::{Server, TlsConfig, token_digest};
+use siltstone_server::{Server, Size, TlsConfig, token_digest};
 use std::path::Path;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tonic::metadata::MetadataValue;
 use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
@@ -336,7 +343,7 @@ async fn tls_keeps_out_who_cannot_show_a_certificate_and_takes_new_ones_while_it
         assert!(over_tls(&server, &first.pem(), Some(&identity)).await.is_err());
     }
     // Who speaks no TLS at all, or nothing, keeps nobody waiting.
-    let _silent = tokio::net::TcpStream::connect(server.listens_at()).await.unwrap();
+    let _silent = TcpStream::connect(server.listens_at()).await.unwrap();
     let plain = Channel::from_shared(format!("http://{}", server.listens_at())).unwrap().connect().await;
     assert!(plain.is_err() || BigtableClient::new(plain.unwrap()).read_rows(read()).await.is_err());
     over_tls(&server, &first.pem(), Some(&ours)).await.unwrap();
@@ -370,7 +377,7 @@ async fn files_that_are_no_certificates_are_named_at_the_start() {
 
 #[tokio::test]
 async fn a_request_that_is_over_the_memory_for_calls_is_refused_and_others_go_on() {
-    let mut fixture = Fixture::with(|config| config.call_memory = siltstone_server::Size(16 << 20)).await;
+    let mut fixture = Fixture::with(|config| config.call_memory = Size(16 << 20)).await;
     fixture.table(&["f"]).await;
     let large = |bytes: usize| {
         let cell = mutation::SetCell {
@@ -394,7 +401,7 @@ async fn a_request_that_is_over_the_memory_for_calls_is_refused_and_others_go_on
 
 #[tokio::test]
 async fn clients_that_read_nothing_hold_no_more_than_the_memory_for_calls() {
-    let mut fixture = Fixture::with(|config| config.call_memory = siltstone_server::Size(16 << 20)).await;
+    let mut fixture = Fixture::with(|config| config.call_memory = Size(16 << 20)).await;
     fixture.table(&["f"]).await;
     for row in 0..40 {
         let cell = mutation::SetCell {
@@ -513,4 +520,287 @@ fn what_is_deployed_lets_in_nobody_by_itself() {
     let container = include_str!("../../../deploy/Containerfile");
     let run = container.lines().filter(|line| line.starts_with("ENTRYPOINT") || line.starts_with("CMD"));
     assert!(run.clone().count() == 2 && !run.into_iter().any(|line| line.contains("insecure")));
+}
+
+const READ_ROWS: &str = "/google.bigtable.v2.Bigtable/ReadRows";
+const MUTATE_ROWS: &str = "/google.bigtable.v2.Bigtable/MutateRows";
+const PING: &str = "/google.bigtable.v2.Bigtable/PingAndWarm";
+
+/// A connection without what a client of gRPC adds to it, and what becomes of it.
+async fn raw(server: &Server, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
+    let socket = TcpStream::connect(server.listens_at()).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(window);
+    let (client, connection) = builder.handshake(socket).await.unwrap();
+    (client, tokio::spawn(async move { drop(connection.await) }))
+}
+
+/// Begins a call.
+async fn call(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    token: Option<&str>,
+) -> (ResponseFuture, SendStream<Bytes>) {
+    let mut request = http::Request::post(format!("http://x{path}")).header("te", "trailers");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let mut client = client.clone().ready().await.unwrap();
+    client.send_request(request.body(()).unwrap(), false).unwrap()
+}
+
+/// A message that says it has so many bytes.
+fn framed(claims: usize, message: &[u8]) -> Bytes {
+    let claims = u32::try_from(claims).unwrap().to_be_bytes();
+    [&[0u8][..], &claims, message].concat().into()
+}
+
+fn whole(message: &impl Message) -> Bytes {
+    let bytes = message.encode_to_vec();
+    framed(bytes.len(), &bytes)
+}
+
+/// How a call ended that was refused.
+async fn refused_with(response: ResponseFuture) -> String {
+    let response = tokio::time::timeout(Duration::from_secs(20), response).await.unwrap().unwrap();
+    response.headers()["grpc-status"].to_str().unwrap().to_string()
+}
+
+/// Whether a call on that connection is answered.
+async fn is_answered(client: &SendRequest<Bytes>) -> bool {
+    let (response, mut body) = call(client, PING, None).await;
+    let ping = data_v2::PingAndWarmRequest { name: INSTANCE.into(), ..Default::default() };
+    body.send_data(whole(&ping), true).unwrap();
+    let Ok(response) = response.await else { return false };
+    let mut body = response.into_body();
+    body.data().await.is_some_and(|data| data.is_ok())
+}
+
+async fn gauge(server: &Server, name: &str) -> f64 {
+    let metrics = crate::support::get(server.page_at(), "/metrics").await;
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap().parse().unwrap()
+}
+
+/// Waits until no memory for calls is in use.
+async fn until_all_is_given_back(server: &Server) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while gauge(server, "siltstone_call_memory_bytes").await > 0.0 {
+        assert!(std::time::Instant::now() < deadline, "memory for calls stays in use");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn large_rows(fixture: &mut Fixture, rows: usize) {
+    fixture.table(&["f"]).await;
+    for row in 0..rows {
+        let cell = mutation::SetCell {
+            family_name: "f".into(),
+            column_qualifier: "q".into(),
+            timestamp_micros: 1_000,
+            value: vec![7; 500_000].into(),
+        };
+        fixture.mutate(&format!("row{row:03}"), vec![Change::SetCell(cell)]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_cancelled_calls_again_and_again_end_no_other_of_their_connection() {
+    let mut fixture = Fixture::new().await;
+    fixture.table(&["f"]).await;
+    let (client, _connection) = raw(&fixture.server, 65_535).await;
+    assert!(is_answered(&client).await);
+    assert_eq!(client.current_max_send_streams(), 256);
+    for _ in 0..5 {
+        for _ in 0..1_000 {
+            let (response, mut body) = call(&client, READ_ROWS, None).await;
+            body.send_reset(Reason::CANCEL);
+            drop(response);
+        }
+        assert!(is_answered(&client).await);
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_health_is_told_to_few_watchers_of_a_connection_and_takes_small_questions() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let fixture = Fixture::new().await;
+    let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
+    let mut health = HealthClient::new(channel.connect().await.unwrap());
+    let question = |bytes: usize| HealthCheckRequest { service: "x".repeat(bytes) };
+    let mut watches = Vec::new();
+    for _ in 0..16 {
+        watches.push(health.watch(question(0)).await.unwrap());
+    }
+    let refused = health.watch(question(0)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(health.check(question(0)).await.is_ok());
+    assert_eq!(health.check(question(2_000)).await.unwrap_err().code(), Code::InvalidArgument);
+    drop((watches, health));
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_no_right_to_a_table_is_told_so_before_the_rest_of_a_request_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let monitor = format!("[[token]]\nname = 'm'\nsha256 = '{}'\nrights = ['monitor']\n", token_digest("m"));
+    std::fs::write(&file, monitor + &entry("w", "'write'", &format!("'{TABLE}'"))).unwrap();
+    let fixture = Fixture::with(|config| {
+        config.tokens = Some(file.clone());
+        config.request_seconds = 1;
+    })
+    .await;
+    let (client, _connection) = raw(&fixture.server, 65_535).await;
+    let named = data_v2::MutateRowsRequest { table_name: TABLE.into(), ..Default::default() };
+    let begin = async |token: Option<&str>, claims: usize, message: &[u8]| {
+        let (response, mut body) = call(&client, MUTATE_ROWS, token).await;
+        // It may be refused already.
+        let _ = body.send_data(framed(claims, message), false);
+        refused_with(response).await
+    };
+    // None of these ends. With the right it is waited for the rest, as long as it may take.
+    assert_eq!(begin(None, 200 << 20, &named.encode_to_vec()).await, "16");
+    assert_eq!(begin(Some("m"), 200 << 20, &named.encode_to_vec()).await, "7");
+    assert_eq!(begin(Some("w"), 200 << 20, &named.encode_to_vec()).await, "8");
+    assert_eq!(begin(Some("w"), 300 << 20, &[]).await, "3");
+    // A name that does not come first, and one that comes twice.
+    assert_eq!(begin(Some("w"), 200 << 20, &b"x".repeat(70_000)).await, "3");
+    let twice = [named.encode_to_vec(), named.encode_to_vec()].concat();
+    assert_eq!(begin(Some("w"), twice.len(), &twice).await, "3");
+    drop(client);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_counts_as_what_it_becomes_and_not_as_what_it_weighs() {
+    let mut fixture = Fixture::with(|config| config.call_memory = Size(16 << 20)).await;
+    fixture.table(&["f"]).await;
+    let mut empty = async |count: usize| {
+        let entries = vec![data_v2::mutate_rows_request::Entry::default(); count];
+        let request = data_v2::MutateRowsRequest { table_name: TABLE.into(), entries, ..Default::default() };
+        fixture.data.mutate_rows(request).await.err().unwrap()
+    };
+    let over = empty(100_001).await;
+    assert_eq!(over.code(), Code::InvalidArgument, "{over}");
+    // 160 kB on the wire.
+    let much = empty(80_000).await;
+    assert!(much.code() == Code::ResourceExhausted && !much.details().is_empty(), "{much}");
+    let keys = vec![Bytes::new(); 300_000];
+    let rows = Some(data_v2::RowSet { row_keys: keys, ..Default::default() });
+    let refused = fixture.data.read_rows(ReadRowsRequest { rows, ..read() }).await.unwrap_err();
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("500000"), "{refused}");
+    until_all_is_given_back(&fixture.server).await;
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_do_not_end_are_given_up_and_small_ones_go_on_beside_them() {
+    let mut fixture = Fixture::with(|config| {
+        config.call_memory = Size(16 << 20);
+        config.request_seconds = 1;
+    })
+    .await;
+    fixture.table(&["f"]).await;
+    let mut held = Vec::new();
+    for bytes in [900_000, 900_000, 900_000, 900_000, 50_000, 50_000, 5_000, 5_000, 500] {
+        for _ in 0..3 {
+            let (client, connection) = raw(&fixture.server, 65_535).await;
+            let (response, mut body) = call(&client, MUTATE_ROWS, None).await;
+            body.send_data(framed(bytes + 10_000, &vec![b'x'; bytes]), false).unwrap();
+            held.push((response, body, client, connection));
+        }
+    }
+    for n in 0..20 {
+        fixture.mutate(&format!("r{n}"), vec![crate::support::set("f", "q", 1_000, "v")]).await.unwrap();
+    }
+    for (response, ..) in held {
+        assert_eq!(refused_with(response).await, "8");
+    }
+    until_all_is_given_back(&fixture.server).await;
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_which_nothing_is_taken_is_reset_and_what_it_held_is_free() {
+    let mut fixture = Fixture::with(|config| {
+        config.call_memory = Size(16 << 20);
+        config.answer_seconds = 1;
+    })
+    .await;
+    large_rows(&mut fixture, 8).await;
+    // One that takes nothing, and one that takes a little.
+    for window in [0, 20_000] {
+        let (client, _connection) = raw(&fixture.server, window).await;
+        let (response, mut body) = call(&client, READ_ROWS, None).await;
+        body.send_data(whole(&read()), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        let reset = loop {
+            match body.data().await {
+                Some(Ok(_)) => {}
+                other => break other.unwrap().unwrap_err(),
+            }
+        };
+        assert_eq!(reset.reason(), Some(Reason::INTERNAL_ERROR));
+        until_all_is_given_back(&fixture.server).await;
+        // The connection is as good as before.
+        let (response, mut body) = call(&client, "/none", None).await;
+        let _ = body.send_data(Bytes::new(), true);
+        assert_eq!(refused_with(response).await, "12");
+    }
+    assert_eq!(fixture.rows(ReadRowsRequest::default()).await.unwrap().len(), 8);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_scan_beside_scans_that_take_nothing() {
+    let mut fixture = Fixture::with(|config| config.call_memory = Size(16 << 20)).await;
+    large_rows(&mut fixture, 12).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let (client, _connection) = raw(&fixture.server, 0).await;
+        for _ in 0..5 {
+            let (response, mut body) = call(&client, READ_ROWS, None).await;
+            body.send_data(whole(&read()), true).unwrap();
+            held.push((response, body, client.clone()));
+        }
+    }
+    let rows = tokio::time::timeout(Duration::from_secs(30), fixture.rows(ReadRowsRequest::default())).await;
+    assert_eq!(rows.expect("a scan waits for those that take nothing").unwrap().len(), 12);
+    drop(held);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_for_others_and_are_closed() {
+    let fixture = Fixture::with(|config| {
+        config.connections_max = 8;
+        config.header_seconds = 1;
+        config.idle_seconds = 1;
+    })
+    .await;
+    let mut silent = Vec::new();
+    for (at, begins) in [
+        (fixture.server.listens_at(), &b"PRI * HTTP/2"[..]),
+        (fixture.server.page_at(), b"GET / HTTP/1.1\r\nx: "),
+    ] {
+        for _ in 0..8 {
+            let mut socket = TcpStream::connect(at).await.unwrap();
+            socket.write_all(begins).await.unwrap();
+            silent.push(socket);
+        }
+    }
+    // Of this address there are too many already.
+    assert!(crate::support::get(fixture.server.page_at(), "/healthz").await.contains("200 OK"));
+    let (client, connection) = raw(&fixture.server, 65_535).await;
+    assert!(is_answered(&client).await);
+    for mut socket in silent {
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "a connection that says nothing stays");
+    }
+    // One that asked something, and asks no more, is closed too.
+    tokio::time::timeout(Duration::from_secs(20), connection).await.unwrap().unwrap();
+    fixture.server.stop().await.unwrap();
 }
