@@ -6,7 +6,9 @@
 //! ```text
 //! data, admin, instances   the services: requests in, answers out
 //! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
-//! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
+//! answer                   messages that wait for their client
+//! pieces, chunks           rows through a filter, piece by piece; messages of a scan
+//! filter, gc               row filters; garbage collection rules
 //! backups, operations      backups of tables; long-running operations, all finished
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
@@ -15,6 +17,7 @@
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
+//! work                     work of a call, counted
 //! listen, auth, budget      connections and TLS; tokens and rights; memory of calls
 //! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
@@ -24,6 +27,7 @@
 
 mod admin;
 mod aggregate;
+mod answer;
 mod auth;
 mod backups;
 mod budget;
@@ -47,6 +51,7 @@ mod mutate;
 mod names;
 mod operations;
 mod operator;
+mod pieces;
 mod proto;
 mod read;
 mod reader;
@@ -58,6 +63,7 @@ mod settings;
 mod status;
 mod tables;
 mod traffic;
+mod work;
 
 pub use auth::token_digest;
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};

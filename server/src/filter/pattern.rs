@@ -3,11 +3,71 @@
 use regex::bytes::{Regex, RegexBuilder};
 use tonic::Status;
 
-/// Memory a compiled pattern may take: more is refused.
+/// Patterns of a filter that are regular expressions, at most.
+const PATTERNS_MAX: usize = 1_000;
+/// Memory that one compiled pattern may take, and all of a filter: more is refused. Each is compiled for both directions.
 const COMPILED_MAX: usize = 1 << 20;
+const ALL_COMPILED_MAX: usize = 4 << 20;
+/// The least that a compiled pattern is given, and from which on twice as much is tried.
+const COMPILED_LEAST: usize = 2 << 10;
+/// Memory of what is found out while patterns are applied, of one in one direction, and of all of a filter.
+const STATES_MAX: usize = 2 << 20;
+const ALL_STATES_MAX: usize = 4 << 20;
+
+/// What all patterns of a filter may take.
+pub(crate) struct Patterns {
+    /// Bytes that are left for those that are not compiled yet.
+    left: usize,
+    /// Bytes of states of each.
+    states: usize,
+}
+
+impl Patterns {
+    /// Of so many.
+    pub(crate) fn of(count: usize) -> Result<Self, Status> {
+        if count > PATTERNS_MAX {
+            let message = format!("filter: {count} patterns, the limit is {PATTERNS_MAX}");
+            return Err(Status::invalid_argument(message));
+        }
+        let states = (ALL_STATES_MAX / 2 / count.max(1)).min(STATES_MAX);
+        Ok(Self { left: ALL_COMPILED_MAX, states })
+    }
+
+    /// Compiles one. Returns it and the bytes that it may take.
+    pub(crate) fn compile(&mut self, what: &str, pattern: &[u8]) -> Result<(Pattern, usize), Status> {
+        if pattern.is_empty() {
+            return Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty")));
+        }
+        if Pattern::is_exact(pattern) {
+            return Ok((Pattern::Exact(pattern.to_vec()), pattern.len()));
+        }
+        let refused = |why: &str| {
+            let pattern = pattern.escape_ascii();
+            Status::invalid_argument(format!("filter: the pattern of {what}, \"{pattern}\": {why}"))
+        };
+        let (translated, mut limit) = (translated(pattern), COMPILED_LEAST);
+        // How much it takes is known only by trying.
+        loop {
+            if limit * 2 > self.left {
+                let why = format!("all patterns of the filter take over {ALL_COMPILED_MAX} bytes");
+                return Err(refused(&why));
+            }
+            let mut builder = RegexBuilder::new(&translated);
+            let built = builder.unicode(false).size_limit(limit).dfa_size_limit(self.states).build();
+            match built {
+                Ok(regex) => {
+                    self.left -= limit * 2;
+                    return Ok((Pattern::Regex(regex), limit * 2));
+                }
+                Err(regex::Error::CompiledTooBig(_)) if limit < COMPILED_MAX => limit *= 2,
+                Err(e) => return Err(refused(e.to_string().lines().last().unwrap_or_default())),
+            }
+        }
+    }
+}
 
 /// A pattern that must match the whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Pattern {
     /// It has no special characters.
     Exact(Vec<u8>),
@@ -15,23 +75,11 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    pub(crate) fn new(what: &str, pattern: &[u8]) -> Result<Self, Status> {
-        if pattern.is_empty() {
-            return Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty")));
-        }
-        if pattern
-            .iter()
-            .all(|b| !b.is_ascii() || b.is_ascii_alphanumeric() || b"_-:/ ,;@#%&=~'\"<>!".contains(b))
-        {
-            return Ok(Self::Exact(pattern.to_vec()));
-        }
-        let built = RegexBuilder::new(&translated(pattern)).unicode(false).size_limit(COMPILED_MAX).build();
-        built.map(Self::Regex).map_err(|e| {
-            let e = e.to_string();
-            let last = e.lines().last().unwrap_or_default();
-            let pattern = pattern.escape_ascii();
-            Status::invalid_argument(format!("filter: the pattern of {what}, \"{pattern}\": {last}"))
-        })
+    /// Whether it matches itself alone, as it has no special characters.
+    pub(crate) fn is_exact(pattern: &[u8]) -> bool {
+        let is_special =
+            |b: &u8| b.is_ascii() && !b.is_ascii_alphanumeric() && !b"_-:/ ,;@#%&=~'\"<>!".contains(b);
+        !pattern.iter().any(|b| is_special(b))
     }
 
     pub(crate) fn matches(&self, bytes: &[u8]) -> bool {
@@ -116,7 +164,7 @@ mod tests {
 
     #[track_caller]
     fn check(pattern: &[u8], yes: &[&[u8]], no: &[&[u8]]) {
-        let pattern = Pattern::new("test", pattern).unwrap();
+        let (pattern, _) = Patterns::of(1).unwrap().compile("test", pattern).unwrap();
         yes.iter().for_each(|bytes| assert!(pattern.matches(bytes), "{pattern:?} {bytes:?}"));
         no.iter().for_each(|bytes| assert!(!pattern.matches(bytes), "{pattern:?} {bytes:?}"));
     }
@@ -144,9 +192,23 @@ mod tests {
     #[test]
     fn patterns_that_are_wrong_or_too_large_are_refused() {
         for wrong in [&b""[..], b"(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
-            let refused = Pattern::new("test", wrong).unwrap_err();
+            let refused = Patterns::of(1).unwrap().compile("test", wrong).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn all_patterns_of_a_filter_share_one_limit_and_the_one_that_is_over_it_is_named() {
+        let mut patterns = Patterns::of(300).unwrap();
+        let large = |n: usize| format!(".{{9000}}x{n}").into_bytes();
+        let refused = (0..300).find_map(|n| patterns.compile("value", &large(n)).err()).unwrap();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains("pattern of value, \".{9000}x"), "{refused}");
+        let mut patterns = Patterns::of(PATTERNS_MAX).unwrap();
+        for n in 0..PATTERNS_MAX {
+            patterns.compile("value", format!("v{n}.*").as_bytes()).unwrap();
+        }
+        assert!(Patterns::of(PATTERNS_MAX + 1).is_err());
     }
 
     #[test]
