@@ -112,9 +112,9 @@ impl Scan {
     /// memory for them.
     async fn send_all(self, read: Read, first: (Vec<Bytes>, Option<Arc<Lease>>)) {
         let ended = self.send(read, first).await;
-        let Self { call, into, .. } = self;
+        let Self { call, caller, into, .. } = self;
         // What it read may wait for its client; it takes no more turns.
-        drop(call);
+        drop((call, caller));
         into.end(ended).await;
     }
 
