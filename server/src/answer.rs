@@ -94,6 +94,10 @@ impl<T: Send + 'static> Sender<T> {
         self.0.state.lock().messages.len() >= MESSAGES_WAITING
     }
 
+    fn is_taken(&self) -> bool {
+        self.0.state.lock().messages.is_empty()
+    }
+
     /// Whether nobody waits for the answer any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.state.lock().is_gone
@@ -122,7 +126,7 @@ impl<T: Send + 'static> Sender<T> {
     }
 
     async fn until_taken(&self) {
-        while !self.0.state.lock().messages.is_empty() && self.waits().await {}
+        while !self.is_taken() && self.waits().await {}
     }
 
     /// Waits until the client takes a message; one that takes none for long is given up.

@@ -42,9 +42,6 @@ const CELLS_AT_ONCE: usize = 4_096;
 /// Parts of a filter that is applied where the call came in.
 const LIGHT_PARTS: usize = 64;
 
-/// How much more it takes to match a byte than to copy it.
-const PATTERN_STEPS: usize = 8;
-
 /// A cell of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
@@ -158,11 +155,15 @@ impl Passage<'_> {
     ) -> Result<Vec<Cell>, Status> {
         let mut counted = Ok(());
         cells.retain(|cell| {
-            let bytes = bytes(cell);
-            if counted.is_ok() {
-                counted = self.work.count_cell(bytes.len() * PATTERN_STEPS);
+            let matched = counted.is_ok().then(|| pattern.matches_counted(bytes(cell), self.work));
+            match matched {
+                None => false,
+                Some(Ok(matches)) => matches,
+                Some(Err(e)) => {
+                    counted = Err(e);
+                    false
+                }
             }
-            counted.is_ok() && pattern.matches(bytes)
         });
         counted.map(|()| cells)
     }
@@ -451,7 +452,8 @@ impl Filter {
 
     /// The row has been gone through. Returns whether all conditions are decided.
     pub(crate) fn is_decided(&mut self) -> bool {
-        self.asked(&mut |holds| *holds = Holds::Known(matches!(holds, Holds::Asked { has_hit: true })))
+        self.asked(&mut |holds| *holds = Holds::Known(matches!(holds, Holds::Asked { has_hit: true })));
+        self.asked(&mut |_| ())
     }
 
     /// What of the next cells of a row it lets through, in their order. Of the row's cells it has made `made` so far.

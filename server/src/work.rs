@@ -30,6 +30,12 @@ impl Caller {
         Self { call: Some(call), is_gone }
     }
 
+    /// One that is gone.
+    #[cfg(test)]
+    pub(crate) fn gone() -> Self {
+        Self { call: None, is_gone: Arc::new(AtomicBool::new(true)) }
+    }
+
     fn check_gone(&self) -> Result<(), Status> {
         match self.is_gone.load(Ordering::Relaxed) {
             true => Err(Status::cancelled("the client is gone")),

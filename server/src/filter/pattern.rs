@@ -1,18 +1,31 @@
 //! RE2 patterns over bytes.
 
+use crate::work::Work;
 use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::hybrid::dfa::DFA;
+use regex_automata::nfa::thompson;
+use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input};
+use std::sync::{Arc, OnceLock};
 use tonic::Status;
 
 /// Patterns of a filter that are regular expressions, at most.
 const PATTERNS_MAX: usize = 1_000;
-/// Memory that one compiled pattern may take, and all of a filter: more is refused. Each is compiled for both directions.
+/// Memory that one compiled pattern may take in one form, and all of a filter in all forms: more is refused.
 const COMPILED_MAX: usize = 1 << 20;
-const ALL_COMPILED_MAX: usize = 4 << 20;
+const ALL_COMPILED_MAX: usize = 6 << 20;
+/// Forms of a pattern: for both directions, and for long values.
+const FORMS: usize = 3;
 /// The least that a compiled pattern is given, and from which on twice as much is tried.
 const COMPILED_LEAST: usize = 2 << 10;
-/// Memory of what is found out while patterns are applied, of one in one direction, and of all of a filter.
-const STATES_MAX: usize = 2 << 20;
-const ALL_STATES_MAX: usize = 4 << 20;
+/// Memory of what is found out while patterns are applied, of all of a filter, in both directions.
+const ALL_STATES_MAX: usize = 2 << 20;
+/// Values longer than this are matched step by step, as somebody may stop waiting for it.
+const LONG_BYTES: usize = 64 << 10;
+/// Bytes of such a step.
+const STEP_BYTES: usize = 64;
+/// How much more it takes to match a byte than to copy it.
+const BYTE_STEPS: usize = 8;
 
 /// What all patterns of a filter may take.
 pub(crate) struct Patterns {
@@ -29,8 +42,7 @@ impl Patterns {
             let message = format!("filter: {count} patterns, the limit is {PATTERNS_MAX}");
             return Err(Status::invalid_argument(message));
         }
-        let states = (ALL_STATES_MAX / 2 / count.max(1)).min(STATES_MAX);
-        Ok(Self { left: ALL_COMPILED_MAX, states })
+        Ok(Self { left: ALL_COMPILED_MAX, states: ALL_STATES_MAX / 2 / count.max(1) })
     }
 
     /// Compiles one. Returns it and the bytes that it may take.
@@ -48,7 +60,7 @@ impl Patterns {
         let (translated, mut limit) = (translated(pattern), COMPILED_LEAST);
         // How much it takes is known only by trying.
         loop {
-            if limit * 2 > self.left {
+            if limit * FORMS > self.left {
                 let why = format!("all patterns of the filter take over {ALL_COMPILED_MAX} bytes");
                 return Err(refused(&why));
             }
@@ -56,8 +68,10 @@ impl Patterns {
             let built = builder.unicode(false).size_limit(limit).dfa_size_limit(self.states).build();
             match built {
                 Ok(regex) => {
-                    self.left -= limit * 2;
-                    return Ok((Pattern::Regex(regex), limit * 2));
+                    self.left -= limit * FORMS;
+                    let (states, long) = (self.states, OnceLock::new());
+                    let expression = Expression { regex, text: translated, limit, states, long };
+                    return Ok((Pattern::Regex(Arc::new(expression)), limit * FORMS));
                 }
                 Err(regex::Error::CompiledTooBig(_)) if limit < COMPILED_MAX => limit *= 2,
                 Err(e) => return Err(refused(e.to_string().lines().last().unwrap_or_default())),
@@ -71,7 +85,49 @@ impl Patterns {
 pub(crate) enum Pattern {
     /// It has no special characters.
     Exact(Vec<u8>),
-    Regex(Regex),
+    Regex(Arc<Expression>),
+}
+
+/// A compiled regular expression.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    regex: Regex,
+    text: String,
+    limit: usize,
+    states: usize,
+    /// The same for long values, once there was one; `None` for what cannot be matched so (words by Unicode).
+    long: OnceLock<Option<DFA>>,
+}
+
+impl Expression {
+    fn long(&self) -> Option<&DFA> {
+        let build = || {
+            let syntax = syntax::Config::new().unicode(false).utf8(false);
+            let thompson = thompson::Config::new().nfa_size_limit(Some(self.limit));
+            let states = DFA::config().cache_capacity(self.states).skip_cache_capacity_check(true);
+            DFA::builder().syntax(syntax).thompson(thompson).configure(states).build(&self.text).ok()
+        };
+        self.long.get_or_init(build).as_ref()
+    }
+
+    /// Matches a long value, as long as somebody waits for it.
+    fn matches_long(&self, dfa: &DFA, bytes: &[u8], work: &mut Work) -> Result<bool, Status> {
+        let failed = |e: &dyn std::fmt::Display| Status::internal(format!("a pattern's match: {e}"));
+        let mut cache = dfa.create_cache();
+        let input = Input::new(bytes).anchored(Anchored::Yes);
+        let mut state = dfa.start_state_forward(&mut cache, &input).map_err(|e| failed(&e))?;
+        for step in bytes.chunks(STEP_BYTES) {
+            work.count_cell(step.len() * BYTE_STEPS)?;
+            for &byte in step {
+                state = dfa.next_state(&mut cache, state, byte).map_err(|e| failed(&e))?;
+                if state.is_dead() {
+                    return Ok(false);
+                }
+            }
+        }
+        let end = dfa.next_eoi_state(&mut cache, state).map_err(|e| failed(&e))?;
+        Ok(end.is_match())
+    }
 }
 
 impl Pattern {
@@ -85,8 +141,23 @@ impl Pattern {
     pub(crate) fn matches(&self, bytes: &[u8]) -> bool {
         match self {
             Self::Exact(exact) => exact == bytes,
-            Self::Regex(regex) => regex.is_match(bytes),
+            Self::Regex(expression) => expression.regex.is_match(bytes),
         }
+    }
+
+    /// The same, counted; of a long value step by step.
+    ///
+    /// # Errors
+    /// Nobody waits for it any more.
+    pub(crate) fn matches_counted(&self, bytes: &[u8], work: &mut Work) -> Result<bool, Status> {
+        if let Self::Regex(expression) = self
+            && bytes.len() > LONG_BYTES
+            && let Some(dfa) = expression.long()
+        {
+            return expression.matches_long(dfa, bytes, work);
+        }
+        work.count_cell(bytes.len() * BYTE_STEPS)?;
+        Ok(self.matches(bytes))
     }
 }
 
@@ -161,6 +232,7 @@ fn translated(pattern: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Caller;
 
     #[track_caller]
     fn check(pattern: &[u8], yes: &[&[u8]], no: &[&[u8]]) {
@@ -214,5 +286,30 @@ mod tests {
     #[test]
     fn what_takes_other_engines_for_ever_is_matched_in_linear_time() {
         check(b"(a+)+$", &[], &[&[&[b'a'; 100_000][..], b"b"].concat()]);
+    }
+
+    #[test]
+    fn long_values_are_matched_as_short_ones_are_and_only_as_long_as_somebody_waits() {
+        let long = |end: &[u8]| [&vec![b'a'; LONG_BYTES][..], end].concat();
+        let cases: [(&[u8], &[u8], bool); 9] = [
+            (b"a*", b"a", true),
+            (b"a*", b"b", false),
+            (b"a+|a+b", b"b", true),
+            (br"(?:a|ab)*?\C", b"\xff", true),
+            (b".*", b"\n", false),
+            (br"a+\bb", b"b", false),
+            (br"a*\b.*", b" b", true),
+            (br"[^\x00-\x7f]*", b"a", false),
+            (b"(a*)*c", b"a", false),
+        ];
+        for (pattern, end, expected) in cases {
+            let (compiled, _) = Patterns::of(1).unwrap().compile("test", pattern).unwrap();
+            let value = long(end);
+            assert_eq!(compiled.matches(&value), expected, "{pattern:?}");
+            let mut work = Work::unbounded(Caller::default());
+            assert_eq!(compiled.matches_counted(&value, &mut work).unwrap(), expected, "{pattern:?}");
+            let given_up = compiled.matches_counted(&value, &mut Work::unbounded(Caller::gone()));
+            assert!(given_up.is_err() || !expected, "{pattern:?}");
+        }
     }
 }
