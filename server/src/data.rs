@@ -294,7 +294,7 @@ impl Bigtable for Data {
         let tables = &self.0.tables;
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
         let interest = Interest::default();
-        let caller = Caller::new(call.clone(), interest.0.clone());
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
         let mut begun = None;
         if is_short(&request) {
             if Filter::is_light(request.filter.as_ref()) {
@@ -413,11 +413,12 @@ impl Bigtable for Data {
         let table = request.get_ref().table_name.as_str();
         let rights = [(Right::Read, table), (Right::Write, table)];
         let call = self.0.begin(Call::CheckAndMutateRow, request.metadata(), &rights)?;
+        let memory = self.memory_of(&request);
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
-        let caller = Caller::new(call.clone(), interest.0.clone());
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory);
         let work = move || mutate::check_and_mutate(&shared.tables, &request, shared.durability, &caller);
         let predicate_matched = call.run(false, work).await?;
         Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
@@ -444,7 +445,8 @@ impl Bigtable for Data {
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
-        let with = (Caller::new(call.clone(), interest.0.clone()), memory.clone());
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
+        let with = (caller, memory.clone());
         let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability, with);
         let row = call.run(false, work).await?;
         // What was written is told, whether there is memory or not.

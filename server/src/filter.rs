@@ -551,11 +551,8 @@ impl Filter {
 }
 
 impl Compiler<'_> {
-    /// Compiles one of the patterns, if somebody still waits for it.
     fn pattern(&mut self, what: &str, pattern: &[u8]) -> Result<Pattern, Status> {
-        let (pattern, bytes) = self.patterns.compile(what, pattern)?;
-        self.work.count_cell(bytes)?;
-        Ok(pattern)
+        self.patterns.compile(what, pattern, self.work)
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! A unit is about what it takes to look at a small cell, some 100 ns.
 
+use crate::budget::{self, Budget, Lease};
 use crate::calls::Guard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +23,19 @@ const LOOK_EVERY: u64 = 1_024;
 pub(crate) struct Caller {
     call: Option<Guard>,
     is_gone: Arc<AtomicBool>,
+    memory: Option<Arc<Budget>>,
 }
 
 impl Caller {
-    /// The client of a call; `is_gone` becomes true when it waits no more.
-    pub(crate) fn new(call: Guard, is_gone: Arc<AtomicBool>) -> Self {
-        Self { call: Some(call), is_gone }
+    /// The client of a call, and the memory for its answers; `is_gone` becomes true when it waits no more.
+    pub(crate) fn new(call: Guard, is_gone: Arc<AtomicBool>, memory: Arc<Budget>) -> Self {
+        Self { call: Some(call), is_gone, memory: Some(memory) }
     }
 
     /// One that is gone.
     #[cfg(test)]
     pub(crate) fn gone() -> Self {
-        Self { call: None, is_gone: Arc::new(AtomicBool::new(true)) }
+        Self { is_gone: Arc::new(AtomicBool::new(true)), ..Self::default() }
     }
 
     fn check_gone(&self) -> Result<(), Status> {
@@ -94,6 +96,15 @@ impl Work {
         self.count(1 + (bytes / UNIT_BYTES) as u64)
     }
 
+    /// Takes so many bytes of the memory for the call's answers, for what is kept as long as the call lasts.
+    ///
+    /// # Errors
+    /// There is no room for them now.
+    pub(crate) fn lend(&self, bytes: usize) -> Result<Option<Arc<Lease>>, Status> {
+        let Some(memory) = &self.caller.memory else { return Ok(None) };
+        memory.lend(bytes).map(Some).ok_or_else(budget::no_memory)
+    }
+
     /// Looks whether the client is there: between rows, as each may wait for the disk.
     ///
     /// # Errors
@@ -127,11 +138,22 @@ mod tests {
     #[test]
     fn work_for_which_nobody_waits_ends_within_a_fixed_number_of_units() {
         let is_gone = Arc::new(AtomicBool::new(false));
-        let mut work = Work::unbounded(Caller { call: None, is_gone: is_gone.clone() });
+        let mut work = Work::unbounded(Caller { is_gone: is_gone.clone(), ..Caller::default() });
         (0..5_000).for_each(|_| work.count(1).unwrap());
         is_gone.store(true, Ordering::Relaxed);
         let ended = (0..=LOOK_EVERY).find_map(|_| work.count(1).err());
         assert_eq!(ended.unwrap().code(), tonic::Code::Cancelled);
         assert!(work.check_gone().is_err());
+    }
+
+    #[test]
+    fn what_is_kept_for_a_call_is_counted_as_long_as_it_is_kept() {
+        let memory = budget::Budgets::new(1 << 20).peer().answers;
+        let work = Work::unbounded(Caller { memory: Some(memory.clone()), ..Caller::default() });
+        let lease = work.lend(100_000).unwrap();
+        assert_eq!(memory.used(), 100_000);
+        assert_eq!(work.lend(1 << 20).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        drop(lease);
+        assert_eq!(memory.used(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! RE2 patterns over bytes.
 
+use crate::budget::Lease;
 use crate::work::Work;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_automata::hybrid::dfa::DFA;
@@ -18,7 +19,8 @@ const ALL_COMPILED_MAX: usize = 6 << 20;
 const FORMS: usize = 3;
 /// The least that a compiled pattern is given, and from which on twice as much is tried.
 const COMPILED_LEAST: usize = 2 << 10;
-/// Memory of what is found out while patterns are applied, of all of a filter, in both directions.
+/// Memory of what is found out while patterns are applied: of one in one direction, and of all of a filter.
+const STATES_MAX: usize = 128 << 10;
 const ALL_STATES_MAX: usize = 2 << 20;
 /// Values longer than this are matched step by step, as somebody may stop waiting for it.
 const LONG_BYTES: usize = 64 << 10;
@@ -42,16 +44,17 @@ impl Patterns {
             let message = format!("filter: {count} patterns, the limit is {PATTERNS_MAX}");
             return Err(Status::invalid_argument(message));
         }
-        Ok(Self { left: ALL_COMPILED_MAX, states: ALL_STATES_MAX / 2 / count.max(1) })
+        let states = (ALL_STATES_MAX / 2 / count.max(1)).min(STATES_MAX);
+        Ok(Self { left: ALL_COMPILED_MAX, states })
     }
 
-    /// Compiles one. Returns it and the bytes that it may take.
-    pub(crate) fn compile(&mut self, what: &str, pattern: &[u8]) -> Result<(Pattern, usize), Status> {
+    /// Compiles one, as long as somebody waits for it, with the memory that it may take.
+    pub(crate) fn compile(&mut self, what: &str, pattern: &[u8], work: &mut Work) -> Result<Pattern, Status> {
         if pattern.is_empty() {
             return Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty")));
         }
         if Pattern::is_exact(pattern) {
-            return Ok((Pattern::Exact(pattern.to_vec()), pattern.len()));
+            return Ok(Pattern::Exact(pattern.to_vec()));
         }
         let refused = |why: &str| {
             let pattern = pattern.escape_ascii();
@@ -69,9 +72,11 @@ impl Patterns {
             match built {
                 Ok(regex) => {
                     self.left -= limit * FORMS;
+                    work.count_cell(limit * FORMS)?;
+                    let _lease = work.lend(limit * FORMS + self.states * 2)?;
                     let (states, long) = (self.states, OnceLock::new());
-                    let expression = Expression { regex, text: translated, limit, states, long };
-                    return Ok((Pattern::Regex(Arc::new(expression)), limit * FORMS));
+                    let expression = Expression { regex, text: translated, limit, states, long, _lease };
+                    return Ok(Pattern::Regex(Arc::new(expression)));
                 }
                 Err(regex::Error::CompiledTooBig(_)) if limit < COMPILED_MAX => limit *= 2,
                 Err(e) => return Err(refused(e.to_string().lines().last().unwrap_or_default())),
@@ -97,6 +102,7 @@ pub(crate) struct Expression {
     states: usize,
     /// The same for long values, once there was one; `None` for what cannot be matched so (words by Unicode).
     long: OnceLock<Option<DFA>>,
+    _lease: Option<Arc<Lease>>,
 }
 
 impl Expression {
@@ -234,9 +240,17 @@ mod tests {
     use super::*;
     use crate::work::Caller;
 
+    fn work() -> Work {
+        Work::unbounded(Caller::default())
+    }
+
+    fn compiled(pattern: &[u8]) -> Result<Pattern, Status> {
+        Patterns::of(1).unwrap().compile("test", pattern, &mut work())
+    }
+
     #[track_caller]
     fn check(pattern: &[u8], yes: &[&[u8]], no: &[&[u8]]) {
-        let (pattern, _) = Patterns::of(1).unwrap().compile("test", pattern).unwrap();
+        let pattern = compiled(pattern).unwrap();
         yes.iter().for_each(|bytes| assert!(pattern.matches(bytes), "{pattern:?} {bytes:?}"));
         no.iter().for_each(|bytes| assert!(!pattern.matches(bytes), "{pattern:?} {bytes:?}"));
     }
@@ -264,7 +278,7 @@ mod tests {
     #[test]
     fn patterns_that_are_wrong_or_too_large_are_refused() {
         for wrong in [&b""[..], b"(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
-            let refused = Patterns::of(1).unwrap().compile("test", wrong).unwrap_err();
+            let refused = compiled(wrong).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{wrong:?}");
         }
     }
@@ -273,12 +287,12 @@ mod tests {
     fn all_patterns_of_a_filter_share_one_limit_and_the_one_that_is_over_it_is_named() {
         let mut patterns = Patterns::of(300).unwrap();
         let large = |n: usize| format!(".{{9000}}x{n}").into_bytes();
-        let refused = (0..300).find_map(|n| patterns.compile("value", &large(n)).err()).unwrap();
+        let refused = (0..300).find_map(|n| patterns.compile("value", &large(n), &mut work()).err()).unwrap();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
         assert!(refused.message().contains("pattern of value, \".{9000}x"), "{refused}");
         let mut patterns = Patterns::of(PATTERNS_MAX).unwrap();
         for n in 0..PATTERNS_MAX {
-            patterns.compile("value", format!("v{n}.*").as_bytes()).unwrap();
+            patterns.compile("value", format!("v{n}.*").as_bytes(), &mut work()).unwrap();
         }
         assert!(Patterns::of(PATTERNS_MAX + 1).is_err());
     }
@@ -303,11 +317,10 @@ mod tests {
             (b"(a*)*c", b"a", false),
         ];
         for (pattern, end, expected) in cases {
-            let (compiled, _) = Patterns::of(1).unwrap().compile("test", pattern).unwrap();
+            let compiled = compiled(pattern).unwrap();
             let value = long(end);
             assert_eq!(compiled.matches(&value), expected, "{pattern:?}");
-            let mut work = Work::unbounded(Caller::default());
-            assert_eq!(compiled.matches_counted(&value, &mut work).unwrap(), expected, "{pattern:?}");
+            assert_eq!(compiled.matches_counted(&value, &mut work()).unwrap(), expected, "{pattern:?}");
             let given_up = compiled.matches_counted(&value, &mut Work::unbounded(Caller::gone()));
             assert!(given_up.is_err() || !expected, "{pattern:?}");
         }
