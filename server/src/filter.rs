@@ -413,7 +413,11 @@ impl Filter {
         match self {
             Self::Chain(all) | Self::Interleave(all) => all.iter_mut().for_each(|one| one.reset(holds)),
             Self::Condition(of) => {
-                of.holds = holds.unwrap_or(of.holds);
+                // What let something through before all in front of it was decided says nothing.
+                of.holds = match holds.unwrap_or(of.holds) {
+                    Holds::Asked { .. } => Holds::Asked { has_hit: false },
+                    decided => decided,
+                };
                 let Condition { predicate, then, otherwise, .. } = &mut **of;
                 [predicate, then, otherwise].into_iter().for_each(|one| one.reset(holds));
             }

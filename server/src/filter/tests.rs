@@ -324,6 +324,18 @@ fn in_pieces(filter: &mut Filter, cells: &[Cell], sizes: &[usize]) -> Vec<Cell> 
     go_through(filter)
 }
 
+#[test]
+fn a_condition_within_a_predicate_is_decided_before_it() {
+    let first = || Message::CellsPerRowLimitFilter(1);
+    let inner = condition(Message::ValueRegexFilter("bz1".into()), Some(Message::PassAllFilter(true)), None);
+    // The first of all is ax3; while the inner condition is open it would be that of the family b.
+    let predicate = chain([interleave([inner, family("b")]), first(), family("b")]);
+    let mut filter = compiled(condition(predicate, Some(family("a")), Some(family("b")))).unwrap();
+    let through = in_pieces(&mut filter, &cells(), &[1]);
+    assert_eq!(through, of_row(&mut filter, b"row", cells()));
+    assert!(through.iter().all(|cell| &*cell.family == "b"), "{through:?}");
+}
+
 fn any_filter() -> impl Strategy<Value = Message> {
     let leaf = prop_oneof![
         Just(Message::PassAllFilter(true)),
