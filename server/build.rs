@@ -86,6 +86,9 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, enco
         let path = |message: &str| match message {
             "Empty" => "crate::proto::Empty".to_string(),
             "ReadRowsResponse" if encoded => "bytes::Bytes".to_string(),
+            "ReadModifyWriteRowResponse" if encoded => {
+                format!("crate::answer::Single<crate::proto::{messages}::{message}>")
+            }
             // Restated there.
             "ReadRowsResponse" => "crate::empty::read_rows::ReadRowsResponse".to_string(),
             "longrunning::Operation" => "crate::proto::longrunning::Operation".to_string(),
@@ -98,6 +101,7 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, enco
             .output_type(path(output))
             .codec_path(match *wire {
                 "ReadRows" if encoded => "crate::proto::EncodedCodec",
+                "ReadModifyWriteRow" if encoded => "crate::proto::SingleCodec",
                 _ => "crate::codec::MessageCodec",
             });
         service = service.method(if *streams { method.server_streaming().build() } else { method.build() });

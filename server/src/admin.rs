@@ -72,6 +72,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
         let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
         let page = match usize::try_from(request.page_size) {
@@ -83,30 +84,38 @@ impl BigtableTableAdmin for TableAdmin {
             admin::table::View::Unspecified => admin::table::View::NameOnly,
             view => view,
         };
-        let all = self.0.tables.all();
-        let from = match request.page_token.is_empty() {
-            true => Bound::Included(prefix.clone()),
-            false => Bound::Excluded(request.page_token.clone()),
+        let shared = self.0.clone();
+        let work = move || {
+            let all = shared.tables.all();
+            let from = match request.page_token.is_empty() {
+                true => Bound::Included(prefix.clone()),
+                false => Bound::Excluded(request.page_token.clone()),
+            };
+            let mut found = all
+                .range((from, Bound::Unbounded))
+                .take_while(|(name, _)| name.starts_with(&prefix))
+                .filter(|(name, _)| who.sees(name));
+            let tables: Vec<_> = found
+                .by_ref()
+                .take(page)
+                .map(|(name, table)| table.now().schema.to_message(name, view))
+                .collect();
+            let more = found.next().is_some();
+            let next_page_token =
+                tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
+            Ok(Response::new(ListTablesResponse { tables, next_page_token }))
         };
-        let mut found = all
-            .range((from, Bound::Unbounded))
-            .take_while(|(name, _)| name.starts_with(&prefix))
-            .filter(|(name, _)| who.sees(name));
-        let tables: Vec<_> = found
-            .by_ref()
-            .take(page)
-            .map(|(name, table)| table.now().schema.to_message(name, view))
-            .collect();
-        let more = found.next().is_some();
-        let next_page_token =
-            tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
-        Ok(Response::new(ListTablesResponse { tables, next_page_token }))
+        call.run(false, work).await
     }
 
     async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
-        let request = request.get_ref();
-        let table = self.0.tables.get(names::table(&request.name)?)?;
-        Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let table = shared.tables.get(names::table(&request.name)?)?;
+            Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
+        };
+        call.run(false, work).await
     }
 
     async fn update_table(
@@ -281,10 +290,14 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<GetBackupRequest>,
     ) -> Result<Response<admin::Backup>, Status> {
         let who = self.0.who(request.metadata())?;
-        let name = request.into_inner().name;
-        let backup = self.0.tables.backup(&name)?;
-        seen(&who, &name, &backup)?;
-        Ok(Response::new(backup.to_message(&name)))
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        let work = move || {
+            let backup = shared.tables.backup(&name)?;
+            seen(&who, &name, &backup)?;
+            Ok(Response::new(backup.to_message(&name)))
+        };
+        call.run(false, work).await
     }
 
     async fn update_backup(
@@ -324,6 +337,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ListBackupsRequest>,
     ) -> Result<Response<ListBackupsResponse>, Status> {
         let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         if !request.filter.is_empty() || !request.order_by.is_empty() {
             return Err(Status::unimplemented("filter and order_by of a list of backups"));
@@ -339,10 +353,14 @@ impl BigtableTableAdmin for TableAdmin {
             "-" => format!("{}/clusters/", names::instance(instance)?),
             _ => format!("{}/backups/", request.parent),
         };
-        let all = self.0.tables.backups()?.into_iter();
-        let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
-        let backups = named.map(|(name, backup)| backup.to_message(&name)).collect();
-        Ok(Response::new(ListBackupsResponse { backups, next_page_token: String::new() }))
+        let shared = self.0.clone();
+        let work = move || {
+            let all = shared.tables.backups()?.into_iter();
+            let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
+            let backups = named.map(|(name, backup)| backup.to_message(&name)).collect();
+            Ok(Response::new(ListBackupsResponse { backups, next_page_token: String::new() }))
+        };
+        call.run(false, work).await
     }
 
     async fn restore_table(

@@ -80,8 +80,20 @@ impl Budget {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be used.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Counts bytes that are there already.
+    pub(crate) fn count(self: &Arc<Self>, bytes: usize) -> Arc<Lease> {
+        let lease = self.lease();
+        lease.add(bytes);
+        lease
     }
 
     /// Takes bytes of it and of what it is a part of, or nothing.
@@ -185,7 +197,8 @@ impl Lease {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn grow(&self, bytes: usize) -> bool {
+    /// Takes so many bytes more; false where there is no room for them now.
+    pub(crate) fn grow(&self, bytes: usize) -> bool {
         let fits = self.budget.take(bytes);
         if fits {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);

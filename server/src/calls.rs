@@ -131,6 +131,8 @@ struct Times {
     /// The same for the page: calls by the first bound that they do not pass, those that pass all at the end.
     buckets: [AtomicU64; BUCKETS.len() + 1],
     failed: Counter,
+    /// Calls that as a rule are answered where they came in, and were gone on with elsewhere.
+    moved: Counter,
 }
 
 /// Counts and times of all kinds.
@@ -157,6 +159,7 @@ impl CallMetrics {
             took: recorder.register_histogram(&key("siltstone_call_seconds", label), &metadata),
             buckets: Default::default(),
             failed: recorder.register_counter(&key("siltstone_calls_failed_total", label), &metadata),
+            moved: recorder.register_counter(&key("siltstone_calls_moved_total", label), &metadata),
         });
         let turned_away =
             recorder.register_counter(&Key::from_name("siltstone_calls_turned_away_total"), &metadata);
@@ -259,6 +262,11 @@ impl Guard {
             true => Err(Status::deadline_exceeded("the call's time is over")),
             false => Ok(()),
         }
+    }
+
+    /// Counts that it takes too much to be answered where it came in.
+    pub(crate) fn count_moved(&self) {
+        self.0.metrics.kinds[self.0.call as usize].moved.increment(1);
     }
 
     /// Does the call's work, and counts its time and end: at once where it does not wait as a rule, as going to another thread and

@@ -6,14 +6,19 @@
 //!
 //! A row is kept in one message where it fits. One that does not is cut between cells, and within a value only where that alone
 //! is too large. The first chunk of each message names its row, if it is no piece of a value: one client (Python's) takes it for
-//! a row out of order otherwise.
+//! a row out of order otherwise. Another one (Go's) takes no row that is cut, so for it a row is put together whole, as far as
+//! there is memory for it ([`Chunker::whole_rows`]).
+//!
+//! Of a row that is cut no more is encoded than there is room for: what is left of a large value waits ([`Chunker::go_on`]).
 
 use crate::filter::Cell;
 use crate::reader::Cells;
 use bytes::{BufMut, Bytes};
 use prost::encoding::{encode_varint, encoded_len_varint};
 use siltstone::Pinned;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use tonic::Status;
 
 /// Bytes of a message, about, unless a single row takes more.
 const MESSAGE_BYTES: usize = 512 << 10;
@@ -22,7 +27,9 @@ const ROW_BYTES: usize = 3 << 20;
 /// Bytes of a chunk with a small value.
 const CHUNK_BYTES: usize = 128;
 /// Bytes of a piece of a value.
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of a row that a client needs whole.
+const WHOLE_ROW_BYTES: usize = 256 << 20;
 
 /// Field `chunks` of `google.bigtable.v2.ReadRowsResponse`; it has a length.
 const CHUNKS: u8 = key(1, true);
@@ -107,6 +114,14 @@ impl Chunk<'_> {
 /// `commit_row`, true.
 const COMMIT_ROW: [u8; 2] = [key(9, false), 1];
 
+/// Rows that are put together whole, whatever their size.
+struct Whole {
+    /// Bytes of a row for which there is memory.
+    room: usize,
+    /// The next cells, for which there is none yet, and the bytes of the row with each.
+    next: VecDeque<(Cell, usize)>,
+}
+
 /// Puts rows into messages.
 #[derive(Default)]
 pub(crate) struct Chunker {
@@ -125,18 +140,25 @@ pub(crate) struct Chunker {
     qualifier: Vec<u8>,
     /// The row is too large for a message.
     is_cut: bool,
+    /// A value that is in messages up to there.
+    rest: Option<(Bytes, usize)>,
+    /// No row is cut.
+    whole: Option<Whole>,
 }
 
 impl Chunker {
-    /// Adds a row, if it has cells.
-    pub(crate) fn row(&mut self, row: &[u8], cells: &[Cell]) {
-        self.begin(row);
-        for cell in cells {
-            self.cell(&cell.family, &cell.qualifier, cell.timestamp, &cell.labels, &cell.value);
-        }
-        self.end();
+    /// One that cuts no row.
+    pub(crate) fn whole_rows() -> Self {
+        Self { whole: Some(Whole { room: ROW_BYTES, next: VecDeque::new() }), ..Self::default() }
     }
 
+    /// Adds a cell of the row. Returns whether there is no room for another now.
+    pub(crate) fn add_cell(&mut self, cell: &Cell) -> bool {
+        let Cell { family, qualifier, timestamp, value, labels } = cell;
+        self.cell(family, qualifier, *timestamp, labels, value, || value.clone())
+    }
+
+    /// `keep` gives the value for later.
     fn cell(
         &mut self,
         family: &Arc<str>,
@@ -144,18 +166,16 @@ impl Chunker {
         timestamp_micros: i64,
         labels: &[String],
         value: &[u8],
-    ) {
+        keep: impl FnOnce() -> Bytes,
+    ) -> bool {
         let is_first = self.family.is_none();
         let new_family = self.family.as_ref() != Some(family);
         let new_qualifier = new_family || self.qualifier != qualifier;
         let mut chunk = Chunk { timestamp_micros, labels, value, ..Chunk::default() };
         if new_family {
-            self.family = Some(family.clone());
             chunk.family_name = Some(family.as_bytes());
         }
         if new_qualifier {
-            self.qualifier.clear();
-            self.qualifier.extend_from_slice(qualifier);
             chunk.qualifier = Some(qualifier);
         }
         let row = std::mem::take(&mut self.row);
@@ -163,41 +183,119 @@ impl Chunker {
             chunk.row_key = &row;
         }
         let bytes = chunk.encoded_len();
-        if !self.is_cut && self.message.len() - self.begin + bytes > ROW_BYTES {
+        let with_row = self.message.len() - self.begin + bytes;
+        if with_row > ROW_BYTES && !self.is_cut && self.begin > 0 {
             self.cut_off_row();
+        }
+        if let Some(whole) = &mut self.whole
+            && (with_row > whole.room || !whole.next.is_empty())
+        {
+            let (family, qualifier) = (family.clone(), Bytes::copy_from_slice(qualifier));
+            let (timestamp, labels) = (timestamp_micros, labels.to_vec());
+            whole.next.push_back((Cell { family, qualifier, timestamp, value: keep(), labels }, with_row));
+            self.row = row;
+            return true;
+        }
+        if new_family {
+            self.family = Some(family.clone());
+        }
+        if new_qualifier {
+            self.qualifier.clear();
+            self.qualifier.extend_from_slice(qualifier);
+        }
+        if self.whole.is_none() && !self.is_cut && with_row > ROW_BYTES {
             self.finish_message();
             self.is_cut = true;
         }
         match self.is_cut {
-            true => self.piece_by_piece(&row, chunk, bytes),
+            true => self.piece_by_piece(&row, chunk, bytes, keep),
             false => self.put(&chunk, bytes),
         }
         self.row = row;
+        self.is_full()
     }
 
-    /// Adds a cell of a row that takes several messages.
-    fn piece_by_piece<'a>(&mut self, row: &'a [u8], mut chunk: Chunk<'a>, bytes: usize) {
+    /// Adds a cell of a row that takes several messages, or the first piece of its value.
+    fn piece_by_piece<'a>(
+        &mut self,
+        row: &'a [u8],
+        mut chunk: Chunk<'a>,
+        bytes: usize,
+        keep: impl FnOnce() -> Bytes,
+    ) {
         if self.message.len() + bytes > PIECE_BYTES {
             self.finish_message();
         }
         if self.message.is_empty() {
             chunk.row_key = row;
         }
-        let whole = chunk.value.len();
-        while let Some((piece, rest)) = chunk.value.split_at_checked(PIECE_BYTES)
-            && !rest.is_empty()
-        {
-            let piece = Chunk { value: piece, value_size: whole, ..chunk };
-            self.put(&piece, piece.encoded_len());
+        if chunk.value.len() > PIECE_BYTES {
+            chunk.value_size = chunk.value.len();
+            chunk.value = &chunk.value[..PIECE_BYTES];
+            self.put(&chunk, chunk.encoded_len());
             self.finish_message();
-            chunk = Chunk { value: rest, ..Chunk::default() };
+            self.rest = Some((keep(), PIECE_BYTES));
+        } else {
+            self.put(&chunk, chunk.encoded_len());
         }
-        self.put(&chunk, chunk.encoded_len());
+    }
+
+    /// Adds what waits: the next piece of a value, or cells for which there is room now.
+    pub(crate) fn go_on(&mut self) {
+        if let Some((value, at)) = self.rest.take() {
+            let end = value.len().min(at + PIECE_BYTES);
+            let is_last = end == value.len();
+            let value_size = if is_last { 0 } else { value.len() };
+            let piece = Chunk { value: &value[at..end], value_size, ..Chunk::default() };
+            self.put(&piece, piece.encoded_len());
+            if !is_last {
+                self.finish_message();
+                self.rest = Some((value, end));
+            }
+        }
+        let next = self.whole.as_mut().map(|whole| std::mem::take(&mut whole.next));
+        for (cell, _) in next.into_iter().flatten() {
+            self.add_cell(&cell);
+        }
+    }
+
+    /// Whether something waits.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.rest.is_some() || self.whole.as_ref().is_some_and(|whole| !whole.next.is_empty())
+    }
+
+    /// How many bytes of memory more are needed before it can go on with the row; none as a rule.
+    ///
+    /// # Errors
+    /// The row is larger than one that is put together may be.
+    pub(crate) fn wants(&self) -> Result<usize, Status> {
+        let Some(Whole { room, next }) = &self.whole else { return Ok(0) };
+        match next.front() {
+            None => Ok(0),
+            Some((_, bytes)) if *bytes > WHOLE_ROW_BYTES => Err(too_large(WHOLE_ROW_BYTES)),
+            Some((_, bytes)) => Ok(bytes.saturating_sub(*room)),
+        }
+    }
+
+    /// There is memory for so many bytes more of the row.
+    pub(crate) fn allow(&mut self, bytes: usize) {
+        if let Some(whole) = &mut self.whole {
+            whole.room += bytes;
+        }
+    }
+
+    /// Bytes that wait, and are not in full messages.
+    pub(crate) fn held(&self) -> usize {
+        self.message.len() + self.rest.as_ref().map_or(0, |(value, at)| value.len() - at)
     }
 
     fn put(&mut self, chunk: &Chunk<'_>, bytes: usize) {
+        let len = self.message.len();
         if self.message.capacity() == 0 {
             self.message.reserve(self.usual + CHUNK_BYTES);
+        } else if len > ROW_BYTES && self.message.capacity() - len < bytes + CHUNK_BYTES {
+            // Twice as much at a time would be a lot.
+            self.message.reserve_exact((bytes + CHUNK_BYTES).max(len / 8));
         }
         self.message.push(CHUNKS);
         self.last = Some(self.message.len());
@@ -221,6 +319,9 @@ impl Chunker {
             false => drop(self.message.splice(last..at, head[..used].iter().copied())),
         }
         self.message.extend(COMMIT_ROW);
+        if let Some(whole) = &mut self.whole {
+            whole.room = ROW_BYTES;
+        }
         if !self.is_cut && self.begin > 0 && self.message.len() > MESSAGE_BYTES {
             self.cut_off_row();
         }
@@ -240,7 +341,7 @@ impl Chunker {
         self.last = None;
         let mut message = std::mem::take(&mut self.message);
         if !message.is_empty() {
-            self.usual = message.len();
+            self.usual = message.len().min(ROW_BYTES);
             // It may wait for a client for long.
             if message.capacity() - message.len() > message.len() / 8 {
                 message.shrink_to_fit();
@@ -252,6 +353,11 @@ impl Chunker {
     /// Whether there is enough for a message.
     pub(crate) fn is_full(&self) -> bool {
         !self.full.is_empty()
+    }
+
+    /// The messages that are full; what there is of a row that may still fit into one stays.
+    pub(crate) fn take_full(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.full)
     }
 
     /// All that there is, in messages, each a `google.bigtable.v2.ReadRowsResponse` as it is encoded.
@@ -268,9 +374,16 @@ impl Cells for Chunker {
         (self.begin, self.last, self.family, self.is_cut) = (self.message.len(), None, None, false);
     }
 
-    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) {
-        self.cell(family, qualifier, timestamp, &[], value);
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) -> bool {
+        self.cell(family, qualifier, timestamp, &[], value, || Bytes::from_owner(value.clone()))
     }
+}
+
+/// What is said of a row for which a client would need more memory than it may take.
+pub(crate) fn too_large(most: usize) -> Status {
+    Status::failed_precondition(format!(
+        "the row has over {most} bytes, and this client takes no row in several messages: read it in parts, by a filter"
+    ))
 }
 
 #[cfg(test)]
@@ -297,6 +410,20 @@ mod tests {
             timestamp,
             value: Bytes::from(vec![7; bytes]),
             labels: Vec::new(),
+        }
+    }
+
+    impl Chunker {
+        /// Adds a row, if it has cells.
+        fn row(&mut self, row: &[u8], cells: &[Cell]) {
+            self.begin(row);
+            for cell in cells {
+                self.add_cell(cell);
+                while self.has_rest() {
+                    self.go_on();
+                }
+            }
+            self.end();
         }
     }
 
@@ -385,5 +512,48 @@ mod tests {
         let messages = read(&chunker.take());
         assert!(messages.len() > 1, "both values of the last row are large");
         assert_eq!(messages.into_iter().flat_map(|message| message.chunks).collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn of_a_large_value_no_more_than_a_piece_is_encoded_at_a_time() {
+        let mut chunker = Chunker::default();
+        chunker.begin(b"row");
+        assert!(chunker.add_cell(&cell("f", "a", 1, 50 << 20)));
+        let mut messages = 0;
+        while chunker.has_rest() {
+            let full = chunker.take_full();
+            assert!(full.iter().map(Bytes::len).sum::<usize>() < 2 << 20);
+            messages += full.len();
+            chunker.go_on();
+        }
+        chunker.end();
+        assert!(messages > 45 && chunker.take().len() == 1);
+    }
+
+    #[test]
+    fn a_row_that_is_needed_whole_waits_for_memory_and_comes_in_one_message() {
+        let mut chunker = Chunker::whole_rows();
+        chunker.row(b"a", &[cell("f", "a", 1, 1)]);
+        chunker.begin(b"row");
+        let mut wanted = 0;
+        for n in 0..20 {
+            if chunker.add_cell(&cell("f", &format!("q{n:02}"), 1, 1 << 20)) && chunker.has_rest() {
+                let more = chunker.wants().unwrap();
+                assert!(more > 0, "{n}");
+                // With the row before, and what stands around each cell.
+                assert!(chunker.held() <= ROW_BYTES + wanted + 1_000, "{n}: {}", chunker.held());
+                wanted += more;
+                chunker.allow(more);
+                chunker.go_on();
+                assert!(!chunker.has_rest());
+            }
+        }
+        assert!(chunker.end() && (16 << 20..18 << 20).contains(&wanted), "{wanted}");
+        let messages = read(&chunker.take());
+        assert_eq!(messages.iter().map(|message| message.chunks.len()).collect::<Vec<_>>(), [1, 20]);
+        chunker.begin(b"more");
+        let huge = Cell { value: vec![0; WHOLE_ROW_BYTES].into(), ..cell("f", "q", 1, 0) };
+        assert!(chunker.add_cell(&huge));
+        assert_eq!(chunker.wants().unwrap_err().code(), tonic::Code::FailedPrecondition);
     }
 }

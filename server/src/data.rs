@@ -1,56 +1,73 @@
 //! Service `google.bigtable.v2.Bigtable`: rows are read and written.
 
+use crate::answer::{self, SEND_WAIT, Sender, Single, Streaming};
 use crate::auth::Right;
 use crate::budget::{self, Budget, Lease};
 use crate::calls::Guard;
 use crate::changes::{self, ChangeRead};
+use crate::chunks;
+use crate::filter::Filter;
 use crate::mutate;
 use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
     CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
     GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
-    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
+    MutateRowsResponse, Mutation, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
     ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
     SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
-use crate::read::Read;
+use crate::read::{Client, Read};
 use crate::rows;
 use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::{Region, Table};
+use crate::work::{Caller, Work};
 use bytes::Bytes;
-use futures_util::future::ready;
-use futures_util::{Stream, StreamExt, stream};
-use parking_lot::Mutex;
+use futures_util::{StreamExt, stream};
+use prost::Message;
 use siltstone::Batch;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-/// Messages of one scan that may wait for the client.
-const MESSAGES_WAITING: usize = 2;
 /// Bytes that a turn of a scan takes, about.
 const TURN_BYTES: usize = 1 << 20;
 /// After how long a scan that found no memory looks again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// How often it is looked whether a stream of changes may still be read, while there are none.
 const CHANGES_LOOK: Duration = Duration::from_secs(1);
-/// After how long a client that reads nothing of an answer is given up.
-const SEND_WAIT: Duration = Duration::from_secs(60);
 /// Rows that are read where the call came in.
 const ROWS_AT_ONCE: usize = 16;
+/// Entries of which one message tells, as it is encoded where all answers are.
+const ENTRIES_TOLD: usize = 1_000;
+/// What an entry takes beside its mutations.
+static NO_MUTATION: Mutation = Mutation { mutation: None };
 /// Bytes of a region for each sampled key, at least.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
-type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+/// The memory for answers of who makes a call.
+fn memory_of<T>(request: &Request<T>) -> Result<Arc<Budget>, Status> {
+    budget::peer_of(request).map(|peer| peer.answers)
+}
 
 /// The service.
 pub(crate) struct Data(pub(crate) Arc<Shared>);
+
+impl Data {
+    /// Whether mutations are written where the call came in: they are few, and there is nothing to wait for.
+    fn writes_at_once<'a>(&self, call: &Guard, mutations: impl IntoIterator<Item = &'a Mutation>) -> bool {
+        if !self.0.writes_at_once() {
+            return false;
+        }
+        let are_few = mutate::are_few(mutations);
+        if !are_few {
+            call.count_moved();
+        }
+        are_few
+    }
+}
 
 fn unchecked_view(name: &str) -> Result<(), Status> {
     if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
@@ -65,32 +82,6 @@ impl Drop for Interest {
         self.0.store(true, Ordering::Relaxed);
     }
 }
-
-/// How a stream of messages ends: set before its sender is dropped, and said after all that was sent. A sender that just goes away
-/// must not look like the end of what there is.
-#[derive(Clone)]
-struct End(Arc<Mutex<Option<Status>>>);
-
-impl End {
-    /// Where nothing else is said: the client took nothing for long.
-    fn new() -> Self {
-        let message = "nothing of the answer was taken for a minute: go on behind what came";
-        Self(Arc::new(Mutex::new(Some(Status::aborted(message)))))
-    }
-
-    fn set(&self, end: Result<(), Status>) {
-        *self.0.lock() = end.err();
-    }
-
-    /// The messages, and then the end.
-    fn behind<T: Send + 'static>(self, messages: impl Stream<Item = T> + Send + 'static) -> Streaming<T> {
-        let end = stream::once(async move { self.0.lock().take() });
-        Box::pin(messages.map(Ok).chain(end.filter_map(|end| ready(end.map(Err)))))
-    }
-}
-
-/// A message that waits to be sent, and the memory it takes.
-type Waiting = (Bytes, Arc<Lease>);
 
 /// Does a turn of a call's work where it may wait for the disk, and gives back what it was done with.
 async fn turn<R: Send + 'static, T: Send + 'static>(
@@ -107,53 +98,115 @@ async fn turn<R: Send + 'static, T: Send + 'static>(
     .await
 }
 
-/// Sends a scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
-/// memory for them.
-async fn send_all(
+/// A scan under way, for whom, and where its messages go.
+struct Scan {
     call: Guard,
-    mut read: Read,
-    (mut next, mut lent): (Vec<Bytes>, Option<Arc<Lease>>),
-    budget: Arc<Budget>,
-    into: mpsc::Sender<Waiting>,
-    end: End,
-) {
-    loop {
-        let lease = match lent.take() {
-            Some(lease) => lease,
-            // Before it reads: what waits for memory has none.
-            None => match room(&call, &budget, &mut read, &into).await {
-                Ok(lease) => lease,
-                Err(e) => return end.set(Err(e)),
-            },
-        };
-        if next.is_empty() {
-            match turn(&call, read, Read::messages).await {
-                Ok((back, messages)) => (read, next) = (back, messages),
-                Err(e) => return end.set(Err(e)),
-            }
-        }
-        let bytes: usize = next.iter().map(Bytes::len).sum();
-        lease.add(bytes.saturating_sub(TURN_BYTES));
-        for message in std::mem::take(&mut next) {
-            let message = match into.try_send((message, lease.clone())) {
-                Ok(()) => continue,
-                Err(mpsc::error::TrySendError::Closed(_)) => return,
-                Err(mpsc::error::TrySendError::Full(message)) => message,
+    caller: Caller,
+    memory: Arc<Budget>,
+    into: Sender<Bytes>,
+}
+
+impl Scan {
+    /// Sends the scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
+    /// memory for them.
+    async fn send_all(self, read: Read, first: (Vec<Bytes>, Option<Arc<Lease>>)) {
+        let ended = self.send(read, first).await;
+        let Self { call, caller, into, .. } = self;
+        // What it read may wait for its client; it takes no more turns.
+        drop((call, caller));
+        into.end(ended).await;
+    }
+
+    async fn send(
+        &self,
+        mut read: Read,
+        (mut next, mut lent): (Vec<Bytes>, Option<Arc<Lease>>),
+    ) -> Result<(), Status> {
+        loop {
+            let lease = match lent.take() {
+                Some(lease) => lease,
+                // Before it reads: what waits for memory has none.
+                None => self.room(&mut read).await?,
             };
-            // A client that takes its time holds no blocks and no snapshot; one that reads nothing for long is given up.
-            read.rest();
-            let sent = tokio::time::timeout(SEND_WAIT, into.send(message)).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                return;
+            let mut bytes = TURN_BYTES;
+            if next.is_empty() {
+                (read, next) = self.turn(read).await?;
+            }
+            // A row that is needed whole is read as far as there is memory for it.
+            while next.is_empty() && !read.is_ended() {
+                let wanted = read.wants()?.max(TURN_BYTES);
+                if bytes + wanted > self.memory.most() {
+                    return Err(chunks::too_large(self.memory.most()));
+                }
+                self.wait(|| lease.grow(wanted).then_some(())).await?;
+                bytes += wanted;
+                read.allow(wanted);
+                (read, next) = self.turn(read).await?;
+            }
+            lease.add((bytes_of(&next) + read.held()).saturating_sub(bytes));
+            for message in std::mem::take(&mut next) {
+                // A client that takes its time holds no blocks and no snapshot, but within a row.
+                if self.into.is_full() {
+                    read.rest();
+                }
+                if !self.into.send(message, lease.clone()).await {
+                    return Err(gone());
+                }
+            }
+            drop(lease);
+            if read.is_ended() {
+                return Ok(());
             }
         }
-        drop(lease);
-        if read.is_ended() {
-            return end.set(Ok(()));
+    }
+
+    async fn turn(&self, read: Read) -> Result<(Read, Vec<Bytes>), Status> {
+        let caller = self.caller.clone();
+        turn(&self.call, read, move |read| read.turn(&mut Work::unbounded(caller))).await
+    }
+
+    /// Waits until there is memory for a turn, as long as its client waits.
+    async fn room(&self, read: &mut Read) -> Result<Arc<Lease>, Status> {
+        if let Some(lease) = self.memory.lend_new(TURN_BYTES) {
+            return Ok(lease);
         }
-        if into.is_closed() {
-            return;
+        read.rest();
+        self.wait(|| self.memory.lend(TURN_BYTES)).await
+    }
+
+    async fn wait<T>(&self, try_it: impl FnMut() -> Option<T>) -> Result<T, Status> {
+        wait_for_memory(&self.call, &self.memory, || self.into.is_gone(), try_it).await
+    }
+}
+
+fn gone() -> Status {
+    Status::cancelled("the client is gone")
+}
+
+fn bytes_of(messages: &[Bytes]) -> usize {
+    messages.iter().map(Bytes::len).sum()
+}
+
+/// Waits until there is memory, for a minute at most, as long as the client waits.
+async fn wait_for_memory<T>(
+    call: &Guard,
+    memory: &Arc<Budget>,
+    is_gone: impl Fn() -> bool,
+    mut try_it: impl FnMut() -> Option<T>,
+) -> Result<T, Status> {
+    let (began, _waits) = (tokio::time::Instant::now(), memory.wait());
+    loop {
+        if let Some(found) = try_it() {
+            return Ok(found);
         }
+        if began.elapsed() >= SEND_WAIT {
+            return Err(budget::no_memory());
+        }
+        if is_gone() {
+            return Err(gone());
+        }
+        call.check()?;
+        tokio::time::sleep(ROOM_AGAIN).await;
     }
 }
 
@@ -162,50 +215,60 @@ async fn send_changes(
     shared: Arc<Shared>,
     call: Guard,
     metadata: MetadataMap,
-    mut read: ChangeRead,
-    into: mpsc::Sender<ReadChangeStreamResponse>,
-    end: End,
+    memory: Arc<Budget>,
+    read: ChangeRead,
+    into: Sender<ReadChangeStreamResponse>,
 ) {
+    let ended = send_changes_of(&shared, &call, &metadata, &memory, read, &into).await;
+    drop(call);
+    into.end(ended).await;
+}
+
+async fn send_changes_of(
+    shared: &Shared,
+    call: &Guard,
+    metadata: &MetadataMap,
+    memory: &Arc<Budget>,
+    mut read: ChangeRead,
+    into: &Sender<ReadChangeStreamResponse>,
+) -> Result<(), Status> {
     let mut news = shared.news.subscribe();
-    loop {
-        if let Err(e) = may_go_on(&shared, &metadata, &read) {
-            return end.set(Err(e));
-        }
+    while !read.is_ended() && !into.is_gone() {
+        may_go_on(shared, metadata, &read)?;
         // What comes from now on is new.
         news.mark_unchanged();
-        let found = match turn(&call, read, ChangeRead::turn).await {
-            Ok((back, found)) => {
-                read = back;
-                found
-            }
-            Err(e) => return end.set(Err(e)),
-        };
-        for message in found.messages {
-            // One that reads nothing for long is given up, and goes on from its last token.
-            let sent = tokio::time::timeout(SEND_WAIT, into.send(message)).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                return;
+        let found;
+        (read, found) = turn(call, read, ChangeRead::turn).await?;
+        let bytes: usize = found.messages.iter().map(Message::encoded_len).sum();
+        if bytes > 0 {
+            let part = bytes.min(TURN_BYTES);
+            let lease = wait_for_memory(call, memory, || into.is_gone(), || memory.lend(part)).await?;
+            lease.add(bytes - part);
+            for message in found.messages {
+                // One that reads nothing for long is given up, and goes on from its last token.
+                if !into.send(message, lease.clone()).await {
+                    return Err(gone());
+                }
             }
         }
-        if read.is_ended() || into.is_closed() {
-            return end.set(Ok(()));
+        if read.is_ended() {
+            return Ok(());
         }
         let due = tokio::time::Instant::now() + read.rests();
         while found.waits {
             let look = due.min(tokio::time::Instant::now() + CHANGES_LOOK);
             tokio::select! {
                 _ = news.changed() => break,
-                () = into.closed() => return,
+                () = into.gone() => return Ok(()),
                 () = tokio::time::sleep_until(look) => {}
             }
             if look == due {
                 break;
             }
-            if let Err(e) = may_go_on(&shared, &metadata, &read) {
-                return end.set(Err(e));
-            }
+            may_go_on(shared, metadata, &read)?;
         }
     }
+    Ok(())
 }
 
 /// Whether a stream of changes may still be read: it may last longer than a token, or its table.
@@ -215,33 +278,6 @@ fn may_go_on(shared: &Shared, metadata: &MetadataMap, read: &ChangeRead) -> Resu
     }
     shared.who(metadata).and_then(|who| who.may(Right::Read, read.table_name()))?;
     read.check()
-}
-
-/// Waits until there is memory for a turn of a scan, as long as its client waits.
-async fn room(
-    call: &Guard,
-    budget: &Arc<Budget>,
-    read: &mut Read,
-    into: &mpsc::Sender<Waiting>,
-) -> Result<Arc<Lease>, Status> {
-    if let Some(lease) = budget.lend_new(TURN_BYTES) {
-        return Ok(lease);
-    }
-    let (began, _waits) = (tokio::time::Instant::now(), budget.wait());
-    loop {
-        if let Some(lease) = budget.lend(TURN_BYTES) {
-            return Ok(lease);
-        }
-        if began.elapsed() >= SEND_WAIT {
-            return Err(budget::no_memory());
-        }
-        if into.is_closed() {
-            return Err(Status::cancelled("the client is gone"));
-        }
-        call.check()?;
-        read.rest();
-        tokio::time::sleep(ROOM_AGAIN).await;
-    }
 }
 
 /// Whether a scan is of a few rows that are named.
@@ -268,38 +304,63 @@ impl Bigtable for Data {
         request: Request<ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
         let call = self.0.begin(Call::ReadRows, &request)?;
-        let peer = budget::peer_of(&request)?;
-        let tells_scanned = crate::features::last_scanned_row(request.metadata());
-        let request = request.into_inner();
-        let tables = self.0.tables.clone();
+        let memory = memory_of(&request)?;
+        let client = Client {
+            tells_scanned: crate::features::last_scanned_row(request.metadata()),
+            whole_rows: crate::features::whole_rows(request.metadata()),
+        };
+        let mut request = request.into_inner();
+        let tables = &self.0.tables;
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
         let interest = Interest::default();
-        let canceled = interest.0.clone();
-        let is_short = is_short(&request);
-        let lent = if is_short { None } else { peer.answers.lend_new(TURN_BYTES) };
-        let reads = is_short || lent.is_some();
-        let (read, first) = call
-            .run(is_short, move || {
-                let mut read = Read::new(tables, &request, tells_scanned, canceled)?;
-                let first = if reads { read.messages()? } else { Vec::new() };
-                Ok((read, first))
-            })
-            .await?;
-        if read.is_ended() {
-            if let Some(lease) = &lent {
-                lease.add(first.iter().map(Bytes::len).sum::<usize>().saturating_sub(TURN_BYTES));
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
+        let mut begun = None;
+        if is_short(&request) {
+            if Filter::is_light(request.filter.as_ref()) {
+                let (tables, caller) = (tables.clone(), caller.clone());
+                let work = move || {
+                    let mut work = Work::at_once(caller);
+                    let mut read = Read::new(tables, &request, client, &mut work)?;
+                    let first = read.turn(&mut work)?;
+                    Ok((request, read, first))
+                };
+                let (back, read, first) = call.run(true, work).await?;
+                let bytes = bytes_of(&first) + read.held();
+                if read.is_ended()
+                    && let Some(lease) = answer::counted(&memory, bytes)
+                {
+                    return Ok(Response::new(answer::of(first, bytes, lease)));
+                }
+                call.count_moved();
+                // Without memory for what it read it lets go of that, and begins again when there is some.
+                begun = memory.lend_new(TURN_BYTES).map(|lease| (read, first, Some(lease)));
+                request = back;
+            } else {
+                call.count_moved();
             }
-            let messages = stream::iter(first.into_iter().map(Ok));
-            return Ok(Response::new(Box::pin(messages.inspect(move |_| _ = &lent))));
         }
-        let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        let end = End::new();
-        tokio::spawn(send_all(call, read, (first, lent), peer.answers, into, end.clone()));
-        let messages = ReceiverStream::new(messages).map(move |(message, _lease)| {
-            let _interest = &interest;
-            message
-        });
-        Ok(Response::new(end.behind(messages)))
+        let (read, first, lent) = match begun {
+            Some(begun) => begun,
+            None => {
+                let lent = memory.lend_new(TURN_BYTES);
+                let (reads, tables, caller) = (lent.is_some(), tables.clone(), caller.clone());
+                let work = move || {
+                    let mut work = Work::unbounded(caller);
+                    let mut read = Read::new(tables, &request, client, &mut work)?;
+                    let first = if reads { read.turn(&mut work)? } else { Vec::new() };
+                    Ok((read, first))
+                };
+                let (read, first) = call.run(false, work).await?;
+                (read, first, lent)
+            }
+        };
+        if read.is_ended() {
+            let bytes = bytes_of(&first);
+            return Ok(Response::new(answer::of(first, bytes, memory.count(bytes))));
+        }
+        let (into, messages) = answer::queue();
+        tokio::spawn(Scan { call, caller, memory, into }.send_all(read, (first, lent)));
+        Ok(Response::new(Box::pin(messages.inspect(move |_| _ = &interest))))
     }
 
     async fn sample_row_keys(
@@ -307,12 +368,15 @@ impl Bigtable for Data {
         request: Request<SampleRowKeysRequest>,
     ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
         let call = self.0.begin(Call::SampleRowKeys, &request)?;
+        let memory = memory_of(&request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
         let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
         let samples = call.run(false, move || samples(&table)).await?;
-        Ok(Response::new(Box::pin(stream::iter(samples.into_iter().map(Ok)))))
+        let bytes = samples.iter().map(Message::encoded_len).sum();
+        let lease = answer::counted(&memory, bytes).ok_or_else(budget::no_memory)?;
+        Ok(Response::new(answer::of(samples, bytes, lease)))
     }
 
     async fn mutate_row(
@@ -323,7 +387,7 @@ impl Bigtable for Data {
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let at_once = shared.writes_at_once();
+        let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {
             let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
             let _hold = table.hold();
@@ -340,11 +404,22 @@ impl Bigtable for Data {
         request: Request<MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
         let call = self.0.begin(Call::MutateRows, &request)?;
+        let memory = memory_of(&request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let at_once = shared.writes_at_once();
-        Ok(Response::new(one(call.run(at_once, move || mutate_rows(&shared, &request)).await?)))
+        // Of more entries none is looked at before.
+        let some = request.entries.iter().take(mutate::FEW_MUTATIONS + 1);
+        let mutations = some.flat_map(|entry| entry.mutations.iter().chain([&NO_MUTATION]));
+        let at_once = self.writes_at_once(&call, mutations);
+        let work = move || {
+            let answered = mutate_rows(&shared, &request)?;
+            let bytes: usize = answered.iter().map(Message::encoded_len).sum();
+            Ok((answered, bytes))
+        };
+        let (answered, bytes) = call.run(at_once, work).await?;
+        // What was written is told, whether there is memory or not.
+        Ok(Response::new(answer::of(answered, bytes, memory.count(bytes))))
     }
 
     async fn check_and_mutate_row(
@@ -352,10 +427,13 @@ impl Bigtable for Data {
         request: Request<CheckAndMutateRowRequest>,
     ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
         let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
+        let memory = memory_of(&request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = move || mutate::check_and_mutate(&shared.tables, &request, shared.durability);
+        let interest = Interest::default();
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory);
+        let work = move || mutate::check_and_mutate(&shared.tables, &request, shared.durability, &caller);
         let predicate_matched = call.run(false, work).await?;
         Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
     }
@@ -372,14 +450,21 @@ impl Bigtable for Data {
     async fn read_modify_write_row(
         &self,
         request: Request<ReadModifyWriteRowRequest>,
-    ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
+    ) -> Result<Response<Single<ReadModifyWriteRowResponse>>, Status> {
         let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
+        let memory = memory_of(&request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
-        let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability);
+        let interest = Interest::default();
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
+        let with = (caller, memory.clone());
+        let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability, with);
         let row = call.run(false, work).await?;
-        Ok(Response::new(ReadModifyWriteRowResponse { row: Some(row) }))
+        // What was written is told, whether there is memory or not.
+        let response = ReadModifyWriteRowResponse { row: Some(row) };
+        let bytes = response.encoded_len();
+        Ok(Response::new(Single::new(response, bytes, memory.count(bytes))))
     }
 
     async fn generate_initial_change_stream_partitions(
@@ -398,18 +483,17 @@ impl Bigtable for Data {
         request: Request<ReadChangeStreamRequest>,
     ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
         let call = self.0.begin(Call::ReadChangeStream, &request)?;
-        let metadata = request.metadata().clone();
+        let (metadata, memory) = (request.metadata().clone(), memory_of(&request)?);
         let (tables, request) = (self.0.tables.clone(), request.into_inner());
         let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;
-        let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-        let end = End::new();
-        tokio::spawn(send_changes(self.0.clone(), call, metadata, read, into, end.clone()));
-        Ok(Response::new(end.behind(ReceiverStream::new(messages))))
+        let (into, messages) = answer::queue();
+        tokio::spawn(send_changes(self.0.clone(), call, metadata, memory, read, into));
+        Ok(Response::new(messages))
     }
 }
 
 /// Writes all entries that are right as one batch; each is told what became of it.
-fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<MutateRowsResponse, Status> {
+fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<MutateRowsResponse>, Status> {
     let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     if request.entries.is_empty() || mutations > mutate::MUTATIONS_MAX {
@@ -436,14 +520,16 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<MutateRow
             .filter(|status| status.is_none())
             .for_each(|status| *status = Some(failed.clone()));
     }
-    let entries = (0i64..)
-        .zip(statuses)
-        .map(|(index, status)| {
-            let status = status.map_or_else(Default::default, |status| entry_status(&status));
-            mutate_rows_response::Entry { index, status: Some(status) }
-        })
-        .collect();
-    Ok(MutateRowsResponse { entries, rate_limit_info: None })
+    let entries = (0i64..).zip(statuses).map(|(index, status)| {
+        let status = status.map_or_else(Default::default, |status| entry_status(&status));
+        mutate_rows_response::Entry { index, status: Some(status) }
+    });
+    let entries: Vec<_> = entries.collect();
+    let message = |some: &[mutate_rows_response::Entry]| MutateRowsResponse {
+        entries: some.to_vec(),
+        rate_limit_info: None,
+    };
+    Ok(entries.chunks(ENTRIES_TOLD).map(message).collect())
 }
 
 /// Rows that cut a table into parts of about the same size: where its regions begin, and the end.
@@ -483,28 +569,4 @@ fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
         offset_bytes: i64::try_from(all).unwrap_or(i64::MAX),
     });
     Ok(samples)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_sender_that_goes_away_is_an_error_behind_what_it_sent() {
-        let told = async |ends: Option<Result<(), Status>>| {
-            let (into, messages) = mpsc::channel(MESSAGES_WAITING);
-            let end = End::new();
-            let stream = end.clone().behind(ReceiverStream::new(messages));
-            into.send(1).await.unwrap();
-            if let Some(ends) = ends {
-                end.set(ends);
-            }
-            drop(into);
-            stream.map(|message| message.map_err(|e| e.code())).collect::<Vec<_>>().await
-        };
-        assert_eq!(told(Some(Ok(()))).await, [Ok(1)]);
-        assert_eq!(told(None).await, [Ok(1), Err(tonic::Code::Aborted)]);
-        let lost = Status::data_loss("damaged");
-        assert_eq!(told(Some(Err(lost))).await, [Ok(1), Err(tonic::Code::DataLoss)]);
-    }
 }

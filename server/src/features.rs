@@ -18,6 +18,12 @@ pub(crate) fn last_scanned_row(metadata: &MetadataMap) -> bool {
         .is_some_and(|flags| flags.last_scanned_row_responses)
 }
 
+/// Whether it takes no row that comes in several messages: Go's requires that no row is open at the end of a message.
+pub(crate) fn whole_rows(metadata: &MetadataMap) -> bool {
+    let names = metadata.get("x-goog-api-client").and_then(|value| value.to_str().ok());
+    names.is_some_and(|names| names.split_whitespace().any(|name| name.starts_with("gl-go/")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +39,16 @@ mod tests {
         let text = base64::engine::general_purpose::URL_SAFE.encode(flags);
         assert!(told(&text) && told(text.trim_end_matches('=')));
         assert!(!told("!!") && !told("") && !last_scanned_row(&MetadataMap::new()));
+    }
+
+    #[test]
+    fn clients_in_go_take_rows_whole_and_others_need_not() {
+        let told = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("x-goog-api-client", text.parse().unwrap());
+            whole_rows(&metadata)
+        };
+        assert!(told("gl-go/1.26.0 gccl/1.58.0") && told("gccl/1.58.0 gl-go/1.26.0"));
+        assert!(!told("gl-java/21 gccl/2.80.0") && !told("") && !whole_rows(&MetadataMap::new()));
     }
 }

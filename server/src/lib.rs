@@ -6,7 +6,9 @@
 //! ```text
 //! data, admin, instances   the services: requests in, answers out
 //! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
-//! chunks, filter, gc       messages of a scan; row filters; garbage collection rules
+//! answer                   messages that wait for their client
+//! pieces, chunks           rows through a filter, piece by piece; messages of a scan
+//! filter, gc               row filters; garbage collection rules
 //! backups, operations      backups of tables; long-running operations, all finished
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
@@ -15,13 +17,14 @@
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
+//! work                     work of a call, counted
 //! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
 //! door, methods, wire      how a call is let in: by whom, what of, how much
 //! auth, budget             tokens and rights; memory of calls
 //! client_certificates       those of clients
 //! watched                  files that are read again when they change
 //! browsers                 what keeps pages of others from reading ours
-//! server, calls, http      starting and stopping; counting; health, metrics, page
+//! server, calls, http       starting and stopping; counting; health, metrics, page
 //! ```
 //!
 //! Each line uses what stands below it, but `server`, which makes them all.
@@ -29,6 +32,7 @@
 
 mod admin;
 mod aggregate;
+mod answer;
 mod auth;
 mod backups;
 mod browsers;
@@ -57,6 +61,7 @@ mod mutate;
 mod names;
 mod operations;
 mod operator;
+mod pieces;
 mod proto;
 mod read;
 mod reader;
@@ -71,6 +76,7 @@ mod tables;
 mod traffic;
 mod watched;
 mod wire;
+mod work;
 
 pub use auth::token_digest;
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};

@@ -4,16 +4,21 @@
 //! is written under a condition that is judged again at the moment of writing, so it is atomic with all other writes of the row.
 
 use crate::aggregate::Aggregate;
+use crate::budget::{self, Budget, Lease};
 use crate::filter::{self, Cell, Filter};
+use crate::pieces::{Next, Pieces};
 use crate::proto::data::mutation::Mutation as Change;
 use crate::proto::data::read_modify_write_rule::Rule;
 use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
-use crate::reader::{Collected, Rows, View};
+use crate::reader::{Rows, View};
 use crate::rows;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
+use crate::work::{Caller, Work};
 use bytes::Bytes;
+use prost::Message;
 use siltstone::{Batch, Condition, Durability, ErrorKind, Timestamp};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
@@ -21,6 +26,11 @@ use tonic::Status;
 pub(crate) const MUTATIONS_MAX: usize = 100_000;
 /// Rules of a read-modify-write, at most: each looks for its column among all.
 const RULES_MAX: usize = 1_000;
+/// Bytes of the cells that a read-modify-write reads, at most.
+const READ_MAX: usize = 256 << 20;
+/// Mutations that are written where the call came in, and their bytes, at most.
+pub(crate) const FEW_MUTATIONS: usize = 256;
+const FEW_BYTES: usize = 64 << 10;
 /// Tries of a conditional write that others come in between of.
 const TRIES: usize = 100;
 /// Microseconds of the granularity of timestamps.
@@ -178,53 +188,78 @@ fn add_operand(
     Ok(())
 }
 
-/// One row as it is now, of a table that the caller holds.
-pub(crate) fn row_now(
+/// Whether it takes little to write mutations of a call.
+pub(crate) fn are_few<'a>(mutations: impl IntoIterator<Item = &'a Mutation>) -> bool {
+    let (mut weight, mut bytes) = (0, 0);
+    mutations.into_iter().all(|mutation| {
+        weight += match &mutation.mutation {
+            // These take a sketch, or touch all families.
+            Some(Change::AddToCell(_) | Change::MergeToCell(_) | Change::DeleteFromRow(_)) => 8,
+            _ => 1,
+        };
+        bytes += mutation.encoded_len();
+        weight <= FEW_MUTATIONS && bytes <= FEW_BYTES
+    })
+}
+
+/// Reads a row as it is now, of a table that the caller holds, and gives what each of the filters lets through to `take`, until
+/// that wants no more.
+fn read_now(
     tables: &Tables,
     table: &Arc<Table>,
     row: &[u8],
-    filter: &Filter,
-) -> Result<Vec<Cell>, Status> {
-    let needs = table.now().needs(filter);
-    let view = View {
+    filters: &[Filter],
+    caller: &Caller,
+    mut take: impl FnMut(Cell) -> Result<bool, Status>,
+) -> Result<(), Status> {
+    let view = Arc::new(View {
         table: table.clone(),
         snapshot: tables.db.snapshot(),
         now_us: crate::now_us(),
         reversed: false,
         held: true,
-        canceled: Arc::default(),
-    };
-    let mut found = Collected::default();
-    Rows::new(Arc::new(view), &needs, &rows::row_span(row))?.next(&mut found)?;
-    Ok(filter.apply(row, found.cells))
+    });
+    let mut work = Work::unbounded(caller.clone());
+    for filter in filters {
+        let needs = table.now().needs(filter);
+        let mut rows = Rows::new(view.clone(), &needs, &rows::row_span(row));
+        let mut pieces = Pieces::new(filter.clone());
+        while let Next::Cell(cell) = pieces.next(&mut rows, &needs, &mut work)? {
+            if !take(cell)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
 }
 
-/// Writes what `plan` makes of a row's cells that the filter lets through, if these are still the same at the moment of writing;
-/// else it is asked again.
-fn write_after_reading<T>(
-    tables: &Arc<Tables>,
-    table: &Arc<Table>,
-    row: &[u8],
-    filter: &Arc<Filter>,
+/// Writes what `plan` makes of what `read` finds in a row, if that is still the same at the moment of writing; else it is asked
+/// again.
+fn write_after_reading<S, T>(
+    (tables, table, row): (&Arc<Tables>, &Arc<Table>, &[u8]),
     durability: Durability,
-    is_same: fn(&[Cell], &[Cell]) -> bool,
-    mut plan: impl FnMut(&Layout, Vec<Cell>) -> Result<(Batch, T), Status>,
-) -> Result<T, Status> {
+    read: impl Fn() -> Result<S, Status> + Send + Sync + 'static,
+    mut plan: impl FnMut(&Layout, S) -> Result<(Batch, T), Status>,
+) -> Result<T, Status>
+where
+    S: Clone + PartialEq + Send + Sync + 'static,
+{
+    let read = Arc::new(read);
     // So those who do the same wait for their turn; only plain writes come in between.
     let _turn = tables.lock_row(row);
     for _ in 0..TRIES {
         let _hold = table.hold();
         let layout = table.now();
-        let seen = row_now(tables, table, row, filter)?;
+        let seen = read()?;
         let (batch, result) = plan(&layout, seen.clone())?;
         if batch.is_empty() {
             return Ok(result);
         }
         let again = {
-            let (tables, table, row, filter) = (tables.clone(), table.clone(), row.to_vec(), filter.clone());
+            let read = read.clone();
             move || {
-                let now = row_now(&tables, &table, &row, &filter);
-                now.map(|now| is_same(&now, &seen))
+                let now = read();
+                now.map(|now| now == seen)
                     .map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
             }
         };
@@ -247,6 +282,7 @@ pub(crate) fn check_and_mutate(
     tables: &Arc<Tables>,
     request: &data::CheckAndMutateRowRequest,
     durability: Durability,
+    caller: &Caller,
 ) -> Result<bool, Status> {
     let table = tables.get(crate::names::table(&request.table_name)?)?;
     let (row, then, otherwise) = (&request.row_key, &request.true_mutations, &request.false_mutations);
@@ -260,16 +296,27 @@ pub(crate) fn check_and_mutate(
         add(&mut probe, &table.now(), row, mutations)?;
     }
     // Whether there is a cell is all that counts.
-    let predicate = match Filter::compile(request.predicate_filter.as_ref())? {
+    let compiled = Filter::compile(request.predicate_filter.as_ref(), &mut Work::unbounded(caller.clone()))?;
+    let predicate = match compiled {
         Filter::Chain(mut all) => {
-            all.push(Filter::RowLimit(1));
+            all.push(Filter::row_limit(1));
             Filter::Chain(all)
         }
-        one => Filter::Chain(vec![one, Filter::RowLimit(1)]),
+        one => Filter::Chain(vec![one, Filter::row_limit(1)]),
     };
-    let (filter, is_same) = (Arc::new(predicate), |a: &[Cell], b: &[Cell]| a.is_empty() == b.is_empty());
-    write_after_reading(tables, &table, row, &filter, durability, is_same, |layout, cells| {
-        let matched = !cells.is_empty();
+    let matches = {
+        let (tables, table, row, caller) = (tables.clone(), table.clone(), row.clone(), caller.clone());
+        move || {
+            let mut matches = false;
+            let take = |_| {
+                matches = true;
+                Ok(false)
+            };
+            read_now(&tables, &table, &row, std::slice::from_ref(&predicate), &caller, take)?;
+            Ok(matches)
+        }
+    };
+    write_after_reading((tables, &table, &row[..]), durability, matches, |layout, matched| {
         let mutations = if matched { then } else { otherwise };
         let mut batch = Batch::new();
         if !mutations.is_empty() {
@@ -279,11 +326,49 @@ pub(crate) fn check_and_mutate(
     })
 }
 
+/// What a read-modify-write found: the cells, and the memory that they take.
+#[derive(Clone)]
+struct Found {
+    cells: Vec<Cell>,
+    _lease: Arc<Lease>,
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        self.cells == other.cells
+    }
+}
+
+/// Reads the newest cells of columns, as far as there is memory for them.
+fn find_newest(
+    tables: &Tables,
+    table: &Arc<Table>,
+    row: &[u8],
+    columns: &[Filter],
+    (caller, memory): (&Caller, &Arc<Budget>),
+) -> Result<Found, Status> {
+    let (mut cells, mut bytes, lease) = (Vec::new(), 0, memory.count(0));
+    read_now(tables, table, row, columns, caller, |cell| {
+        bytes += cell.value.len();
+        if bytes > READ_MAX {
+            let message = format!("the cells to be modified have over {READ_MAX} bytes");
+            return Err(Status::failed_precondition(message));
+        }
+        if !lease.grow(cell.value.len()) {
+            return Err(budget::no_memory());
+        }
+        cells.push(cell);
+        Ok(true)
+    })?;
+    Ok(Found { cells, _lease: lease })
+}
+
 /// ReadModifyWriteRow: returns the cells as they are now.
 pub(crate) fn read_modify_write(
     tables: &Arc<Tables>,
     request: &data::ReadModifyWriteRowRequest,
     durability: Durability,
+    (caller, memory): (Caller, Arc<Budget>),
 ) -> Result<data::Row, Status> {
     let table = tables.get(crate::names::table(&request.table_name)?)?;
     let row = &request.row_key;
@@ -292,60 +377,46 @@ pub(crate) fn read_modify_write(
         1..=RULES_MAX => {}
         len => return Err(Status::invalid_argument(format!("{len} rules; a call takes 1 to {RULES_MAX}"))),
     }
-    let newest = Arc::new(newest_of(&request.rules)?);
-    let cells = write_after_reading(
-        tables,
-        &table,
-        row,
-        &newest,
-        durability,
-        <[Cell] as PartialEq>::eq,
-        |layout, cells| {
-            let mut cells: Vec<(Cell, bool)> = cells.into_iter().map(|cell| (cell, false)).collect();
-            let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
-            for rule in &request.rules {
-                modify(&mut cells, layout, rule, now)?;
-            }
-            let mut batch = Batch::new();
-            let changed: Vec<Cell> =
-                cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
-            for cell in &changed {
-                check_value(&cell.value)?;
-                let key = rows::cell_key(row, &cell.qualifier);
-                let at = Timestamp(cell.timestamp.unsigned_abs());
-                batch.put_at(layout.family(&cell.family)?.written(&key), &key, at, &cell.value);
-            }
-            Ok((batch, changed))
-        },
-    )?;
+    let columns = newest_of(&request.rules)?;
+    let find = {
+        let (tables, table, row) = (tables.clone(), table.clone(), row.clone());
+        move || find_newest(&tables, &table, &row, &columns, (&caller, &memory))
+    };
+    let cells = write_after_reading((tables, &table, &row[..]), durability, find, |layout, found| {
+        let mut cells: Vec<(Cell, bool)> = found.cells.into_iter().map(|cell| (cell, false)).collect();
+        let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
+        for rule in &request.rules {
+            modify(&mut cells, layout, rule, now)?;
+        }
+        let mut batch = Batch::new();
+        let changed: Vec<Cell> =
+            cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
+        for cell in &changed {
+            check_value(&cell.value)?;
+            let key = rows::cell_key(row, &cell.qualifier);
+            let at = Timestamp(cell.timestamp.unsigned_abs());
+            batch.put_at(layout.family(&cell.family)?.written(&key), &key, at, &cell.value);
+        }
+        Ok((batch, changed))
+    })?;
     Ok(as_row(row, cells))
 }
 
-/// Lets through the newest cell of each column that the rules name.
-fn newest_of(rules: &[ReadModifyWriteRule]) -> Result<Filter, Status> {
-    let of = |rule: &ReadModifyWriteRule| {
-        let at = std::ops::Bound::Included(rule.column_qualifier.clone());
-        Filter::Chain(vec![
-            Filter::Columns { family: rule.family_name.clone(), range: (at.clone(), at) },
-            Filter::ColumnLimit(1),
-        ])
-    };
-    rules.iter().try_for_each(|rule| check_qualifier(&rule.column_qualifier))?;
-    match rules {
-        [one] => Ok(of(one)),
-        // Of a column that several rules name, the cell comes several times; one is enough.
-        _ => {
-            let mut named: Vec<&ReadModifyWriteRule> = Vec::new();
-            for rule in rules {
-                if !named.iter().any(|n| {
-                    (&n.family_name, &n.column_qualifier) == (&rule.family_name, &rule.column_qualifier)
-                }) {
-                    named.push(rule);
-                }
-            }
-            Ok(Filter::Interleave(named.into_iter().map(of).collect()))
+/// Lets through the newest cell of a column, for each column that the rules name.
+fn newest_of(rules: &[ReadModifyWriteRule]) -> Result<Vec<Filter>, Status> {
+    let mut named = BTreeSet::new();
+    let mut columns = Vec::new();
+    for rule in rules {
+        check_qualifier(&rule.column_qualifier)?;
+        if named.insert((&rule.family_name, &rule.column_qualifier)) {
+            let at = std::ops::Bound::Included(rule.column_qualifier.clone());
+            columns.push(Filter::Chain(vec![
+                Filter::Columns { family: rule.family_name.clone(), range: (at.clone(), at) },
+                Filter::column_limit(1),
+            ]));
         }
     }
+    Ok(columns)
 }
 
 /// Applies a rule to the newest cell of its column, or makes one.
@@ -406,4 +477,37 @@ fn as_row(key: &Bytes, mut cells: Vec<Cell>) -> data::Row {
         columns.push(data::Column { qualifier: cell.qualifier, cells: vec![made] });
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(bytes: usize) -> Mutation {
+        let set = data::mutation::SetCell { value: vec![0; bytes].into(), ..Default::default() };
+        Mutation { mutation: Some(Change::SetCell(set)) }
+    }
+
+    #[test]
+    fn few_mutations_are_so_by_their_number_their_bytes_and_what_they_take() {
+        assert!(are_few(&[]) && are_few(&[set(60_000)]) && !are_few(&[set(70_000)]));
+        assert!(are_few(&vec![set(10); FEW_MUTATIONS]) && !are_few(&vec![set(10); FEW_MUTATIONS + 1]));
+        let add = Mutation { mutation: Some(Change::AddToCell(data::mutation::AddToCell::default())) };
+        assert!(
+            are_few(&vec![add.clone(); FEW_MUTATIONS / 8]) && !are_few(&vec![add; FEW_MUTATIONS / 8 + 1])
+        );
+    }
+
+    #[test]
+    fn of_a_column_that_several_rules_name_one_cell_is_read() {
+        let rule = |qualifier: &'static str| ReadModifyWriteRule {
+            family_name: "f".into(),
+            column_qualifier: qualifier.into(),
+            rule: None,
+        };
+        assert_eq!(newest_of(&[rule("a"), rule("b"), rule("a")]).unwrap().len(), 2);
+        let long =
+            ReadModifyWriteRule { column_qualifier: vec![0; rows::QUALIFIER_MAX + 1].into(), ..rule("a") };
+        assert!(newest_of(&[long]).is_err());
+    }
 }

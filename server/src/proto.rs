@@ -1,7 +1,10 @@
 //! The messages and services of the public API. Messages come from crates; `build.rs` makes the services' stubs.
 
+use crate::answer::Single;
 use crate::codec::Checked;
 use bytes::{BufMut, Bytes};
+use prost::Message;
+use std::marker::PhantomData;
 use tonic::Status;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
@@ -41,6 +44,43 @@ impl Codec for EncodedCodec {
 
     fn decoder(&mut self) -> Self::Decoder {
         Checked(ProstCodec::<(), _>::default().decoder())
+    }
+}
+
+/// Answers of one message, which may be large, and are kept for a while ([`Single`]); and their requests.
+pub(crate) struct SingleCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for SingleCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// Sends what is kept.
+pub(crate) struct SingleEncoder<T>(PhantomData<T>);
+
+impl<T: Message> Encoder for SingleEncoder<T> {
+    type Item = Single<T>;
+    type Error = Status;
+
+    fn encode(&mut self, single: Single<T>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let (message, _lease) = single.take()?;
+        message.encode(into).map_err(|e| Status::internal(e.to_string()))
+    }
+}
+
+impl<T: Message + 'static, U: Message + Default + 'static> Codec for SingleCodec<T, U> {
+    type Encode = Single<T>;
+    type Decode = U;
+    type Encoder = SingleEncoder<T>;
+    type Decoder = Checked<<ProstCodec<T, U> as Codec>::Decoder>;
+
+    fn encoder(&mut self) -> SingleEncoder<T> {
+        SingleEncoder(PhantomData)
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Checked(ProstCodec::<T, U>::default().decoder())
     }
 }
 

@@ -2,38 +2,47 @@
 //!
 //! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot, behind the last
 //! row that was given out. Each row is as it was at one moment; different rows of a scan may be of different moments, as
-//! Bigtable has it.
+//! Bigtable has it. So between two messages of one row its snapshot is held.
 
-use crate::chunks::Chunker;
+use crate::chunks::{Chunker, PIECE_BYTES};
 use crate::filter::{Filter, Need};
+use crate::pieces::{Next, Pieces};
 use crate::proto::data::row_range::{EndKey, StartKey};
 use crate::proto::data::{
     FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
     RequestStats, RowRange, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
-use crate::reader::{Collected, Rows, View, behind_row};
+use crate::reader::{Cells, Rows, Step, View, behind_row};
 use crate::rows::{self, Span};
 use crate::tables::{Table, Tables};
+use crate::work::Work;
 use bytes::Bytes;
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tonic::Status;
 
 /// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is told how far it is.
 const SILENT_ROWS: u64 = 10_000;
 
+/// What a client understands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Client {
+    /// Rows that were looked at in vain.
+    pub(crate) tells_scanned: bool,
+    /// No row that comes in several messages.
+    pub(crate) whole_rows: bool,
+}
+
 /// A scan under way.
 pub(crate) struct Read {
     tables: Arc<Tables>,
     table: Arc<Table>,
-    filter: Filter,
     /// Of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
-    /// Where the filter leaves something to do, the row it is applied to.
-    filtered: Option<Collected>,
+    /// Where the filter leaves something to do, the row that goes through it.
+    filtered: Option<Pieces>,
     /// What is left to read, in the order of reading.
     spans: VecDeque<Span>,
     reversed: bool,
@@ -41,29 +50,31 @@ pub(crate) struct Read {
     limit: u64,
     open: Option<Rows>,
     chunker: Chunker,
+    /// Cells of the row that is being filtered that are in messages.
+    given: usize,
+    /// Cells of a row that has been read, while what is left of it waits for messages.
+    is_read: Option<usize>,
     tells_scanned: bool,
     wants_stats: bool,
     stats: ReadIterationStats,
     began: Instant,
     silent: u64,
     ended: bool,
-    canceled: Arc<AtomicBool>,
 }
 
 impl Read {
-    /// Checks the request and begins. `tells_scanned`: the client understands rows that were looked at in vain.
-    /// Where `canceled` becomes true, reading ends with an error soon.
+    /// Checks the request and begins.
     pub(crate) fn new(
         tables: Arc<Tables>,
         request: &ReadRowsRequest,
-        tells_scanned: bool,
-        canceled: Arc<AtomicBool>,
+        client: Client,
+        work: &mut Work,
     ) -> Result<Self, Status> {
         if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
             return Err(Status::unimplemented("views"));
         }
         let table = tables.get(crate::names::table(&request.table_name)?)?;
-        let filter = Filter::compile(request.filter.as_ref())?;
+        let filter = Filter::compile(request.filter.as_ref(), work)?;
         let mut spans = spans(request.rows.as_ref())?;
         if request.reversed {
             spans = spans.into_iter().rev().collect();
@@ -81,27 +92,27 @@ impl Read {
         Ok(Self {
             tables,
             table,
-            filter,
             needs,
-            filtered: (!is_all).then(Collected::default),
+            filtered: (!is_all).then(|| Pieces::new(filter)),
             spans,
             reversed: request.reversed,
             limit,
             open: None,
-            chunker: Chunker::default(),
-            tells_scanned,
+            chunker: if client.whole_rows { Chunker::whole_rows() } else { Chunker::default() },
+            given: 0,
+            is_read: None,
+            tells_scanned: client.tells_scanned,
             wants_stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
             stats: ReadIterationStats::default(),
             began: Instant::now(),
             silent: 0,
             ended: false,
-            canceled,
         })
     }
 
-    /// The next messages; none at the end.
-    pub(crate) fn messages(&mut self) -> Result<Vec<Bytes>, Status> {
-        while !self.ended && !self.chunker.is_full() {
+    /// The next messages. There are none at the end, where the work is over before, and where memory is wanted first.
+    pub(crate) fn turn(&mut self, work: &mut Work) -> Result<Vec<Bytes>, Status> {
+        while !self.ended && !self.chunker.is_full() && self.chunker.wants()? == 0 {
             if self.tells_scanned && self.silent >= SILENT_ROWS {
                 self.silent = 0;
                 let mut messages = self.chunker.take();
@@ -110,9 +121,14 @@ impl Read {
                 messages.push(message.encode_to_vec().into());
                 return Ok(messages);
             }
-            self.row()?;
+            if !self.step(work)? {
+                break;
+            }
         }
-        let mut messages = self.chunker.take();
+        let mut messages = match self.ended || (self.chunker.is_full() && !self.is_in_row()) {
+            true => self.chunker.take(),
+            false => self.chunker.take_full(),
+        };
         if self.ended && std::mem::take(&mut self.wants_stats) {
             let message = ReadRowsResponse { request_stats: Some(self.stats()), ..Default::default() };
             messages.push(message.encode_to_vec().into());
@@ -125,8 +141,29 @@ impl Read {
         self.ended
     }
 
-    /// Lets go of blocks and the snapshot, as the client takes its time.
+    /// Bytes of memory for which it waits, to put a row together that its client needs whole.
+    ///
+    /// # Errors
+    /// The row is too large for that.
+    pub(crate) fn wants(&self) -> Result<usize, Status> {
+        self.chunker.wants()
+    }
+
+    /// There are so many bytes of memory more for it.
+    pub(crate) fn allow(&mut self, bytes: usize) {
+        self.chunker.allow(bytes);
+    }
+
+    /// Bytes that it holds of a row, beside the messages that it gave out.
+    pub(crate) fn held(&self) -> usize {
+        self.chunker.held()
+    }
+
+    /// Lets go of blocks and the snapshot, as the client takes its time; not within a row.
     pub(crate) fn rest(&mut self) {
+        if self.is_in_row() {
+            return;
+        }
         let (Some(rows), Some(span)) = (self.open.take(), self.spans.front_mut()) else { return };
         // What is left lies behind the row that was read last.
         match self.reversed {
@@ -136,57 +173,90 @@ impl Read {
         }
     }
 
-    /// Reads one row, or comes to the end.
-    fn row(&mut self) -> Result<(), Status> {
+    fn is_in_row(&self) -> bool {
+        self.chunker.has_rest()
+            || self.is_read.is_some()
+            || self.filtered.as_ref().is_some_and(Pieces::is_in_row)
+            || self.open.as_ref().is_some_and(Rows::is_in_row)
+    }
+
+    /// Reads on in a row, to its end if there is room for it, or comes to the end of all. False where the work is over before.
+    fn step(&mut self, work: &mut Work) -> Result<bool, Status> {
+        if self.chunker.has_rest() {
+            if work.is_over() {
+                return Ok(false);
+            }
+            work.count_cell(PIECE_BYTES)?;
+            self.chunker.go_on();
+            return Ok(true);
+        }
+        if let Some(given) = self.is_read.take() {
+            self.chunker.end();
+            self.count_row(given);
+            return Ok(true);
+        }
         let Some(span) = self.spans.front().filter(|_| self.limit > 0) else {
             self.ended = true;
             self.open = None;
-            return Ok(());
+            return Ok(true);
         };
         if self.open.is_none() {
+            if work.is_over() {
+                return Ok(false);
+            }
             let view = View {
                 table: self.table.clone(),
                 snapshot: self.tables.db.snapshot(),
                 now_us: crate::now_us(),
                 reversed: self.reversed,
                 held: false,
-                canceled: self.canceled.clone(),
             };
-            self.open = Some(Rows::new(Arc::new(view), &self.needs, span)?);
+            self.open = Some(Rows::new(Arc::new(view), &self.needs, span));
         }
-        let Some(rows) = &mut self.open else { return Ok(()) };
+        let Some(rows) = &mut self.open else { return Ok(true) };
         let before = rows.cells_seen;
-        let found = match &mut self.filtered {
-            Some(row) => rows.next(row)?,
-            None => rows.next(&mut self.chunker)?,
+        let read = match &mut self.filtered {
+            None => rows.next(&mut self.chunker, work),
+            Some(pieces) => {
+                let given = (&mut self.chunker, &mut self.given);
+                filtered(pieces, rows, &self.needs, given, work)
+            }
         };
         self.stats.cells_seen_count += i64::try_from(rows.cells_seen - before).unwrap_or(0);
-        if found == 0 {
-            self.spans.pop_front();
-            self.open = None;
-            return Ok(());
+        match read? {
+            Step::Paused => return Ok(!work.is_over()),
+            Step::End => {
+                self.spans.pop_front();
+                self.open = None;
+            }
+            Step::Row => {
+                let given = match self.filtered {
+                    None => rows.cells(),
+                    Some(_) => std::mem::take(&mut self.given),
+                };
+                match self.chunker.has_rest() {
+                    true => self.is_read = Some(given),
+                    false => {
+                        self.chunker.end();
+                        self.count_row(given);
+                    }
+                }
+            }
         }
+        Ok(true)
+    }
+
+    /// Counts a row of which so many cells came through.
+    fn count_row(&mut self, given: usize) {
         self.stats.rows_seen_count += 1;
-        let given = match &mut self.filtered {
-            None => {
-                self.chunker.end();
-                found
-            }
-            Some(row) => {
-                let cells = self.filter.apply(&row.row, std::mem::take(&mut row.cells));
-                self.chunker.row(&row.row, &cells);
-                cells.len()
-            }
-        };
         if given == 0 {
             self.silent += 1;
-            return Ok(());
+            return;
         }
         self.silent = 0;
         self.limit -= 1;
         self.stats.rows_returned_count += 1;
         self.stats.cells_returned_count += i64::try_from(given).unwrap_or(0);
-        Ok(())
     }
 
     /// The last row that was looked at.
@@ -206,6 +276,32 @@ impl Read {
             request_latency_stats: Some(RequestLatencyStats { frontend_server_latency: Some(latency) }),
         };
         RequestStats { stats_view: Some(StatsView::FullReadStatsView(view)) }
+    }
+}
+
+/// Reads on in a row, to its end if there is room for it.
+fn filtered(
+    pieces: &mut Pieces,
+    rows: &mut Rows,
+    needs: &[(Arc<str>, Need)],
+    (chunker, given): (&mut Chunker, &mut usize),
+    work: &mut Work,
+) -> Result<Step, Status> {
+    loop {
+        let cell = match pieces.next(rows, needs, work)? {
+            Next::Cell(cell) => cell,
+            Next::Row => return Ok(Step::Row),
+            Next::Paused => return Ok(Step::Paused),
+            Next::End => return Ok(Step::End),
+        };
+        if *given == 0 {
+            chunker.begin(pieces.row());
+        }
+        *given += 1;
+        work.count_cell(cell.value.len())?;
+        if chunker.add_cell(&cell) {
+            return Ok(Step::Paused);
+        }
     }
 }
 

@@ -3,17 +3,19 @@
 //! Each family is walked by a cursor of its own, region after region, all at one snapshot, so a row is as it was at one moment. A
 //! region is opened when the walk comes to it; by then the table may have been split or joined, and the store that has the
 //! keys is asked for again. What a filter does not need is stepped over by seeks, not read.
+//!
+//! A walk may pause anywhere and go on later, so a row of any size is read piece by piece.
 
 use crate::filter::{Cell, Need};
 use crate::gc::Gc;
 use crate::rows::{self, Span};
 use crate::status::status;
 use crate::tables::{Region, Stores, Table};
+use crate::work::Work;
 use bytes::{Bytes, BytesMut};
 use siltstone::{Cursor, Entry, Pinned, Snapshot, Timestamp};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Status;
 
 /// Versions that are stepped over one by one before a seek is tried.
@@ -44,7 +46,18 @@ impl Copies {
     }
 }
 
+/// Cells and bytes of a row that are collected before they go on.
+const PIECE_CELLS: usize = 1_024;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Cells of a row that a walk in reverse looks at one by one: of a row with more its cells are walked forward.
+const REVERSED_CELLS: usize = 1_024;
+
+/// What it takes to open a cursor, in units of [`Work`].
+const OPEN_UNITS: u64 = 16;
+
 /// How rows are read.
+#[derive(Clone)]
 pub(crate) struct View {
     pub(crate) table: Arc<Table>,
     pub(crate) snapshot: Snapshot,
@@ -52,17 +65,6 @@ pub(crate) struct View {
     pub(crate) reversed: bool,
     /// The caller holds the table.
     pub(crate) held: bool,
-    /// Nobody waits for the rows any more.
-    pub(crate) canceled: Arc<AtomicBool>,
-}
-
-impl View {
-    fn check(&self) -> Result<(), Status> {
-        match self.canceled.load(Ordering::Relaxed) {
-            true => Err(Status::cancelled("the client is gone")),
-            false => Ok(()),
-        }
-    }
 }
 
 /// Where a walk puts the cells of a row, in the order of families, qualifiers, newest first.
@@ -70,17 +72,26 @@ pub(crate) trait Cells {
     /// A row begins. What came of the one before, if that had no cell, was nothing.
     fn begin(&mut self, row: &[u8]);
 
-    /// The next cell of the row.
-    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned);
+    /// The next cell of the row. Returns whether there is no room for another now; a few more may come all the same.
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) -> bool;
 }
 
-/// The cells of one row, collected.
+/// The cells of one row, or of a piece of it, collected.
 #[derive(Default)]
 pub(crate) struct Collected {
     pub(crate) row: Vec<u8>,
-    pub(crate) cells: Vec<Cell>,
+    cells: Vec<Cell>,
+    bytes: usize,
     copies: Copies,
     qualifier: Bytes,
+}
+
+impl Collected {
+    /// What there is, to make room for more.
+    pub(crate) fn take(&mut self) -> Vec<Cell> {
+        self.bytes = 0;
+        std::mem::take(&mut self.cells)
+    }
 }
 
 impl Cells for Collected {
@@ -88,13 +99,15 @@ impl Cells for Collected {
         self.row.clear();
         self.row.extend_from_slice(row);
         self.cells.clear();
+        self.bytes = 0;
     }
 
-    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) {
+    fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) -> bool {
         // Rows have the same columns as a rule.
         if self.qualifier != qualifier {
             self.qualifier = Bytes::copy_from_slice(qualifier);
         }
+        self.bytes += qualifier.len() + value.len();
         self.cells.push(Cell {
             family: family.clone(),
             qualifier: self.qualifier.clone(),
@@ -105,7 +118,19 @@ impl Cells for Collected {
             },
             labels: Vec::new(),
         });
+        self.cells.len() >= PIECE_CELLS || self.bytes >= PIECE_BYTES
     }
+}
+
+/// How far a walk came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To the end of a row that has cells.
+    Row,
+    /// Somewhere in a row or between two: there is no room for more cells, or the work is over.
+    Paused,
+    /// To the end of the range.
+    End,
 }
 
 /// A walk over the rows of a range.
@@ -114,131 +139,184 @@ pub(crate) struct Rows {
     families: Vec<FamilyRows>,
     /// The first cells of a row that are needed.
     first: Option<usize>,
+    /// Within a row, the family that is being walked.
+    at: Option<usize>,
+    /// Cells that were given out of the row.
+    cells: usize,
     /// Cells looked at.
     pub(crate) cells_seen: u64,
-    /// The row's part of the keys of the row that was read last.
+    /// The row's part of the keys of the row that was read last, or is being read.
     pub(crate) part: Vec<u8>,
 }
 
 impl Rows {
     /// The rows of a span of keys, as far as is needed of each family.
-    pub(crate) fn new(view: Arc<View>, needs: &[(Arc<str>, Need)], span: &Span) -> Result<Self, Status> {
-        let families: Result<Vec<_>, _> =
-            needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span)).collect();
+    pub(crate) fn new(view: Arc<View>, needs: &[(Arc<str>, Need)], span: &Span) -> Self {
+        let families =
+            needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span, view.reversed));
+        let families = families.collect();
         let first = needs.first().and_then(|(_, need)| need.first);
-        Ok(Self { view, families: families?, first, cells_seen: 0, part: Vec::new() })
+        Self { view, families, first, at: None, cells: 0, cells_seen: 0, part: Vec::new() }
     }
 
-    /// Reads the next row that has a cell. Returns how many cells it has; 0 at the end.
-    pub(crate) fn next(&mut self, into: &mut impl Cells) -> Result<usize, Status> {
+    /// A walk over the row that is being read, from its beginning, at the same moment.
+    pub(crate) fn row_again(&self, needs: &[(Arc<str>, Need)]) -> Self {
+        let view = View { reversed: false, ..View::clone(&self.view) };
+        let span = Span { start: self.part.clone(), end: Some(behind_row(&self.part)) };
+        Self::new(Arc::new(view), needs, &span)
+    }
+
+    /// Whether it stands within a row.
+    pub(crate) fn is_in_row(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Cells that were given out of the row that was read last, or is being read.
+    pub(crate) fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Goes on to the end of the next row that has a cell, unless there is no room for its cells, or the work is over.
+    pub(crate) fn next(&mut self, into: &mut impl Cells, work: &mut Work) -> Result<Step, Status> {
         loop {
-            self.view.check()?;
-            let parts = self.families.iter().filter_map(FamilyRows::row_part);
-            let part = match self.view.reversed {
-                false => parts.min(),
-                true => parts.max(),
-            };
-            let Some(part) = part else { return Ok(0) };
-            self.part.clear();
-            self.part.extend_from_slice(part);
-            let part = &self.part[..];
-            into.begin(&rows::row_of(part));
-            let mut cells = 0;
-            for family in &mut self.families {
-                if family.row_part() == Some(part) {
-                    let most = self.first.map_or(usize::MAX, |first| first - cells);
-                    let (seen, taken) = family.take_row(&self.view, part, most, into)?;
-                    self.cells_seen += seen;
-                    cells += taken;
+            let is_going_on = self.at.is_some();
+            if !is_going_on {
+                work.check_gone()?;
+                for family in &mut self.families {
+                    if !family.settle(&self.view, work)? {
+                        return Ok(Step::Paused);
+                    }
                 }
+                let parts = self.families.iter().filter_map(FamilyRows::row_part);
+                let part = match self.view.reversed {
+                    false => parts.min(),
+                    true => parts.max(),
+                };
+                let Some(part) = part else { return Ok(Step::End) };
+                if work.is_over() {
+                    return Ok(Step::Paused);
+                }
+                self.part.clear();
+                self.part.extend_from_slice(part);
+                into.begin(&rows::row_of(&self.part));
+                self.cells = 0;
             }
-            if cells > 0 {
-                return Ok(cells);
+            let mut at = self.at.take().unwrap_or(0);
+            let mut goes_on = is_going_on;
+            while let Some(family) = self.families.get_mut(at) {
+                if goes_on || family.row_part() == Some(&self.part[..]) {
+                    let most = self.first.map_or(usize::MAX, |first| first - self.cells);
+                    let taken = family.take_row(&self.view, &self.part, (most, goes_on), into, work)?;
+                    self.cells_seen += taken.seen;
+                    self.cells += taken.cells;
+                    if taken.is_paused {
+                        self.at = Some(at);
+                        return Ok(Step::Paused);
+                    }
+                }
+                goes_on = false;
+                at += 1;
+            }
+            if self.cells > 0 {
+                return Ok(Step::Row);
             }
         }
     }
+}
+
+/// What a family gave of a row.
+#[derive(Default)]
+struct Taken {
+    /// Cells looked at.
+    seen: u64,
+    /// Cells given out.
+    cells: usize,
+    /// There is more.
+    is_paused: bool,
 }
 
 /// One family's part of a [`Rows`].
 struct FamilyRows {
     name: Arc<str>,
     need: Need,
+    reversed: bool,
     /// Keys that are still to be walked, behind the cursor's.
     left: Span,
-    /// Of the region that is being walked: stands on the next cell that is needed.
+    /// Of the region that is being walked.
     cursor: Option<Cursor>,
-    /// Bytes of the row's part of the key under the cursor.
+    /// The cursor stands on the next cell that is needed, or there is none.
+    is_settled: bool,
+    /// Bytes of the row's part of the key under the cursor, where it is settled.
     row_len: usize,
     column: Column,
+    /// In reverse, the walk over the row that is being read, if that is long.
+    forward: Option<Box<FamilyRows>>,
 }
 
 impl FamilyRows {
-    fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span) -> Result<Self, Status> {
+    fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span, reversed: bool) -> Self {
         let column = Column::new(view, name, need);
-        let mut rows = Self {
+        Self {
             name: name.clone(),
             need: need.clone(),
+            reversed,
             left: span.clone(),
             cursor: None,
+            is_settled: false,
             row_len: 0,
             column,
-        };
-        rows.open_next(view)?;
-        Ok(rows)
+            forward: None,
+        }
     }
 
     fn entry(&self) -> Option<&Entry> {
         self.cursor.as_ref().and_then(Cursor::entry)
     }
 
-    /// The row's part of the key of the next cell.
+    /// The row's part of the key of the next cell. It is settled.
     fn row_part(&self) -> Option<&[u8]> {
         self.entry().map(|entry| &entry.key[..self.row_len])
     }
 
-    /// Opens regions until one has a cell that is needed.
-    fn open_next(&mut self, view: &View) -> Result<(), Status> {
-        self.cursor = None;
-        while self.cursor.is_none() && !self.left.is_empty() {
-            let mut cursor = {
-                let _hold = (!view.held).then(|| view.table.hold());
-                let layout = view.table.now();
-                // A family that was dropped meanwhile has no more cells.
-                let Ok(stores) = layout.family(&self.name) else { return Ok(()) };
-                let before = self.left.clone();
-                let part = self.next_region(stores, view.reversed);
-                let Some((Region { store, traffic, .. }, part)) = part else { return Ok(()) };
-                traffic.note(&part.start);
-                if self.left == before {
-                    return Err(Status::unavailable(format!(
-                        "store {} does not have its keys",
-                        store.name()
-                    )));
-                }
-                let reader = store.at(&view.snapshot);
-                let bounds =
-                    (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
-                let scan = reader.scan::<Vec<u8>>(bounds);
-                match self.need.times {
-                    _ if self.column.gc.is_some() => scan,
-                    (0, None) => scan,
-                    (from, to) => scan.times(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
-                }
-                .cursor()
+    /// Opens the next region.
+    fn open_next(&mut self, view: &View, work: &mut Work) -> Result<(), Status> {
+        work.count(OPEN_UNITS)?;
+        let mut cursor = {
+            let _hold = (!view.held).then(|| view.table.hold());
+            let layout = view.table.now();
+            let left = self.left.clone();
+            // A family that was dropped meanwhile has no more cells.
+            let next = layout.family(&self.name).ok().and_then(|stores| self.next_region(stores));
+            let Some((Region { store, traffic, .. }, part)) = next else {
+                self.left = Span { start: Vec::new(), end: Some(Vec::new()) };
+                return Ok(());
             };
-            match view.reversed {
-                false => cursor.first(),
-                true => cursor.last(),
+            traffic.note(&part.start);
+            if self.left == left {
+                return Err(Status::unavailable(format!("store {} does not have its keys", store.name())));
             }
-            .map_err(status)?;
-            self.cursor = Some(cursor);
-            self.settle(view)?;
+            let reader = store.at(&view.snapshot);
+            let bounds = (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
+            let scan = reader.scan::<Vec<u8>>(bounds);
+            match self.need.times {
+                _ if self.column.gc.is_some() => scan,
+                (0, None) => scan,
+                (from, to) => scan.times(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
+            }
+            .cursor()
+        };
+        match self.reversed {
+            false => cursor.first(),
+            true => cursor.last(),
         }
+        .map_err(status)?;
+        self.cursor = Some(cursor);
         Ok(())
     }
 
     /// The next store and its part of what is left, which is taken away.
-    fn next_region<'a>(&mut self, stores: &'a Stores, reversed: bool) -> Option<(&'a Region, Span)> {
+    fn next_region<'a>(&mut self, stores: &'a Stores) -> Option<(&'a Region, Span)> {
+        let reversed = self.reversed;
         let within = stores.within(&self.left.start, self.left.end.as_deref());
         let region = if reversed { within.last() } else { within.first() }?;
         let range = region.store.range();
@@ -253,14 +331,20 @@ impl FamilyRows {
         Some((region, part))
     }
 
-    /// Goes on to a cell that is needed, if the cursor stands on none. Without one the cursor goes.
-    fn settle(&mut self, view: &View) -> Result<(), Status> {
-        let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        loop {
-            view.check()?;
+    /// Goes on to a cell that is needed, region after region, if the cursor stands on none; false where the work is over before.
+    fn settle(&mut self, view: &View, work: &mut Work) -> Result<bool, Status> {
+        while !self.is_settled {
+            let Some(cursor) = &mut self.cursor else {
+                match self.left.is_empty() {
+                    true => self.is_settled = true,
+                    false if work.is_over() => return Ok(false),
+                    false => self.open_next(view, work)?,
+                }
+                continue;
+            };
             let Some(entry) = cursor.entry() else {
                 self.cursor = None;
-                return Ok(());
+                continue;
             };
             let Some(row_len) = rows::row_len(&entry.key) else {
                 return Err(Status::data_loss(format!(
@@ -271,81 +355,160 @@ impl FamilyRows {
             self.row_len = row_len;
             let (row, qualifier) = entry.key.split_at(row_len);
             if self.need.all_columns() || self.need.columns.contains(qualifier) {
-                return Ok(());
+                self.is_settled = true;
+                continue;
             }
-            if view.reversed {
+            if work.is_over() {
+                return Ok(false);
+            }
+            work.count_cell(entry.key.len())?;
+            if self.reversed {
                 cursor.prev().map_err(status)?;
                 continue;
             }
             let to = next_column(&self.need, row, qualifier);
             cursor.seek(to).map_err(status)?;
         }
+        Ok(true)
     }
 
-    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it. Returns how many it looked at,
-    /// and how many it took.
+    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it, unless it has to pause. A row
+    /// may be gone on with.
     fn take_row(
+        &mut self,
+        view: &View,
+        part: &[u8],
+        (most, is_going_on): (usize, bool),
+        into: &mut impl Cells,
+        work: &mut Work,
+    ) -> Result<Taken, Status> {
+        if !is_going_on {
+            self.column.began = false;
+        }
+        let taken = match self.reversed {
+            false => self.take_forward(part, most, into, work)?,
+            true => self.take_reversed(view, part, most, into, work)?,
+        };
+        if !taken.is_paused {
+            self.is_settled = false;
+            self.settle(view, work)?;
+        }
+        Ok(taken)
+    }
+
+    fn take_forward(
+        &mut self,
+        part: &[u8],
+        most: usize,
+        into: &mut impl Cells,
+        work: &mut Work,
+    ) -> Result<Taken, Status> {
+        let column = &mut self.column;
+        let (mut taken, mut is_full) = (Taken::default(), false);
+        let Some(cursor) = &mut self.cursor else { return Ok(taken) };
+        while let Some(entry) = cursor.entry() {
+            if !entry.key.starts_with(part) {
+                break;
+            }
+            if taken.cells >= most {
+                cursor.seek(behind_row(part)).map_err(status)?;
+                break;
+            }
+            if is_full || work.is_over() {
+                taken.is_paused = true;
+                break;
+            }
+            taken.seen += 1;
+            let qualifier = &entry.key[part.len()..];
+            if !self.need.columns.contains(qualifier) {
+                work.count_cell(entry.key.len())?;
+                let to = next_column(&self.need, part, qualifier);
+                cursor.seek(to).map_err(status)?;
+                continue;
+            }
+            let given = column.take(qualifier, entry.timestamp, &entry.value, into);
+            taken.cells += usize::from(given.is_some());
+            is_full = given == Some(true);
+            work.count(column.units)?;
+            work.count_cell(entry.key.len() + given.map_or(0, |_| entry.value.len()))?;
+            if column.over >= STEPS_BEFORE_SEEK {
+                column.over = 0;
+                let next = [part, &column.qualifier[..], b"\0"].concat();
+                cursor.seek(next).map_err(status)?;
+            } else {
+                cursor.next().map_err(status)?;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The cells of a short row are judged when all are there; a long one is walked forward.
+    fn take_reversed(
         &mut self,
         view: &View,
         part: &[u8],
         most: usize,
         into: &mut impl Cells,
-    ) -> Result<(u64, usize), Status> {
-        let column = &mut self.column;
-        column.began = false;
-        let (mut seen, mut taken) = (0, 0);
-        // Those of a row in reverse, which are judged when all are there.
-        let mut unjudged = Vec::new();
-        let mut behind: Option<Vec<u8>> = None;
-        while let Some(cursor) = &mut self.cursor {
-            let Some(entry) = cursor.entry() else { break };
-            if entry.key.len() < part.len() || &entry.key[..part.len()] != part {
-                break;
-            }
-            if taken >= most && !view.reversed {
-                behind = Some(behind_row(part));
-                break;
-            }
-            seen += 1;
-            let qualifier = &entry.key[part.len()..];
-            let is_needed = self.need.columns.contains(qualifier);
-            if !is_needed && !view.reversed {
-                let to = next_column(&self.need, part, qualifier);
-                cursor.seek(to).map_err(status)?;
-                continue;
-            }
-            if is_needed {
-                match view.reversed {
-                    false => {
-                        taken += usize::from(column.take(qualifier, entry.timestamp, &entry.value, into))
-                    }
-                    true => unjudged.push((qualifier.to_vec(), entry.timestamp, entry.value.clone())),
-                }
-            }
-            if !view.reversed && column.over >= STEPS_BEFORE_SEEK {
-                column.over = 0;
-                let next = [part, &column.qualifier[..], b"\0"].concat();
-                cursor.seek(next).map_err(status)?;
-            } else if view.reversed {
-                cursor.prev().map_err(status)?;
-            } else {
-                cursor.next().map_err(status)?;
-            }
+        work: &mut Work,
+    ) -> Result<Taken, Status> {
+        if self.forward.is_some() {
+            return self.take_long_row(view, part, most, into, work);
         }
-        if let (Some(behind), Some(cursor)) = (behind, &mut self.cursor) {
-            cursor.seek(behind).map_err(status)?;
+        let (mut taken, mut unjudged, mut bytes) = (Taken::default(), Vec::new(), 0);
+        let Some(cursor) = &mut self.cursor else { return Ok(taken) };
+        while let Some(entry) = cursor.entry() {
+            if !entry.key.starts_with(part) {
+                break;
+            }
+            taken.seen += 1;
+            let qualifier = &entry.key[part.len()..];
+            bytes += entry.key.len();
+            work.count_cell(entry.key.len())?;
+            if self.need.columns.contains(qualifier) {
+                bytes += entry.value.len();
+                unjudged.push((qualifier.to_vec(), entry.timestamp, entry.value.clone()));
+            }
+            if taken.seen > REVERSED_CELLS as u64 || bytes > PIECE_BYTES {
+                // Before the row: its first cell may have the shortest of its keys.
+                cursor.seek(part).map_err(status)?;
+                cursor.prev().map_err(status)?;
+                let span = Span { start: part.to_vec(), end: Some(behind_row(part)) };
+                let forward = Self::new(view, &self.name, &self.need, &span, false);
+                self.forward = Some(Box::new(forward));
+                return self.take_long_row(view, part, most, into, work);
+            }
+            cursor.prev().map_err(status)?;
         }
         for (qualifier, timestamp, value) in unjudged.iter().rev() {
-            if taken >= most {
+            if taken.cells >= most {
                 break;
             }
-            taken += usize::from(column.take(qualifier, *timestamp, value, into));
+            let given = self.column.take(qualifier, *timestamp, value, into);
+            taken.cells += usize::from(given.is_some());
+            work.count(self.column.units)?;
+            work.count_cell(value.len())?;
         }
-        self.settle(view)?;
-        if self.cursor.is_none() {
-            self.open_next(view)?;
+        Ok(taken)
+    }
+
+    /// The cells of a long row, by a walk of its own.
+    fn take_long_row(
+        &mut self,
+        view: &View,
+        part: &[u8],
+        most: usize,
+        into: &mut impl Cells,
+        work: &mut Work,
+    ) -> Result<Taken, Status> {
+        let Some(forward) = &mut self.forward else { return Ok(Taken::default()) };
+        if !forward.settle(view, work)? {
+            return Ok(Taken { is_paused: true, ..Taken::default() });
         }
-        Ok((seen, taken))
+        let taken = forward.take_forward(part, most, into, work)?;
+        if !taken.is_paused {
+            self.forward = None;
+        }
+        Ok(taken)
     }
 }
 
@@ -356,6 +519,8 @@ struct Column {
     newest: Option<usize>,
     /// Rules that the engine does not know.
     gc: Option<Gc>,
+    /// What it takes to judge a cell by them, in units of [`Work`].
+    units: u64,
     now_us: u64,
     qualifier: Vec<u8>,
     began: bool,
@@ -370,11 +535,13 @@ struct Column {
 impl Column {
     fn new(view: &View, family: &Arc<str>, need: &Need) -> Self {
         let gc = view.table.now().family(family).map_or(Gc::Never, |stores| stores.gc.clone());
+        let gc = gc.is_judged_here().then_some(gc);
         Self {
             family: family.clone(),
             times: need.times,
             newest: need.newest,
-            gc: gc.is_judged_here().then_some(gc),
+            units: gc.as_ref().map_or(0, parts),
+            gc,
             now_us: view.now_us,
             qualifier: Vec::new(),
             began: false,
@@ -415,14 +582,25 @@ impl Column {
         true
     }
 
-    /// Gives out the next cell of a row if it is wanted, and tells whether it is.
-    fn take(&mut self, qualifier: &[u8], at: Timestamp, value: &Pinned, into: &mut impl Cells) -> bool {
+    /// Gives out the next cell of a row if it is wanted, and tells then whether there is no room for more.
+    fn take(
+        &mut self,
+        qualifier: &[u8],
+        at: Timestamp,
+        value: &Pinned,
+        into: &mut impl Cells,
+    ) -> Option<bool> {
         self.begin(qualifier);
-        let is_wanted = self.wants(at.0);
-        if is_wanted {
-            into.add(&self.family, qualifier, i64::try_from(at.0).unwrap_or(i64::MAX), value);
-        }
-        is_wanted
+        let at_us = i64::try_from(at.0).unwrap_or(i64::MAX);
+        self.wants(at.0).then(|| into.add(&self.family, qualifier, at_us, value))
+    }
+}
+
+/// Rules within a rule.
+fn parts(gc: &Gc) -> u64 {
+    match gc {
+        Gc::Union(all) | Gc::Intersection(all) => all.iter().map(parts).sum::<u64>() + 1,
+        _ => 1,
     }
 }
 

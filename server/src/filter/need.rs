@@ -1,7 +1,7 @@
 //! What a filter needs to be read of a family: what it excludes for certain is not.
 
-use super::Filter;
 use super::pattern::Pattern;
+use super::{Count, Filter};
 use bytes::Bytes;
 use std::ops::Bound;
 
@@ -88,9 +88,11 @@ impl Filter {
                         (a, b) => a.or(*b),
                     };
                 }
-                Self::ColumnLimit(n) => need.newest = Some(need.newest.map_or(*n, |newest| newest.min(*n))),
-                Self::RowLimit(n) if exact => {
-                    need.first = Some(*n);
+                Self::ColumnLimit(Count { most, .. }, _) => {
+                    need.newest = Some(need.newest.map_or(*most, |newest| newest.min(*most)));
+                }
+                Self::RowLimit(Count { most, .. }) if exact => {
+                    need.first = Some(*most);
                     need.is_all &= at + 1 == chain.len();
                     break;
                 }

@@ -1,4 +1,20 @@
 use super::*;
+use crate::work::Caller;
+use proptest::prelude::*;
+
+fn work() -> Work {
+    Work::unbounded(Caller::default())
+}
+
+fn compiled(filter: Message) -> Result<Filter, Status> {
+    Filter::compile(Some(&message(filter)), &mut work())
+}
+
+/// What comes through of a row whose cells come at once.
+fn of_row(filter: &mut Filter, row: &[u8], cells: Vec<Cell>) -> Vec<Cell> {
+    filter.begin();
+    filter.pass(row, cells, &mut 0, &mut work()).unwrap()
+}
 
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -59,13 +75,13 @@ fn family(pattern: &str) -> Message {
 /// The values that come through; and what a reader that reads only what is needed would get is the same.
 #[track_caller]
 fn through(filter: Message) -> String {
-    let filter = Filter::compile(Some(&message(filter))).unwrap();
+    let mut filter = compiled(filter).unwrap();
     let show = |cells: Vec<Cell>| {
         let value =
             |cell: &Cell| [std::str::from_utf8(&cell.value).unwrap(), &cell.labels.join("+")].concat();
         cells.iter().map(value).collect::<Vec<_>>().join(" ")
     };
-    let all = show(filter.apply(b"row", cells()));
+    let all = show(of_row(&mut filter, b"row", cells()));
     let mut needed: Vec<Cell> = Vec::new();
     let (mut first, mut is_all) = (None, true);
     for name in ["a", "b"] {
@@ -87,7 +103,7 @@ fn through(filter: Message) -> String {
     if is_all {
         assert_eq!(show(needed.clone()), all, "the filter does nothing to what is needed");
     }
-    assert_eq!(show(filter.apply(b"row", needed)), all, "with what is needed");
+    assert_eq!(show(of_row(&mut filter, b"row", needed)), all, "with what is needed");
     all
 }
 
@@ -148,10 +164,14 @@ fn interleaves_sinks_and_labels() {
     let sunk = chain([
         first(),
         interleave([chain([label("l"), Message::Sink(true)]), Message::PassAllFilter(true)]),
-        label("m"),
+        Message::StripValueTransformer(true),
     ]);
-    assert_eq!(through(sunk), "ax3m ax3l");
+    assert_eq!(through(sunk), " ax3l");
     assert_eq!(through(chain([first(), Message::Sink(true), label("m")])), "ax3");
+    assert_eq!(
+        through(interleave([chain([first(), label("l")]), chain([first(), label("m")])])),
+        "ax3l ax3m"
+    );
 }
 
 #[test]
@@ -164,6 +184,7 @@ fn conditions_choose_by_what_the_predicate_lets_through() {
 
 #[test]
 fn what_is_wrong_with_a_filter_is_said() {
+    let label = |label: &str| Message::ApplyLabelTransformer(label.into());
     let wrong = [
         chain([]),
         interleave([]),
@@ -179,31 +200,185 @@ fn what_is_wrong_with_a_filter_is_said() {
         Message::ApplyLabelTransformer("Big".into()),
         condition(Message::Sink(true), None, None),
         Message::ValueRegexFilter(vec![b'a'; FILTER_MAX].into()),
+        chain([label("a"), label("b")]),
+        chain([label("a"), interleave([label("b"), Message::PassAllFilter(true)])]),
+        chain([label("a"), chain([Message::PassAllFilter(true), label("a")])]),
+        chain([condition(family("a"), Some(label("a")), None), label("b")]),
+        interleave((0..300).map(|n| Message::ValueRegexFilter(format!(".{{9000}}x{n}").into()))),
     ];
     for filter in wrong {
-        let refused = Filter::compile(Some(&message(filter.clone()))).unwrap_err();
+        let refused = compiled(filter.clone()).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{filter:?}");
     }
     let twice = || interleave([Message::PassAllFilter(true), Message::PassAllFilter(true)]);
-    let refused = Filter::compile(Some(&message(chain((0..40).map(|_| twice()))))).unwrap_err();
+    let refused = compiled(chain((0..40).map(|_| twice()))).unwrap_err();
     assert!(refused.message().contains("limit is 1000"), "{refused:?}");
 }
 
 #[test]
 fn a_sample_has_about_its_share_of_rows() {
-    let filter = Filter::compile(Some(&message(Message::RowSampleFilter(0.25)))).unwrap();
-    let taken =
-        (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
-    assert!((850..1_150).contains(&taken), "{taken}");
+    let taken = |filter: Message| {
+        let mut filter = compiled(filter).unwrap();
+        let mut takes = |n: &usize| !of_row(&mut filter, format!("row{n}").as_bytes(), cells()).is_empty();
+        (0..4_000).filter(|n| takes(n)).count()
+    };
+    let quarter = taken(Message::RowSampleFilter(0.25));
+    assert!((850..1_150).contains(&quarter), "{quarter}");
     let half = || Message::RowSampleFilter(0.5);
-    let filter = Filter::compile(Some(&message(chain([half(), half()])))).unwrap();
-    let taken =
-        (0..4_000).filter(|n| !filter.apply(format!("row{n}").as_bytes(), cells()).is_empty()).count();
-    assert!((850..1_150).contains(&taken), "{taken} of both halves");
+    let both = taken(chain([half(), half()]));
+    assert!((850..1_150).contains(&both), "{both} of both halves");
 }
 
 #[test]
 fn a_filter_that_says_nothing_lets_all_through() {
-    let filter = Filter::compile(Some(&RowFilter { filter: None })).unwrap();
-    assert_eq!(filter.apply(b"row", cells()).len(), 12);
+    let mut filter = Filter::compile(Some(&RowFilter { filter: None }), &mut work()).unwrap();
+    assert_eq!(of_row(&mut filter, b"row", cells()).len(), 12);
+}
+
+#[test]
+fn light_filters_have_neither_patterns_nor_parts_that_multiply() {
+    let is_light = |filter: Message| Filter::is_light(Some(&message(filter)));
+    assert!(Filter::is_light(None));
+    let exact = || Message::ColumnQualifierRegexFilter("name".into());
+    assert!(is_light(chain([family("a"), exact(), Message::CellsPerColumnLimitFilter(1)])));
+    assert!(!is_light(Message::ValueRegexFilter("a.*".into())));
+    assert!(!is_light(chain([exact(), family("a|b")])));
+    assert!(!is_light(interleave([exact()])));
+    assert!(!is_light(condition(exact(), None, None)));
+    assert!(!is_light(chain((0..LIGHT_PARTS).map(|_| Message::StripValueTransformer(true)))));
+}
+
+#[test]
+fn cells_that_a_filter_makes_are_counted_and_end_the_call() {
+    let mut filter = compiled(interleave((0..1_000).map(|_| Message::PassAllFilter(true)))).unwrap();
+    assert_eq!(filter.cells_at_once(), 4);
+    filter.begin();
+    let (mut made, mut came) = (MADE_MAX - 30_000, 0);
+    let refused = loop {
+        match filter.pass(b"row", cells(), &mut made, &mut work()) {
+            Ok(cells) => came += cells.len(),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.message().contains("10000000") && refused.details().is_empty(), "{refused}");
+    assert!((10_000..=30_000).contains(&came), "{came}");
+}
+
+/// What a filter lets through of a row by its definition, all of whose cells are there: with `sunk`, to which sinks add.
+fn by_definition(filter: &Filter, cells: Vec<Cell>, sunk: &mut Vec<Cell>) -> Vec<Cell> {
+    let mut out: Vec<Cell> = Vec::new();
+    match filter {
+        Filter::Chain(all) => {
+            return all.iter().fold(cells, |cells, one| by_definition(one, cells, sunk));
+        }
+        Filter::Interleave(all) => {
+            all.iter().for_each(|one| out.extend(by_definition(one, cells.clone(), sunk)));
+            in_order_of_columns(&mut out);
+        }
+        Filter::Condition(of) => {
+            let holds = !by_definition(&of.predicate, cells.clone(), sunk).is_empty();
+            return by_definition(if holds { &of.then } else { &of.otherwise }, cells, sunk);
+        }
+        Filter::Sink => sunk.extend(cells),
+        Filter::RowOffset(count) => out.extend(cells.into_iter().skip(count.most)),
+        Filter::RowLimit(count) => out.extend(cells.into_iter().take(count.most)),
+        Filter::ColumnLimit(count, _) => {
+            for cell in cells {
+                let is_of_column = |c: &&Cell| c.family == cell.family && c.qualifier == cell.qualifier;
+                if out.iter().filter(is_of_column).count() < count.most {
+                    out.push(cell);
+                }
+            }
+        }
+        // These look at one cell after the other.
+        other => out = of_row(&mut other.clone(), b"row", cells),
+    }
+    out
+}
+
+/// The same in pieces of these sizes, again and again; conditions are decided before.
+fn in_pieces(filter: &mut Filter, cells: &[Cell], sizes: &[usize]) -> Vec<Cell> {
+    let go_through = |filter: &mut Filter| {
+        let (mut out, mut left, mut sizes) = (Vec::new(), cells, sizes.iter().cycle());
+        while !left.is_empty() {
+            let size = sizes.next().map_or(1, |size| *size).min(left.len());
+            let (piece, rest) = left.split_at(size);
+            out.extend(filter.pass(b"row", piece.to_vec(), &mut 0, &mut work()).unwrap());
+            left = rest;
+        }
+        out
+    };
+    filter.begin_to_decide();
+    let mut times = 0;
+    loop {
+        go_through(filter);
+        if filter.is_decided() {
+            break;
+        }
+        filter.begin_again();
+        times += 1;
+        assert!(times <= filter.parts(), "each time at least one condition is decided");
+    }
+    filter.begin_again();
+    go_through(filter)
+}
+
+#[test]
+fn a_condition_within_a_predicate_is_decided_before_it() {
+    let first = || Message::CellsPerRowLimitFilter(1);
+    let inner = condition(Message::ValueRegexFilter("bz1".into()), Some(Message::PassAllFilter(true)), None);
+    // The first of all is ax3; while the inner condition is open it would be that of the family b.
+    let predicate = chain([interleave([inner, family("b")]), first(), family("b")]);
+    let mut filter = compiled(condition(predicate, Some(family("a")), Some(family("b")))).unwrap();
+    let through = in_pieces(&mut filter, &cells(), &[1]);
+    assert_eq!(through, of_row(&mut filter, b"row", cells()));
+    assert!(through.iter().all(|cell| &*cell.family == "b"), "{through:?}");
+}
+
+fn any_filter() -> impl Strategy<Value = Message> {
+    let leaf = prop_oneof![
+        Just(Message::PassAllFilter(true)),
+        Just(Message::BlockAllFilter(true)),
+        Just(Message::Sink(true)),
+        Just(Message::StripValueTransformer(true)),
+        Just(Message::ApplyLabelTransformer("l".into())),
+        prop::sample::select(vec!["a", "b", "[ab]", "c"]).prop_map(family),
+        prop::sample::select(vec!["x", "y|z", "[xz]"])
+            .prop_map(|pattern| Message::ColumnQualifierRegexFilter(pattern.into())),
+        prop::sample::select(vec!["ax3", ".*[12]", "b.*", "none"])
+            .prop_map(|pattern| Message::ValueRegexFilter(pattern.into())),
+        (0i64..4, 1i64..4).prop_map(|(from, len)| times_of(from * 1_000, (from + len) * 1_000)),
+        (0..14).prop_map(Message::CellsPerRowOffsetFilter),
+        (1..14).prop_map(Message::CellsPerRowLimitFilter),
+        (1..5).prop_map(Message::CellsPerColumnLimitFilter),
+    ];
+    leaf.prop_recursive(5, 24, 4, |inner| {
+        let some = || prop::collection::vec(inner.clone(), 1..4);
+        prop_oneof![
+            some().prop_map(chain),
+            some().prop_map(interleave),
+            (inner.clone(), prop::option::of(inner.clone()), prop::option::of(inner.clone()))
+                .prop_map(|(predicate, then, otherwise)| condition(predicate, then, otherwise)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_row_in_pieces_comes_through_as_one_at_once(
+        filter in any_filter(),
+        taken in prop::collection::vec(any::<bool>(), 12),
+        sizes in prop::collection::vec(1usize..8, 1..5),
+    ) {
+        // Some are refused: two labels in a chain, sinks in conditions.
+        let Ok(mut filter) = compiled(filter) else { return Ok(()) };
+        let row: Vec<Cell> = cells().into_iter().zip(taken).filter_map(|(cell, is)| is.then_some(cell)).collect();
+        let mut sunk = Vec::new();
+        let mut expected = by_definition(&filter, row.clone(), &mut sunk);
+        expected.append(&mut sunk);
+        in_order_of_columns(&mut expected);
+        prop_assert_eq!(&in_pieces(&mut filter, &row, &sizes), &expected);
+        prop_assert_eq!(&of_row(&mut filter, b"row", row), &expected, "at once");
+    }
 }

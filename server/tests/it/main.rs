@@ -8,3 +8,4 @@ mod model;
 mod regions;
 mod security;
 mod support;
+mod wide;
