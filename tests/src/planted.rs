@@ -1,5 +1,5 @@
 //! Whether the campaigns notice mistakes: each bug that the engine can be asked to make is planted in a child process,
-//! and some campaign must fail there within the count of the gate.
+//! and some campaign must fail there within its usual count.
 
 use crate::rows::ROWS;
 use siltstone::storage::sim::Rng;
@@ -34,7 +34,7 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::ReadOnlyOnce, "corners"),
     (Bug::PlanForAllFamilies, "corners"),
 ];
-/// By what the count of the gate is multiplied where a bug is looked for first: a case that shows it may be one in a hundred.
+/// By what the usual count is multiplied where a bug is looked for first: a case that shows it may be one in a hundred.
 const LOOK_LONGER: u64 = 8;
 /// A campaign that takes longer says nothing: it is ended, and the bug is looked for elsewhere.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -54,9 +54,9 @@ pub fn caught_by(executable: &Path, bug: Bug, seed: u64) -> Option<&'static str>
     let noticed = |(tried, times): &(&'static str, u64)| {
         let mut words = tried.split(' ');
         let name = words.next().unwrap_or_default();
-        let gate = ROWS.iter().find(|row| row.name == name).map_or(1, |row| row.gate) * times;
+        let count = ROWS.iter().find(|row| row.name == name).map_or(1, |row| row.usual) * times;
         let mut command = Command::new(executable);
-        command.arg(name).args(["--count", &gate.to_string(), "--seed", &seed.to_string()]).args(words);
+        command.arg(name).args(["--count", &count.to_string(), "--seed", &seed.to_string()]).args(words);
         command.env("SILTSTONE_BUG", bug.name()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().is_ok_and(fails)
     };

@@ -5,6 +5,10 @@
 mod child;
 mod hostile;
 mod kills;
+#[cfg(test)]
+#[allow(dead_code, reason = "what it says of other programs is not read here")]
+#[path = "../../../xtask/src/list.rs"]
+mod list;
 mod messages;
 mod offload;
 mod overload;
@@ -78,6 +82,21 @@ impl Extent {
     }
 }
 
+impl Row {
+    /// The fewest of what it counts whose success says something: from so many on it asks what it has met.
+    #[cfg(test)]
+    fn least(self) -> u64 {
+        match self {
+            Row::Kills => kills::LEAST,
+            Row::Ring => ring::LEAST,
+            Row::Messages => messages::LEAST,
+            Row::Peers => peers::LEAST,
+            Row::Offload => offload::LEAST,
+            Row::Hostile | Row::Overload => 1,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let Arguments { row, count, seconds, seed } = Arguments::parse();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -106,6 +125,21 @@ fn main() -> ExitCode {
         Err(said) => {
             println!("FAILED with seed {seed}: {said}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_campaigns_has_every_row_with_the_count_from_which_it_asks_what_was_met() {
+        for row in Row::value_variants() {
+            let name = row.to_possible_value().expect("no row is hidden").get_name().to_string();
+            let run = format!("siltstone-siege {name}");
+            let listed = crate::list::CAMPAIGNS.iter().find(|campaign| campaign.run == run);
+            assert_eq!(listed.map(|campaign| campaign.least), Some(row.least()), "{run}");
         }
     }
 }
