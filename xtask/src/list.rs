@@ -232,6 +232,14 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         least: 1,
     },
     Campaign {
+        row: "27",
+        what: "each attack on server, page and compaction beside a client that behaves: memory, deadlines, rights",
+        run: "siltstone-siege attack",
+        gate: 57,
+        release: 1_140,
+        least: 57,
+    },
+    Campaign {
         row: "12",
         what: "seconds of more writes than the server's merges can take",
         run: "siltstone-siege overload",

@@ -2,6 +2,7 @@
 //!
 //! Each row prints its seed and counts, and ends with 0 only if all held.
 
+mod attack;
 mod child;
 mod hostile;
 mod kills;
@@ -30,6 +31,8 @@ enum Row {
     Ring,
     /// Twelve attacks beside a client that behaves
     Hostile,
+    /// Each attack on a server of its own, beside a client that behaves: memory, deadlines, rights
+    Attack,
     /// More writes than merges can take
     Overload,
     /// Damaged and random messages to every method
@@ -44,7 +47,7 @@ enum Row {
 #[derive(Parser)]
 struct Arguments {
     row: Row,
-    /// How many: kills, nodes, bad requests, seconds, messages
+    /// How many: kills, nodes, bad requests, attacks, seconds, messages
     #[arg(long)]
     count: u64,
     /// End after this many seconds, however far it came
@@ -53,6 +56,12 @@ struct Arguments {
     /// Where it begins, to run a failing case again
     #[arg(long)]
     seed: Option<u64>,
+    /// Of the attacks, the one of this name alone
+    #[arg(long)]
+    only: Option<String>,
+    /// How many seconds each attack lasts; from some 70 on, limits of time are looked at, too
+    #[arg(long)]
+    each: Option<u64>,
 }
 
 /// How far a row goes, and how far it has come.
@@ -92,13 +101,14 @@ impl Row {
             Row::Messages => messages::LEAST,
             Row::Peers => peers::LEAST,
             Row::Offload => offload::LEAST,
+            Row::Attack => attack::LEAST,
             Row::Hostile | Row::Overload => 1,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let Arguments { row, count, seconds, seed } = Arguments::parse();
+    let Arguments { row, count, seconds, seed, only, each } = Arguments::parse();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = seed.unwrap_or(now);
     let extent = Arc::new(Extent::new(count, seconds));
@@ -110,12 +120,15 @@ fn main() -> ExitCode {
             Row::Kills => kills::run(&extent, seed).await,
             Row::Ring => ring::run(&extent, seed).await,
             Row::Hostile => hostile::run(&extent, seed).await,
+            Row::Attack => attack::run(&extent, seed, only.as_deref(), each).await,
             Row::Overload => overload::run(&extent, seed).await,
             Row::Messages => messages::run(&extent, seed).await,
             Row::Peers => peers::run(&extent, seed).await,
             Row::Offload => offload::run(&extent, seed).await,
         }
     });
+    // An attack that hangs has a thread that does not end.
+    runtime.shutdown_background();
     println!("count {}", extent.done());
     match result {
         Ok(said) => {

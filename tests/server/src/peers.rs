@@ -22,7 +22,7 @@ const SENDERS: u64 = 8;
 const KEYS: u64 = 20_000;
 /// How much a compaction server may take: its bound, and the largest description of a merge from each sender.
 const MEMORY_MAX: u64 = crate::offload::MEMORY_MAX + SENDERS * (16 << 20);
-const PROTOCOL_VERSION: u32 = 4;
+pub(crate) const PROTOCOL_VERSION: u32 = 4;
 /// How long a client stays that has said everything.
 const STAYS: Duration = Duration::from_millis(50);
 /// Of so many messages each method has answered some, and one of a hundred was a merge that ran to its end.
