@@ -135,6 +135,14 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         least: 1,
     },
     Campaign {
+        row: "28",
+        what: "other people's files where databases are made, opened, repaired, copied and destroyed: none is touched",
+        run: "siltstone-torture strangers",
+        gate: 2_000,
+        release: 100_000,
+        least: 200,
+    },
+    Campaign {
         row: "14",
         what: "the same seed twice",
         run: "siltstone-torture replay",
