@@ -150,7 +150,9 @@ impl Walk {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
                         let orphan = reader.orphan(at);
                         orphaned |= orphan.is_some();
-                        let next = (at + orphan.unwrap_or(ALIGN)).min(end);
+                        // Inside a frame that was written there is none: what looks like one is a value's bytes.
+                        let length = orphan.or_else(|| reader.length_told(at)).unwrap_or(ALIGN);
+                        let next = (at + length).min(end);
                         self.gap.get_or_insert(gap).bytes.end = next;
                         at = next;
                     }
