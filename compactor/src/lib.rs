@@ -51,6 +51,9 @@ mod protocol;
 mod reach;
 mod ring;
 mod server;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod tls;
 
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};

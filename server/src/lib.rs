@@ -57,6 +57,9 @@ mod server;
 mod settings;
 mod status;
 mod tables;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod traffic;
 
 pub use auth::token_digest;

@@ -156,7 +156,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-torture planted",
         // Drawn.
         gate: 12,
-        release: 35,
+        release: 40,
         least: 1,
     },
     Campaign {

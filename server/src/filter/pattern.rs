@@ -25,7 +25,12 @@ impl Pattern {
         {
             return Ok(Self::Exact(pattern.to_vec()));
         }
-        let built = RegexBuilder::new(&translated(pattern)).unicode(false).size_limit(COMPILED_MAX).build();
+        let Some(text) = translated(pattern) else {
+            let pattern = pattern.escape_ascii();
+            let message = format!("filter: the pattern of {what}, \"{pattern}\": a `)` closes nothing");
+            return Err(Status::invalid_argument(message));
+        };
+        let built = RegexBuilder::new(&text).unicode(false).size_limit(COMPILED_MAX).build();
         built.map(Self::Regex).map_err(|e| {
             let e = e.to_string();
             let last = e.lines().last().unwrap_or_default();
@@ -44,11 +49,13 @@ impl Pattern {
 
 /// In the words of the crate, which differs from RE2 in what some escapes mean and in what is special within a class: bytes
 /// that are only themselves become escapes by number, `\C` any byte, `\Q..\E` and octal numbers bytes; the whole is anchored.
-fn translated(pattern: &[u8]) -> String {
+fn translated(pattern: &[u8]) -> Option<String> {
     let mut out = String::from(r"\A(?:");
     let mut at = 0;
     // Where in a class, at which byte it could still begin with a `]` that does not end it.
     let mut class: Option<usize> = None;
+    // Groups that are open. One that would end the group around the whole would let the rest match anywhere.
+    let mut groups = 0_usize;
     let byte_alone = |out: &mut String, byte: u8| out.push_str(&format!(r"\x{byte:02x}"));
     while let Some(&byte) = pattern.get(at) {
         at += 1;
@@ -100,6 +107,14 @@ fn translated(pattern: &[u8]) -> String {
                 out.push_str(&String::from_utf8_lossy(&pattern[at..at + len]));
                 at += len;
             }
+            b'(' if class.is_none() => {
+                out.push('(');
+                groups += 1;
+            }
+            b')' if class.is_none() => {
+                out.push(')');
+                groups = groups.checked_sub(1)?;
+            }
             b'[' | b']' | b'&' | b'~' if class.is_some() => byte_alone(&mut out, byte),
             b'-' if class.is_some() && pattern[at - 2] == b'-' => byte_alone(&mut out, byte),
             byte if byte.is_ascii() => out.push(char::from(byte)),
@@ -107,7 +122,7 @@ fn translated(pattern: &[u8]) -> String {
         }
     }
     out.push_str(r")\z");
-    out
+    Some(out)
 }
 
 #[cfg(test)]
@@ -143,7 +158,7 @@ mod tests {
 
     #[test]
     fn patterns_that_are_wrong_or_too_large_are_refused() {
-        for wrong in [&b""[..], b"(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
+        for wrong in [&b""[..], b"(", b"a)|(?:b", b"a)|b(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
             let refused = Pattern::new("test", wrong).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{wrong:?}");
         }
