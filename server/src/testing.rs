@@ -131,7 +131,7 @@ fn pattern(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(200)];
     let shown = [&b"abc"[..], b"bc", b"ab", b"a.b", b"xabc", b"abcx", b"", b"\xff", bytes];
     if let Ok(alone) = Pattern::new("test", bytes) {
-        let group = [b"(?:", bytes, b")"].concat();
+        let group = [&b"(?:"[..], bytes, b")"].concat();
         let is_closed = !bytes.ends_with(b"\\") && !bytes.windows(2).any(|two| two == br"\Q");
         if let Some(Ok(group)) = is_closed.then(|| Pattern::new("test", &group)) {
             for shown in shown {
@@ -140,7 +140,7 @@ fn pattern(bytes: &[u8]) {
         }
     }
     if !bytes.is_empty() && !bytes.windows(2).any(|two| two == br"\E") && !bytes.ends_with(b"\\") {
-        let Ok(quoted) = Pattern::new("test", &[br"\Q", bytes, br"\E"].concat()) else { return };
+        let Ok(quoted) = Pattern::new("test", &[&br"\Q"[..], bytes, br"\E"].concat()) else { return };
         for shown in shown {
             assert_eq!(quoted.matches(shown), shown == bytes, "{}", shown.escape_ascii());
         }

@@ -72,6 +72,8 @@ fn replaced(place: &Path, instead: Instead, rng: &mut Rng) -> Checked {
         }
     }
     drop(within("a close", || db.close())?);
+    // What could not be closed is let go.
+    drop(db);
     match open {
         Some(open) => open.close().map_err(failed("close the other"))?,
         None => untouched(&before, &[&dir, &other])?,
